@@ -5,9 +5,8 @@ python -m benchmarks.bench --only speed.train speed.encode
 python -m benchmarks.bench --smoke     # whether all of them run; nothing is judged
 
 Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in
-benchmarks/notebook/performance.md.
-The exit status is 1 where a benchmark fails; a goal that is not met is only told, a busy machine meets none. A new
-benchmark is one row of `ROWS`.
+benchmarks/notebook/performance.md. The exit status is 1 where a benchmark fails; a goal that is not
+met is only told, a busy machine meets none. A new benchmark is one row of `ROWS`.
 """
 
 import importlib.util
@@ -31,7 +30,10 @@ from benchmarks.script import command_line, lxsr, read_results, write_results
 from fairseq_lxsr.modules.cpu import cpu_has
 
 VOCABULARY = 50_000  # of the paper; the made-up text has fewer pieces, the others are not used
-SIZES = {False: {"pairs": 20_000, "updates": 60, "width": 512}, True: {"pairs": 6_000, "updates": 2, "width": 64}}
+SIZES = {
+    False: {"pairs": 20_000, "updates": 60, "width": 512},
+    True: {"pairs": 6_000, "updates": 2, "width": 64},
+}
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,14 @@ class Row:
 
     Attributes:
         options: {work}, {studies}, {text}, {data} and {model} in them are filled in, see `Made`.
-        smoke: further options, the last of which counts, of the run that only shows that it runs; None for no such run.
+        smoke: further options, the last of which counts, of the run that only shows that it runs;
+            None for no such run.
         figures: what is taken from its results.
         lines: its results are a line of JSON each.
         needs: a folder that the user has to name, see `main`.
         package: one that need not be installed.
-        bfloat16: it computes in bfloat16; without the instructions for it products take 40 times as long.
+        bfloat16: it computes in bfloat16; without the instructions for it products take 40 times as
+            long.
     """
 
     options: str
@@ -119,7 +123,9 @@ def share_of_products(dtype: str) -> Callable[[Any], float]:
 
 
 def preparing(whose: str) -> Callable[[Any], float]:
-    """Seconds of cleaning and binarising; the plain script counts them without the dictionaries of ours."""
+    """Seconds of cleaning and binarising; the plain script counts them without the dictionaries of
+    ours.
+    """
 
     def seconds(results: Any) -> float:
         stages = [results["comparison"][0][whose][stage] for stage in ("clean", "binarise")]
@@ -141,13 +147,17 @@ def over(part: str, name: str, other: str) -> Callable[[Any], float]:
 
 
 def recall(index: str, value: str = "recall@1") -> Callable[[Any], float]:
-    return lambda results: next(row[value] for row in results["indexes"] if row["vectors"] == f"index {index}")
+    return lambda results: next(
+        row[value] for row in results["indexes"] if row["vectors"] == f"index {index}"
+    )
 
 
 def pud(results: Any) -> float:
     """P@1 of the last run, mean of the directions."""
     found = results[-1]
-    own = [found[name] for name in ("pud", "PUD P@1", "round3") if name in found]  # round3: of context_bitext
+    own = [
+        found[name] for name in ("pud", "PUD P@1", "round3") if name in found
+    ]  # round3: of context_bitext
     values = found["retrieval"]["PUD"] if "retrieval" in found else own[0]
     numbers = [value["alone"] if isinstance(value, dict) else value for value in values.values()]
     return sum(numbers) / len(numbers)
@@ -161,7 +171,9 @@ def right_of_mined(results: Any) -> float:
 def most_growth(results: Any) -> float:
     """The largest exponent beyond that of the work."""
     verbs = [verb for verb in results["verbs"].values() if verb["exponent"] is not None]
-    return round(max((verb["exponent"] - verb["exponent of the work"] for verb in verbs), default=0.0), 2)
+    return round(
+        max((verb["exponent"] - verb["exponent of the work"] for verb in verbs), default=0.0), 2
+    )
 
 
 def static_encoding(results: Any) -> float:
@@ -171,7 +183,11 @@ def static_encoding(results: Any) -> float:
 
 
 def all_threads(results: Any) -> Any:
-    return next(found for name, found in results["encoding seconds"].items() if name.endswith("threads: all"))
+    return next(
+        found
+        for name, found in results["encoding seconds"].items()
+        if name.endswith("threads: all")
+    )
 
 
 def static_training(ours: str) -> Callable[[Any], float]:
@@ -195,7 +211,13 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
     "speed.prepare": Row(
         "--data {studies}/train --pairs 60000 --repeats 1 --largest",
         "--pairs 2000 --vocab-size 2000 --held-out 100",
-        (Figure("speed, times a plain script", ratio(preparing("plain"), preparing("ours")), least=2.5),),
+        (
+            Figure(
+                "speed, times a plain script",
+                ratio(preparing("plain"), preparing("ours")),
+                least=2.5,
+            ),
+        ),
     ),
     "speed.train": Row(
         "{data} --updates 30 --repeats 1 --precisions float32",
@@ -213,7 +235,9 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         None,
         (
             Figure("LASER_1, words/s", training(f"laser_1, {BF16}", "words per second"), least=650),
-            Figure("cT-LASER, words/s", training(f"ctlaser, {BF16}", "words per second"), least=490),
+            Figure(
+                "cT-LASER, words/s", training(f"ctlaser, {BF16}", "words per second"), least=490
+            ),
         ),
         bfloat16=True,
     ),
@@ -222,7 +246,9 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         "--sentences 2000 --repeats 1",
         (
             Figure(
-                "numpy, s a million sentences", lambda results: median(results["seconds"]["numpy, 4096 tokens"]), most=1
+                "numpy, s a million sentences",
+                lambda results: median(results["seconds"]["numpy, 4096 tokens"]),
+                most=1,
             ),
         ),
     ),
@@ -249,7 +275,11 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         (
             Figure("encoding, times the faster of theirs", static_encoding, least=3),
             Figure("training, times theirs", static_training("ours"), least=2),
-            Figure("with hard negatives, times theirs", static_training("ours, with hard negatives"), least=1.3),
+            Figure(
+                "with hard negatives, times theirs",
+                static_training("ours, with hard negatives"),
+                least=1.3,
+            ),
         ),
         package="model2vec",
     ),
@@ -257,10 +287,16 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         "--candidates 50000 --queries 1000 --mining 10000 --repeats 3",
         "--candidates 500 --queries 50 --mining 300 --width 16 --repeats 1",
         (
-            Figure("search, time over bare products", over("search", F32, "product in blocks"), most=1.3),
+            Figure(
+                "search, time over bare products",
+                over("search", F32, "product in blocks"),
+                most=1.3,
+            ),
             Figure("search, time over faiss flat", over("search", F32, "faiss flat"), most=1.0),
             Figure(
-                "mining, time over bare products", over("mining", "mine, float32", "two products in blocks"), most=1.3
+                "mining, time over bare products",
+                over("mining", "mine, float32", "two products in blocks"),
+                most=1.3,
             ),
         ),
     ),
@@ -318,8 +354,14 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         "{text}.en --model {model} --clients 1 16 --seconds 2 --repeats 1",
         "--clients 1 2 --seconds 0.2",
         (
-            Figure("16 clients, times sentence-transformers", serving("ours", "sentence-transformers"), least=2),
-            Figure("16 clients, times a batch a request", serving("ours", "ours, alone"), least=1.5),
+            Figure(
+                "16 clients, times sentence-transformers",
+                serving("ours", "sentence-transformers"),
+                least=2,
+            ),
+            Figure(
+                "16 clients, times a batch a request", serving("ours", "ours, alone"), least=1.5
+            ),
         ),
         package="starlette",
     ),
@@ -329,7 +371,9 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         (
             Figure(
                 "losses that are not the CPU's",
-                lambda results: sum(not found.get("agrees", True) for found in results["losses"].values()),
+                lambda results: sum(
+                    not found.get("agrees", True) for found in results["losses"].values()
+                ),
                 most=0,
             ),
         ),
@@ -338,12 +382,19 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
     "released.lightweight": Row(
         "--data {data} --released {released} --recipes released --updates 20 --width 64",
         "--updates 2 --layers 1",
-        (Figure("difference of the loss", lambda results: results[0]["largest relative difference"], most=1e-3),),
+        (
+            Figure(
+                "difference of the loss",
+                lambda results: results[0]["largest relative difference"],
+                most=1e-3,
+            ),
+        ),
         lines=True,
         needs="released",
     ),
 }
-# one shows what quality measured, one needs a model that quality trained, one text of three languages: a test runs it
+# one shows what quality measured, one needs a model that quality trained, one text of three
+# languages: a test runs it
 NOT_RUN = (  # they need models, text or programs of others
     "quality.tables",
     "quality.pretrained",
@@ -357,27 +408,48 @@ class Made:
     """What the benchmarks read, made once.
 
     Attributes:
-        paths: work, a folder of all results; studies, text as `write_studies` has it; text, a prefix of aligned files;
-            data, a data folder; model, a model folder without layers.
+        paths: work, a folder of all results; studies, text as `write_studies` has it; text, a
+            prefix of aligned files; data, a data folder; model, a model folder without layers.
     """
 
     def __init__(self, work: Path, smoke: bool):
         size = SIZES[smoke]
-        self.paths = {name: work / name for name in ("studies", "text", "data", "model")} | {"work": work}
+        self.paths = {name: work / name for name in ("studies", "text", "data", "model")} | {
+            "work": work
+        }
         write_studies(work / "studies", size["pairs"])
         write_pairs(work / "text", size["pairs"])
         sizes = ("--valid-size", 100, "--test-size", 100, "--vocab-size", 8_000)
-        lxsr("prepare", "--work", work / "prepared", "--data", work / "text", "--workers", 1, *sizes)
+        lxsr(
+            "prepare", "--work", work / "prepared", "--data", work / "text", "--workers", 1, *sizes
+        )
         (work / "prepared" / "data-bin").rename(work / "data")
-        options = ("--encoder-embed-dim", size["width"], "--max-update", size["updates"], "--cpu", "--num-workers", 0)
+        options = (
+            "--encoder-embed-dim",
+            size["width"],
+            "--max-update",
+            size["updates"],
+            "--cpu",
+            "--num-workers",
+            0,
+        )
         run = ("--disable-validation", "--save-dir", work / "run")
         lxsr("train", work / "data", "--recipe", "best", *options, *run)
-        lxsr("export", "folder", "--checkpoint", work / "run" / "checkpoint_last.pt", "--output", work / "model")
+        lxsr(
+            "export",
+            "folder",
+            "--checkpoint",
+            work / "run" / "checkpoint_last.pt",
+            "--output",
+            work / "model",
+        )
         if not smoke:
             self.fill_dictionary()
 
     def fill_dictionary(self) -> None:
-        """Give the dictionary of the data folder the size of the paper's, for training at its speed."""
+        """Give the dictionary of the data folder the size of the paper's, for training at its
+        speed.
+        """
         for path in self.paths["data"].glob("dict*.txt"):
             text = path.read_text(encoding="utf-8")
             path.write_text(text + fillers(VOCABULARY - len(text.splitlines())), encoding="utf-8")
@@ -397,12 +469,17 @@ def run(name: str, row: Row, paths: dict[str, Path], smoke: bool) -> dict[str, A
         text=True,
         errors="replace",
     )
-    result: dict[str, Any] = {"command": f"{module} {words}", "seconds": round(time.perf_counter() - start, 1)}
+    result: dict[str, Any] = {
+        "command": f"{module} {words}",
+        "seconds": round(time.perf_counter() - start, 1),
+    }
     if done.returncode:
         return result | {"failed": done.stdout[-3000:]}
     results = read_results(output) if row.lines else json.loads(output.read_text())
     try:
-        return result | {"figures": [] if smoke else [figure.found(results) for figure in row.figures]}
+        return result | {
+            "figures": [] if smoke else [figure.found(results) for figure in row.figures]
+        }
     except LookupError as error:  # the others run all the same
         return result | {"failed": f"a figure is not in its results: {error!r}"}
 
@@ -411,18 +488,38 @@ def show(name: str, result: dict[str, Any]) -> None:
     if "failed" in result:
         print(f"{name:24}failed: {result['command']}\n{result['failed']}", flush=True)
     for figure in result.get("figures") or [{"name": "it ran", "measured": result["seconds"]}]:
-        goal, met = figure.get("goal", ""), {True: "met", False: "not met", None: ""}[figure.get("met")]
-        print(f"{name:24}{figure['name']:40}{figure['measured']:>12,.4g}{goal:>12}{met:>10}", flush=True)
+        goal, met = (
+            figure.get("goal", ""),
+            {True: "met", False: "not met", None: ""}[figure.get("met")],
+        )
+        print(
+            f"{name:24}{figure['name']:40}{figure['measured']:>12,.4g}{goal:>12}{met:>10}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", default=list(ROWS), help="default: all")
-    parser.add_argument("--smoke", action="store_true", help="as small as it can be, nothing is judged")
-    parser.add_argument("--released", type=Path, metavar="DIR", help="checkout of the authors' code, for one of them")
+    parser.add_argument(
+        "--only", nargs="+", choices=ROWS, metavar="NAME", default=list(ROWS), help="default: all"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="as small as it can be, nothing is judged"
+    )
+    parser.add_argument(
+        "--released",
+        type=Path,
+        metavar="DIR",
+        help="checkout of the authors' code, for one of them",
+    )
     args = parser.parse_args()
     benchmarks: dict[str, Any] = {}
-    found = {"machine": machine(), "versions": versions(), "commit": commit(), "benchmarks": benchmarks}
+    found = {
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "benchmarks": benchmarks,
+    }
     with tempfile.TemporaryDirectory() as temporary:
         paths = Made(Path(temporary), args.smoke).paths | {"released": args.released}
         print(f"{'':24}{'':40}{'measured':>12}{'goal':>12}")

@@ -21,10 +21,16 @@ FILES = {  # of each kind of text; another file is a kind of its own
 KINDS = {name: kind for kind, names in FILES.items() for name in names.split()}
 
 
-def training_files(data: Path, pair: str, folders: Sequence[str] = ("train",)) -> list[tuple[Path, Path]]:
-    """The aligned files DIR/FOLDER/NAME.PAIR.LANG.txt.gz; Multi30k has more languages and no pair in its name."""
+def training_files(
+    data: Path, pair: str, folders: Sequence[str] = ("train",)
+) -> list[tuple[Path, Path]]:
+    """The aligned files DIR/FOLDER/NAME.PAIR.LANG.txt.gz; Multi30k has more languages and no pair
+    in its name.
+    """
     parts = []
-    for path in (path for folder in folders for path in sorted((data / folder).glob("*.en.txt.gz"))):
+    for path in (
+        path for folder in folders for path in sorted((data / folder).glob("*.en.txt.gz"))
+    ):
         name = path.name.removesuffix(".en.txt.gz")
         other = path.with_name(f"{name}.{pair[3:]}.txt.gz")
         if other.is_file() and (pair in name or "-" not in name):
@@ -32,14 +38,24 @@ def training_files(data: Path, pair: str, folders: Sequence[str] = ("train",)) -
     return parts
 
 
-def training_pairs(data: Path, pair: str, folders: Sequence[str] = ("train",)) -> Iterator[tuple[str, str]]:
+def training_pairs(
+    data: Path, pair: str, folders: Sequence[str] = ("train",)
+) -> Iterator[tuple[str, str]]:
     """All pairs of a language pair."""
     for part in training_files(data, pair, folders):
         yield from read_parallel(*part)
 
 
-def prepare(data: Path, work: Path, pairs: Sequence[str], vocab_size: int, folders: Sequence[str] = ("train",)) -> Path:
-    """Every text of a pair by its kind, as named sources; one vocabulary for all pairs. Returns: the data folder."""
+def prepare(
+    data: Path,
+    work: Path,
+    pairs: Sequence[str],
+    vocab_size: int,
+    folders: Sequence[str] = ("train",),
+) -> Path:
+    """Every text of a pair by its kind, as named sources; one vocabulary for all pairs. Returns:
+    the data folder.
+    """
     return prepare_sources(work, {pair: sources(data, pair, folders) for pair in pairs}, vocab_size)
 
 
@@ -53,11 +69,15 @@ def sources(data: Path, pair: str, folders: Sequence[str]) -> dict[str, list[str
     return found
 
 
-def prepare_sources(work: Path, pairs: Mapping[str, Mapping[str, list[str]]], vocab_size: int) -> Path:
+def prepare_sources(
+    work: Path, pairs: Mapping[str, Mapping[str, list[str]]], vocab_size: int
+) -> Path:
     """Prepare texts by pair and kind. Returns: the data folder."""
     config = {"pairs": pairs, "work": str(work), "valid_size": 1000, "test_size": 1}
     work.mkdir(parents=True, exist_ok=True)
-    (work / "prepare.yaml").write_text(json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2))
+    (work / "prepare.yaml").write_text(
+        json.dumps(config | {"subwords": {"vocab_size": vocab_size}}, indent=2)
+    )
     lxsr("prepare", work / "prepare.yaml")
     return work / "data-bin"
 
@@ -73,7 +93,9 @@ def chosen_rows(count: int, share: float) -> np.ndarray:
 
 
 def subset(data_bin: Path, output: Path, share: float) -> Path:
-    """The same data folder with a random share of its training pairs; dictionary and pieces stay."""
+    """The same data folder with a random share of its training pairs; dictionary and pieces
+    stay.
+    """
     from fairseq.data.indexed_dataset import (
         MMapIndexedDataset,
         MMapIndexedDatasetBuilder,
@@ -93,5 +115,7 @@ def subset(data_bin: Path, output: Path, share: float) -> Path:
         sources = json.loads(path.read_text(encoding="utf-8"))
         ends = np.cumsum(list(sources.values()))
         counts = np.diff(np.searchsorted(chosen_rows(ends[-1], share), ends), prepend=0)
-        (output / path.name).write_text(json.dumps(dict(zip(sources, counts.tolist(), strict=True))))
+        (output / path.name).write_text(
+            json.dumps(dict(zip(sources, counts.tolist(), strict=True)))
+        )
     return output

@@ -1,15 +1,19 @@
-"""Training, resuming and encoding on a GPU: speed, peak memory, and whether the losses are those of the CPU.
+"""Training, resuming and encoding on a GPU: speed, peak memory, and whether the losses are those of
+the CPU.
 
 python -m benchmarks.gpu --output benchmarks/speed/results/gpu.json  # five minutes on one GPU
-python -m benchmarks.gpu --device cpu --small                       # every part of it, small, without a GPU
+python -m benchmarks.gpu --device cpu --small                       # every part of it, small,
+without a GPU
 
-- losses: loss and norm of the gradient of the paper's model, in every precision, against the CPU's in float32;
-- steps: pairs a second and peak memory of such steps at two batch sizes, which gpu_predicted.py predicts;
+- losses: loss and norm of the gradient of the paper's model, in every precision, against the CPU's
+  in float32;
+- steps: pairs a second and peak memory of such steps at two batch sizes, which gpu_predicted.py
+  predicts;
 - fairseq-train: 8 updates with --fp16 and --amp, and 8 more from the checkpoint;
 - encoding: sentences a second and peak memory.
 
-It ends with status 1 where a loss is another than on the CPU, or training did not go on, and with status 2 where there
-is no GPU.
+It ends with status 1 where a loss is another than on the CPU, or training did not go on, and with
+status 2 where there is no GPU.
 """
 
 import contextlib
@@ -42,7 +46,13 @@ PRECISIONS = {
     "amp float16": (torch.float32, torch.float16),
     "amp bfloat16": (torch.float32, torch.bfloat16),
 }
-TOLERANCES = {"float32": 1e-3, "fp16": 2e-2, "bf16": 5e-2, "amp float16": 2e-2, "amp bfloat16": 5e-2}  # relative
+TOLERANCES = {
+    "float32": 1e-3,
+    "fp16": 2e-2,
+    "bf16": 5e-2,
+    "amp float16": 2e-2,
+    "amp bfloat16": 5e-2,
+}  # relative
 FLAGS = ("--fp16", "--amp")  # of fairseq-train on a GPU; it takes --bf16 for TPUs
 UPDATES = 8  # of each run of fairseq-train
 
@@ -64,17 +74,26 @@ class Scale:
     sizes: Mapping[str, Any]
 
 
-FULL = Scale((128, 4096), 20, 100_000, {"vocab_size": VOCABULARY, "embed_dim": 512, "ffn_embed_dim": 1024})
+FULL = Scale(
+    (128, 4096), 20, 100_000, {"vocab_size": VOCABULARY, "embed_dim": 512, "ffn_embed_dim": 1024}
+)
 SMALL = Scale((4, 8), 1, 20, {"vocab_size": 60, "embed_dim": 32, "ffn_embed_dim": 64})
 
 
 def losses(device: str, scale: Scale) -> dict[str, Any]:
-    """Loss and norm of the gradient in each precision, and their relative differences from the CPU's."""
+    """Loss and norm of the gradient in each precision, and their relative differences from the
+    CPU's.
+    """
     expected, found = measured("cpu", "float32", scale), {}
     for name in PRECISIONS:
         values = measured(device, name, scale)
         worst = max(abs(value - true) / true for value, true in zip(values, expected, strict=True))
-        found[name] = {"loss": values[0], "norm": values[1], "difference": worst, "agrees": worst <= TOLERANCES[name]}
+        found[name] = {
+            "loss": values[0],
+            "norm": values[1],
+            "difference": worst,
+            "agrees": worst <= TOLERANCES[name],
+        }
     return {"cpu": {"loss": expected[0], "norm": expected[1]}, **found}
 
 
@@ -118,7 +137,9 @@ def steps(device: str, scale: Scale) -> list[dict[str, Any]]:
 
 
 def timed(run: Callable[[], object], device: str) -> tuple[float, float | None]:
-    """Seconds until the device is done, and the peak of its memory in GB; a CPU has none of its own."""
+    """Seconds until the device is done, and the peak of its memory in GB; a CPU has none of its
+    own.
+    """
     gpu = device != "cpu"
     if gpu:
         torch.cuda.synchronize()
@@ -132,24 +153,46 @@ def timed(run: Callable[[], object], device: str) -> tuple[float, float | None]:
 
 
 def train(device: str, scale: Scale) -> dict[str, Any]:
-    """fairseq-train in each precision: an update count, a second run from the checkpoint, and what it logs."""
+    """fairseq-train in each precision: an update count, a second run from the checkpoint, and what
+    it logs.
+    """
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder, "data"), scale)
         for flag in FLAGS if device != "cpu" else ("--cpu",):
             save_dir = Path(folder, flag.strip("-"))
-            first, second = (fairseq_train(data, save_dir, flag, scale, number * UPDATES) for number in (1, 2))
-            resumed = first["num_updates"] == UPDATES and second["num_updates"] == 2 * UPDATES and second["resumed"]
+            first, second = (
+                fairseq_train(data, save_dir, flag, scale, number * UPDATES) for number in (1, 2)
+            )
+            resumed = (
+                first["num_updates"] == UPDATES
+                and second["num_updates"] == 2 * UPDATES
+                and second["resumed"]
+            )
             found[flag] = {"first": first, "second": second, "resumed": resumed}
-            report(f"fairseq-train {flag}", {"resumed": resumed, "pairs per second": second["pairs per second"]})
+            report(
+                f"fairseq-train {flag}",
+                {"resumed": resumed, "pairs per second": second["pairs per second"]},
+            )
     return found
 
 
-def fairseq_train(data: Path, save_dir: Path, flag: str, scale: Scale, updates: int) -> dict[str, Any]:
+def fairseq_train(
+    data: Path, save_dir: Path, flag: str, scale: Scale, updates: int
+) -> dict[str, Any]:
     """One run of `--recipe paper`, which goes on from its checkpoint where there is one."""
     small = ("--arch", "lxsr_tiny") if scale is SMALL else ()
     log = script.train(
-        *(data, "--recipe", "paper", flag, "--max-update", updates, "--batch-size", scale.batches[0]),
+        *(
+            data,
+            "--recipe",
+            "paper",
+            flag,
+            "--max-update",
+            updates,
+            "--batch-size",
+            scale.batches[0],
+        ),
         *("--save-dir", save_dir, "--disable-validation", "--log-format", "json"),
         *("--log-interval", UPDATES // 2, *small),
     )
@@ -169,7 +212,9 @@ def write_data(folder: Path, scale: Scale) -> Path:
     folder.mkdir(parents=True)
     rng, eos = np.random.default_rng(1), 2
     for language in ("en", "fr"):
-        symbols = "".join(f"piece{number} 1\n" for number in range(scale.sizes["vocab_size"] - FIRST))
+        symbols = "".join(
+            f"piece{number} 1\n" for number in range(scale.sizes["vocab_size"] - FIRST)
+        )
         (folder / f"dict.{language}.txt").write_text(symbols)
         prefix = folder / f"train.en-fr.{language}"
         builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
@@ -203,7 +248,13 @@ def encode(device: str, scale: Scale) -> dict[str, Any]:
 
 
 def report(name: str, values: dict[str, Any]) -> None:
-    print(name, {key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()})
+    print(
+        name,
+        {
+            key: round(value, 3) if isinstance(value, float) else value
+            for key, value in values.items()
+        },
+    )
 
 
 def main() -> None:

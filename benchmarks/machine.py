@@ -40,7 +40,16 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """The commit of this checkout, with `+` where files differ from it; None without git."""
-    command = ("git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
+    command = (
+        "git",
+        "-C",
+        str(ROOT),
+        "describe",
+        "--always",
+        "--abbrev=12",
+        "--exclude=*",
+        "--dirty=+",
+    )
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return None

@@ -1,4 +1,6 @@
-"""Text that nobody wrote: sentence pairs of two made-up languages, as many as are asked for, the same every time."""
+"""Text that nobody wrote: sentence pairs of two made-up languages, as many as are asked for, the
+same every time.
+"""
 
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +27,9 @@ def words(seed: int) -> list[str]:
 
 
 def pairs(count: int, seed: int = 1) -> Iterator[tuple[str, str]]:
-    """Sentences and their translations word by word; words are as frequent as in real text, by Zipf's law."""
+    """Sentences and their translations word by word; words are as frequent as in real text, by
+    Zipf's law.
+    """
     dictionaries, rng = [words(1), words(2)], np.random.default_rng(seed)
     share = 1 / np.arange(1, WORDS + 1)
     share = np.cumsum(share / share.sum())
@@ -64,7 +68,8 @@ def write_studies(folder: Path, count: int) -> None:
 
     Args:
         folder: to write.
-        count: number of training pairs; the other files have a tenth of it, labelled text a hundredth.
+        count: number of training pairs; the other files have a tenth of it, labelled text a
+            hundredth.
     """
     sets = (
         "eval/pud.{}",
@@ -79,7 +84,9 @@ def write_studies(folder: Path, count: int) -> None:
     for side, language in enumerate(LANGUAGES):
         lines = {name: [pair[side] for pair in text] for name, text in texts.items()}
         write_documents(folder / "docs" / f"novels.{language}.txt.gz", lines.pop("novels"))
-        labelled = [f"{row % 2}\t{line}" for row, line in enumerate(lines.pop("labelled")[: count // 100])]
+        labelled = [
+            f"{row % 2}\t{line}" for row, line in enumerate(lines.pop("labelled")[: count // 100])
+        ]
         for name, part in product(("ha-intents", "xlmt-sentiment"), ("train", "test")):
             write_gz(folder / "classification" / name / f"{language}.{part}.tsv.gz", labelled)
         for name, text in lines.items():

@@ -7,7 +7,13 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
-from fairseq_lxsr.text.tokenizer import SENTENCEPIECE_FILE, TEXT_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import (
+    SENTENCEPIECE_FILE,
+    TEXT_FILE,
+    TextOptions,
+    Tokenizer,
+    read_dictionary,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -16,11 +22,15 @@ if TYPE_CHECKING:
 def read_fast_tokenizer(data_bin: Path) -> "FastTokenizer":
     """The tokenizer of a data folder, as sentence-transformers and model2vec take it."""
     symbols = read_dictionary(_dictionary(data_bin))
-    tokenizer = Tokenizer(data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols)
+    tokenizer = Tokenizer(
+        data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols
+    )
     return fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
 
 
-def random_encoder(folder: Path, data_bin: Path, device: str | None = None, **sizes: Any) -> SentenceEncoder:
+def random_encoder(
+    folder: Path, data_bin: Path, device: str | None = None, **sizes: Any
+) -> SentenceEncoder:
     """Write a model folder with random weights.
 
     Args:
@@ -30,8 +40,17 @@ def random_encoder(folder: Path, data_bin: Path, device: str | None = None, **si
         sizes: fields of `TransformerConfig`.
     """
     dictionary = _dictionary(data_bin)
-    network = TransformerSentenceEncoder(TransformerConfig(len(read_dictionary(dictionary)), 1, **sizes))
-    save_folder(folder, network, dictionary, data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), {})
+    network = TransformerSentenceEncoder(
+        TransformerConfig(len(read_dictionary(dictionary)), 1, **sizes)
+    )
+    save_folder(
+        folder,
+        network,
+        dictionary,
+        data_bin / SENTENCEPIECE_FILE,
+        TextOptions.load(data_bin / TEXT_FILE),
+        {},
+    )
     return SentenceEncoder.from_pretrained(folder, device)
 
 

@@ -19,7 +19,8 @@ class Cost(NamedTuple):
         seconds: on the clock.
         processor: seconds of the processor, user and system, of all processes.
         peak: the most bytes that all processes held at a moment, shared pages counted for each.
-        anonymous: the same without pages of files, and with this process; shared pages are counted once.
+        anonymous: the same without pages of files, and with this process; shared pages are counted
+            once.
     """
 
     seconds: float
@@ -35,7 +36,9 @@ def measured(command: Sequence[object]) -> Cost:
         process.returncode, cost = watch(process.pid)
         if process.returncode:
             said.seek(0)
-            sys.exit(f"{' '.join(map(str, command))}: exit status {process.returncode}\n{said.read()[-3000:]}")
+            sys.exit(
+                f"{' '.join(map(str, command))}: exit status {process.returncode}\n{said.read()[-3000:]}"
+            )
     return cost
 
 
@@ -46,7 +49,9 @@ def watch(process: int) -> tuple[int, Cost]:
         ended, status, usage = os.wait4(process, os.WNOHANG)
         if ended:
             seconds = time.perf_counter() - start
-            return os.waitstatus_to_exitcode(status), Cost(seconds, usage.ru_utime + usage.ru_stime, *peaks)
+            return os.waitstatus_to_exitcode(status), Cost(
+                seconds, usage.ru_utime + usage.ru_stime, *peaks
+            )
         peaks = max(peaks[0], resident(process)), max(peaks[1], anonymous(os.getpid()))
         time.sleep(EVERY)
 
@@ -69,13 +74,20 @@ def resident(root: int) -> int:
 
 
 def anonymous(root: int) -> int:
-    """Bytes of memory, not of files, that a process and all that come from it hold now; shared pages once."""
+    """Bytes of memory, not of files, that a process and all that come from it hold now; shared
+    pages once.
+    """
     return sum(entry(process, "smaps_rollup", "Pss_Anon") for process in tree(root))
 
 
 def entry(process: int, file: str, name: str) -> int:
     """An entry of a file of /proc in bytes; 0 of a process that has just ended."""
     try:
-        return 1024 * int(Path(f"/proc/{process}/{file}").read_text(encoding="ascii").split(f"{name}:")[1].split()[0])
+        return 1024 * int(
+            Path(f"/proc/{process}/{file}")
+            .read_text(encoding="ascii")
+            .split(f"{name}:")[1]
+            .split()[0]
+        )
     except (OSError, IndexError):
         return 0

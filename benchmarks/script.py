@@ -13,9 +13,13 @@ from typing import Any
 from benchmarks import ROOT
 
 
-def command_line(doc: str | None, results: str = "FILE.json", required: bool = False) -> argparse.ArgumentParser:
+def command_line(
+    doc: str | None, results: str = "FILE.json", required: bool = False
+) -> argparse.ArgumentParser:
     """Options of a script that its docstring describes, `--output` among them."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     how = "results are added to it" if results.endswith("jsonl") else "write the results here"
     parser.add_argument("--output", type=Path, metavar=results, required=required, help=how)
     return parser
@@ -36,12 +40,16 @@ def add_result(path: Path, result: Any) -> None:
 
 
 def read_results(path: Path) -> list[dict]:
-    """The lines of a file, none where there is no file: what an interrupted benchmark has measured."""
+    """The lines of a file, none where there is no file: what an interrupted benchmark has
+    measured.
+    """
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run a command in the root of the project; where it fails, end with the last of what it said."""
+    """Run a command in the root of the project; where it fails, end with the last of what it
+    said.
+    """
     command = list(map(str, words))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -68,8 +76,12 @@ def alone(function: Callable, *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def take_turns(contestants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each in every repeat; they take turns, so that a noisy machine is noisy for all of them."""
+def take_turns(
+    contestants: Mapping[str, Callable[[], object]], repeats: int
+) -> dict[str, list[float]]:
+    """Seconds of each in every repeat; they take turns, so that a noisy machine is noisy for all of
+    them.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, contestant in contestants.items():

@@ -15,7 +15,10 @@ from typing import Any, TextIO
 
 EXIT_STATUS = 2
 INTERRUPTED = 130  # 128 and the number of the signal
-EXTRAS = {"torch": "torch", "faiss": "faiss"}  # module and the extra that installs it, where any command may need it
+EXTRAS = {
+    "torch": "torch",
+    "faiss": "faiss",
+}  # module and the extra that installs it, where any command may need it
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -24,14 +27,18 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 
 
 
 class InputError(ValueError):
-    """An error the user can fix: the message names the value, where it is, what was expected and what to do."""
+    """An error the user can fix: the message names the value, where it is, what was expected and
+    what to do.
+    """
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class SentenceError(InputError):
-    """An error of one of many sentences: its number from 0, the sentence, and what is wrong with it."""
+    """An error of one of many sentences: its number from 0, the sentence, and what is wrong with
+    it.
+    """
 
     def __str__(self) -> str:
         row, sentence, why = self.args
@@ -39,7 +46,9 @@ class SentenceError(InputError):
 
 
 def printable(text: str, but: str = "") -> str:
-    """Escape the control characters of a text, which a terminal would obey: `\\x1b`; those of `but` stay."""
+    """Escape the control characters of a text, which a terminal would obey: `\\x1b`; those of `but`
+    stay.
+    """
     return _CONTROL.sub(lambda found: found[0] if found[0] in but else repr(found[0])[1:-1], text)
 
 
@@ -52,12 +61,16 @@ def shown(value: Any, most: int = 60) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error, of any library; the name of its type where it says nothing."""
+    """Return the first line of the message of an error, of any library; the name of its type where
+    it says nothing.
+    """
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def error_message(error: BaseException) -> str | None:
-    """Return the message for an `InputError`, an error of the file system or a missing extra; None for any other."""
+    """Return the message for an `InputError`, an error of the file system or a missing extra; None
+    for any other.
+    """
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
     if relayed:  # torch re-raises the error of a worker process with its traceback in the message
         return relayed[-1]
@@ -65,14 +78,18 @@ def error_message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         where = f"{error.filename}: " if error.filename else ""
-        return printable(f"{where}{error.strerror or error}; check the path, the permissions and the free space")
+        return printable(
+            f"{where}{error.strerror or error}; check the path, the permissions and the free space"
+        )
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         return f"this needs {error.name}, which is not installed: {install_command(EXTRAS[error.name])}"
     return None
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra names for this Python; no index needs to have this package."""
+    """Return the command that installs what an extra names for this Python; no index needs to have
+    this package.
+    """
     from importlib import metadata  # only an error needs it
 
     try:
@@ -82,12 +99,16 @@ def install_command(extra: str) -> str:
     words = [sys.executable, "-m", "pip", "install", *packages]
     if os.name == "nt":
         quoted = (word.replace('"', "'") for word in words)
-        return " ".join(f'"{word}"' if re.search(r"[^\w.:\\/=-]", word) else word for word in quoted)
+        return " ".join(
+            f'"{word}"' if re.search(r"[^\w.:\\/=-]", word) else word for word in quoted
+        )
     return shlex.join(words)
 
 
 def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
-    """Yield the packages of an extra, and of those that it names, from the requirements of this package."""
+    """Yield the packages of an extra, and of those that it names, from the requirements of this
+    package.
+    """
     condition = re.compile(rf"""(?: and )?\bextra == (["']){extra}\1""")
     for requirement in requirements:
         package, _, marker = requirement.partition("; ")
@@ -102,7 +123,9 @@ def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def exit_on_input_error(program: str) -> Iterator[None]:
-    """End the program with `program: error: ...` and exit status 2 where the block raises for bad input."""
+    """End the program with `program: error: ...` and exit status 2 where the block raises for bad
+    input.
+    """
     try:
         yield
     except Exception as error:
@@ -115,7 +138,9 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """Name an option of the command line in an error inside the block that is about its value: `k is 4; ...`."""
+    """Name an option of the command line in an error inside the block that is about its value: `k
+    is 4; ...`.
+    """
     try:
         yield
     except InputError as error:
@@ -125,7 +150,9 @@ def naming_option(option: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print a line to standard error; the exit status says the rest where its reader has closed it."""
+    """Print a line to standard error; the exit status says the rest where its reader has closed
+    it.
+    """
     try:
         print(printable(line), file=sys.stderr, flush=True)
     except OSError:
@@ -133,7 +160,9 @@ def say(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Drop what a stream could not write, which Python would flush again at exit, and then end with status 120."""
+    """Drop what a stream could not write, which Python would flush again at exit, and then end with
+    status 120.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -143,7 +172,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one stays ignored."""
+    """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one
+    stays ignored.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     heeded = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if heeded:
@@ -160,13 +191,18 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
 
 
 def install_excepthook(
-    program: str, explain: Callable[[BaseException], str | None] = error_message, interrupted: str = "interrupted"
+    program: str,
+    explain: Callable[[BaseException], str | None] = error_message,
+    interrupted: str = "interrupted",
 ) -> None:
-    """Report bad input in one line in a program whose main function is not ours: fairseq-train with this plugin.
+    """Report bad input in one line in a program whose main function is not ours: fairseq-train with
+    this plugin.
 
-    `explain` returns the message for an error, or None to print the traceback; `interrupted` is that for Ctrl-C.
+    `explain` returns the message for an error, or None to print the traceback; `interrupted` is
+    that for Ctrl-C.
     """
-    # torch, with several processes, replaces sys.stderr around this hook and drops what SystemExit leaves there
+    # torch, with several processes, replaces sys.stderr around this hook and drops what SystemExit
+    # leaves there
     previous, stderr = sys.excepthook, sys.stderr
 
     def report(kind, error, traceback):

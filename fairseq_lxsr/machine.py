@@ -9,7 +9,9 @@ from fairseq_lxsr.errors import InputError, install_command
 
 
 def require(module: str, extra: str, what: str) -> None:
-    """Check for an optional package, which an extra of fairseq-lxsr installs, before any work; `what` needs it."""
+    """Check for an optional package, which an extra of fairseq-lxsr installs, before any work;
+    `what` needs it.
+    """
     if is_missing(module):
         raise InputError(f"{what} needs {module}, which is not installed: {install_command(extra)}")
 
@@ -23,7 +25,9 @@ def is_missing(module: str) -> bool:
 
 
 def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that imports its modules when a name that they define is first used."""
+    """Return the `__getattr__` of a package that imports its modules when a name that they define
+    is first used.
+    """
 
     def find(name: str) -> Any:
         for module, names in modules.items():
@@ -35,7 +39,8 @@ def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
 
 
 def check_device(device: Any, what: str = "device") -> None:
-    """Check that a device is one of this machine: cpu, cuda or cuda:0; `what` names the option in the message.
+    """Check that a device is one of this machine: cpu, cuda or cuda:0; `what` names the option in
+    the message.
 
     None and `cpu` are right without torch, which takes seconds to import.
     """
@@ -54,6 +59,8 @@ def check_device(device: Any, what: str = "device") -> None:
 
 def usable_threads() -> int:
     """Cores that this process may use, at most OMP_NUM_THREADS."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, max(1, int(wanted))) if wanted.isdecimal() else cores

@@ -1,4 +1,6 @@
-"""What values options may have: declared once at the option, checked alike on the command line, in YAML and in JSON."""
+"""What values options may have: declared once at the option, checked alike on the command line, in
+YAML and in JSON.
+"""
 
 import argparse
 import math
@@ -17,7 +19,9 @@ LARGEST_INT = 2**31 - 1  # largest whole number where no smaller limit is declar
 
 
 class Allowed:
-    """What values an option may have: `in` asks, `str` says what is expected, and argparse takes it as `type=`."""
+    """What values an option may have: `in` asks, `str` says what is expected, and argparse takes it
+    as `type=`.
+    """
 
     def __contains__(self, value: Any) -> bool:
         raise NotImplementedError
@@ -28,7 +32,9 @@ class Allowed:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def from_text(self, text: str) -> Any:
-        """Convert a text of the command line; a value that is not allowed stands for one that cannot be converted."""
+        """Convert a text of the command line; a value that is not allowed stands for one that
+        cannot be converted.
+        """
         return text
 
     def __call__(self, text: str) -> Any:
@@ -77,7 +83,11 @@ class Range(Allowed):
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
-        low = f"{'above' if self.open_least else 'of at least'} {self.least:,}" if self.least > -math.inf else ""
+        low = (
+            f"{'above' if self.open_least else 'of at least'} {self.least:,}"
+            if self.least > -math.inf
+            else ""
+        )
         is_limited = self.most < (LARGEST_INT if self.whole else math.inf)
         high = f"{'below' if self.open_most else 'of at most'} {self.most:,}" if is_limited else ""
         return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
@@ -100,7 +110,9 @@ def between(least: float, most: float) -> Range:
 
 
 def below(most: float, least: float = 0.0) -> Range:
-    """Return the range from `least` up to but excluding `most`, for example of a dropout probability."""
+    """Return the range from `least` up to but excluding `most`, for example of a dropout
+    probability.
+    """
     return Range(least, most, open_most=True)
 
 
@@ -111,16 +123,22 @@ def positive(infinite: bool = False) -> Range:
 
 NOT_NEGATIVE = Range(0)
 # weights of loss terms, which are float32
-LOSS_WEIGHT, MARGIN, TEMPERATURE = Range(0, 1_000_000), Range(-1_000_000, 1_000_000), Range(1e-6, 1_000_000)
+LOSS_WEIGHT, MARGIN, TEMPERATURE = (
+    Range(0, 1_000_000),
+    Range(-1_000_000, 1_000_000),
+    Range(1e-6, 1_000_000),
+)
 FINITE = Range()
 
 
 @dataclass(frozen=True)
 class FileName(Allowed):
-    """Texts that can name a file or folder: not empty (which would be the current folder), without NUL, and in UTF-8.
+    """Texts that can name a file or folder: not empty (which would be the current folder), without
+    NUL, and in UTF-8.
 
-    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some call it damaged. An
-    empty text, which stands for no file, is allowed where it is `optional`; `what` describes the expected value.
+    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some
+    call it damaged. An empty text, which stands for no file, is allowed where it is `optional`;
+    `what` describes the expected value.
     """
 
     optional: bool = False
@@ -131,7 +149,9 @@ class FileName(Allowed):
             return False
         try:
             return b"\0" not in os.fsencode(value) + value.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, as Python shows bytes that are not UTF-8
+        except (
+            UnicodeEncodeError
+        ):  # half of a surrogate pair, as Python shows bytes that are not UTF-8
             return False
 
     def __str__(self) -> str:
@@ -143,7 +163,9 @@ FILE_NAME = FileName()
 
 @dataclass(frozen=True)
 class NumberList(Allowed):
-    """Texts that list different numbers of a range in any order, separated by commas, for example `64,128`."""
+    """Texts that list different numbers of a range in any order, separated by commas, for example
+    `64,128`.
+    """
 
     of: Range
 
@@ -168,19 +190,26 @@ def file_path(text: str) -> Path:
 
 
 def output_path(text: str) -> Path:
-    """Check the path of an output with side files; `.` and `/` have no name to derive theirs from."""
+    """Check the path of an output with side files; `.` and `/` have no name to derive theirs
+    from.
+    """
     if not file_path(text).name:
         raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {FILE_NAME}")
     return Path(text)
 
 
 def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
-    """Declare a field of a dataclass that `check_fields` checks: `workers: int = limited(2, at_least(1))`."""
+    """Declare a field of a dataclass that `check_fields` checks: `workers: int = limited(2,
+    at_least(1))`.
+    """
     return option("", default, allowed)
 
 
-def option(help: str, default: Any = MISSING, allowed: Any = None, only_in_files: bool = False, **how: Any) -> Any:
-    """Declare a field of a dataclass that is an option of the command line too, see `cli.options.add_options`.
+def option(
+    help: str, default: Any = MISSING, allowed: Any = None, only_in_files: bool = False, **how: Any
+) -> Any:
+    """Declare a field of a dataclass that is an option of the command line too, see
+    `cli.options.add_options`.
 
         @dataclass(frozen=True)
         class SearchOptions:
@@ -189,22 +218,34 @@ def option(help: str, default: Any = MISSING, allowed: Any = None, only_in_files
     Args:
         help: what `--help` says; the default is added to it, unless it names one.
         default: default value; without one, the option is required.
-        allowed: what `check_fields` allows: range of a number, a kind of file name, or the allowed words.
+        allowed: what `check_fields` allows: range of a number, a kind of file name, or the allowed
+            words.
         only_in_files: whether YAML files alone have the option.
-        how: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that parses.
+        how: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that
+            parses.
     """
-    kind = {} if allowed is None else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
-    return field(default=default, metadata={"help": help, **kind, "how": how, "only_in_files": only_in_files})
+    kind = (
+        {}
+        if allowed is None
+        else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
+    )
+    return field(
+        default=default, metadata={"help": help, **kind, "how": how, "only_in_files": only_in_files}
+    )
 
 
 def check_fields(
-    values: Any, kind: type | None = None, spell: Callable[[str], str] = str, where: str = "", optional: bool = False
+    values: Any,
+    kind: type | None = None,
+    spell: Callable[[str], str] = str,
+    where: str = "",
+    optional: bool = False,
 ) -> None:
     """Check the types of a dataclass's fields, and the `range` or `choices` in their metadata.
 
-    `values` may be another object with the fields of `kind`; `spell` returns the name of a field as the user writes it,
-    for example `--align-weight`; `where` stands before it in messages; None is allowed for every field where
-    `optional`.
+    `values` may be another object with the fields of `kind`; `spell` returns the name of a field as
+    the user writes it, for example `--align-weight`; `where` stands before it in messages; None is
+    allowed for every field where `optional`.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)
@@ -212,7 +253,11 @@ def check_fields(
         value, hint = getattr(values, item.name), hints[item.name]
         if value is None and (optional or fits(None, hint)):
             continue
-        name, choices, allowed = f"{where}{spell(item.name)}", item.metadata.get("choices"), item.metadata.get("range")
+        name, choices, allowed = (
+            f"{where}{spell(item.name)}",
+            item.metadata.get("choices"),
+            item.metadata.get("range"),
+        )
         is_list = get_origin(hint) is tuple
         if choices is not None and (not isinstance(value, str) or value not in choices):
             raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
@@ -225,11 +270,18 @@ def check_fields(
                 allowed.check(name, one)
 
 
-PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+PLAIN = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "null",
+}
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a type: a plain type, union, mapping or tuple of them; other types fit any value.
+    """Return whether a value has a type: a plain type, union, mapping or tuple of them; other types
+    fit any value.
 
     A bool does not fit a number, and an int fits a float.
     """
@@ -237,7 +289,9 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(fits(value, one) for one in inner)
     if origin is Mapping:
-        return isinstance(value, Mapping) and all(fits(key, inner[0]) and fits(value[key], inner[1]) for key in value)
+        return isinstance(value, Mapping) and all(
+            fits(key, inner[0]) and fits(value[key], inner[1]) for key in value
+        )
     if origin is tuple:
         return isinstance(value, tuple | list) and all(fits(part, inner[0]) for part in value)
     return hint not in PLAIN or type(value) is hint or (hint is float and type(value) is int)
@@ -250,11 +304,17 @@ def describe_type(hint: Any) -> str:
         return " or ".join(map(describe_type, inner))
     if origin is Mapping:
         return f"a mapping of {describe_type(inner[0])} to {describe_type(inner[1])}"
-    return f"a list of {describe_type(inner[0])}" if origin is tuple else PLAIN.get(hint, "another value")
+    return (
+        f"a list of {describe_type(inner[0])}"
+        if origin is tuple
+        else PLAIN.get(hint, "another value")
+    )
 
 
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
-    """Read a YAML file into a dataclass that checks its values; file names in it are relative to the current folder."""
+    """Read a YAML file into a dataclass that checks its values; file names in it are relative to
+    the current folder.
+    """
     content = read_yaml(path)
     try:
         return from_mapping(content, kind, "the file")
@@ -278,15 +338,26 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{path}: no such file; expected a YAML file")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader)  # safe
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        RecursionError,
+    ) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split()):.300})") from None
 
 
 def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
-    """Create a dataclass from a mapping, `where` in messages; what is nested becomes nested dataclasses and tuples."""
+    """Create a dataclass from a mapping, `where` in messages; what is nested becomes nested
+    dataclasses and tuples.
+    """
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(content, Mapping):
-        raise InputError(f"{where} is {shown(content)}; expected a mapping with some of {', '.join(known)}")
+        raise InputError(
+            f"{where} is {shown(content)}; expected a mapping with some of {', '.join(known)}"
+        )
     for name in content:
         if name not in known:
             raise InputError(f"{where} has {shown(name)}; expected some of {', '.join(known)}")
@@ -308,7 +379,10 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")  # types of weights on disk
-CONTEXT_NEGATIVES = ("language", "corpus")  # where training without parallel text draws sentences to put in
+CONTEXT_NEGATIVES = (
+    "language",
+    "corpus",
+)  # where training without parallel text draws sentences to put in
 POOLING_NAMES = ("mean", "mean_max")  # functions of modules/pooling.py
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
@@ -324,7 +398,8 @@ RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
 # ways to rank candidates, as named in options and in signatures of scores
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 
-# what is called BUCC: threshold learned on another part, threshold chosen on the same part, and mteb's two, without one
+# what is called BUCC: threshold learned on another part, threshold chosen on the same part, and
+# mteb's two, without one
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")
 
@@ -334,7 +409,8 @@ TIES = ("first", "last")  # epoch kept of several that are equally good
 
 BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
 
-# former options of fairseq-train, and the one value of each that commands, recipes and checkpoints may still name
+# former options of fairseq-train, and the one value of each that commands, recipes and checkpoints
+# may still name
 REMOVED: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,

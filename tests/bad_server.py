@@ -125,10 +125,40 @@ HOSTILE = {  # what a server says once, and again and again until nobody listens
     **{
         f"moves to {to!r:.30}": f"{MOVED}{to}\r\n\r\n"
         for to in (
-            *("/x", "//", "", " ", "http://", "http://[::1/x", "http://[::1]:x/", "http://a..b/x", "http://a:99999/x"),
-            *("http://127.0.0.1:0/", "http://\xe9/\xe9", f"http://{'a' * 70}.example/x", "http://a b/c", "?" * 60_000),
-            *("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "gopher://x", "javascript:x", "x:y", "http:x"),
-            *("http://%00/", "http://user:word@x:y/", "https://127.0.0.1:9\\@x/", "http://\x1b[2J/", "HTTP://127.1:1/"),
+            *(
+                "/x",
+                "//",
+                "",
+                " ",
+                "http://",
+                "http://[::1/x",
+                "http://[::1]:x/",
+                "http://a..b/x",
+                "http://a:99999/x",
+            ),
+            *(
+                "http://127.0.0.1:0/",
+                "http://\xe9/\xe9",
+                f"http://{'a' * 70}.example/x",
+                "http://a b/c",
+                "?" * 60_000,
+            ),
+            *(
+                "file:///etc/passwd",
+                "ftp://127.0.0.1/x",
+                "data:,x",
+                "gopher://x",
+                "javascript:x",
+                "x:y",
+                "http:x",
+            ),
+            *(
+                "http://%00/",
+                "http://user:word@x:y/",
+                "https://127.0.0.1:9\\@x/",
+                "http://\x1b[2J/",
+                "HTTP://127.1:1/",
+            ),
         )
     },
 }
@@ -165,7 +195,9 @@ class HostileHandler(socketserver.StreamRequestHandler):
 
 @contextlib.contextmanager
 def hostile(name: str) -> Iterator[HostileServer]:
-    """Run a hostile server inside the block, where a download is patient for parts of a second only."""
+    """Run a hostile server inside the block, where a download is patient for parts of a second
+    only.
+    """
     server = HostileServer(HOSTILE[name])
     with pytest.MonkeyPatch.context() as patch:
         for limit, value in (("BACK_OFF", 0.001), ("TIMEOUT", 0.1), ("MAX_BYTES", 3_000_000)):

@@ -27,7 +27,12 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 COMPATIBILITY = GOLDEN / "compatibility"  # checkpoints and model folders of an older version
 TRAIN_OPTIONS = {"--user-dir": "fairseq_lxsr", "--task": "xling_sent", "--arch": "lxsr_tiny"}
-TRAIN_OPTIONS |= {"--criterion": "xling_sent_loss", "--optimizer": "adam", "--lr": "0.005", "--batch-size": "32"}
+TRAIN_OPTIONS |= {
+    "--criterion": "xling_sent_loss",
+    "--optimizer": "adam",
+    "--lr": "0.005",
+    "--batch-size": "32",
+}
 TRAIN_OPTIONS |= {"--lr-scheduler": "inverse_sqrt", "--warmup-updates": "20", "--seed": "1"}
 TRAIN_OPTIONS |= {"--log-format": "simple", "--log-interval": "1000"}
 
@@ -41,7 +46,9 @@ def subnormal_numbers():
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Bytes are no names: an archive holds the second it was made in, and two workers would not agree on its tests."""
+    """Bytes are no names: an archive holds the second it was made in, and two workers would not
+    agree on its tests.
+    """
     return argname if isinstance(val, bytes) else None
 
 
@@ -57,7 +64,9 @@ def pytest_unconfigure():
 
 
 def forked_commands(preloaded: tuple[str, ...] = PRELOADED) -> Path:
-    """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that importing takes."""
+    """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that
+    importing takes.
+    """
     return started(preloaded)
 
 
@@ -70,20 +79,29 @@ def started(preloaded: tuple[str, ...]) -> Path:
 
 def forked_environment(**variables: str) -> dict[str, str]:
     """The environment in which those commands are found, by shell scripts as well."""
-    path = os.pathsep.join((str(forked_commands()), str(Path(sys.executable).parent), os.environ["PATH"]))
+    path = os.pathsep.join(
+        (str(forked_commands()), str(Path(sys.executable).parent), os.environ["PATH"])
+    )
     return os.environ | {"PATH": path, "PYTHONFAULTHANDLER": "1"} | variables
 
 
 def run(
     module: str, *arguments, check: bool = True, cwd: Path = ROOT, preloaded=PRELOADED, **variables
 ) -> subprocess.CompletedProcess:
-    """Run `python -m module arguments`, in the project's root or in `cwd`; `check` expects exit status 0.
+    """Run `python -m module arguments`, in the project's root or in `cwd`; `check` expects exit
+    status 0.
 
-    The process is a fork of one that has imported torch, fairseq and the package. For tests of what importing does,
-    `preloaded` is FAIRSEQ, for a fork of one that lacks the package, or (), for a Python of its own.
+    The process is a fork of one that has imported torch, fairseq and the package. For tests of what
+    importing does, `preloaded` is FAIRSEQ, for a fork of one that lacks the package, or (), for a
+    Python of its own.
     """
-    command, environment = [interpreter(preloaded), "-m", module, *map(str, arguments)], forked_environment(**variables)
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300)
+    command, environment = (
+        [interpreter(preloaded), "-m", module, *map(str, arguments)],
+        forked_environment(**variables),
+    )
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300
+    )
     return checked(done) if check else done
 
 
@@ -96,16 +114,28 @@ def lxsr(*arguments, **options) -> subprocess.CompletedProcess:
 
 
 def python(code: str, *arguments, preloaded: tuple[str, ...] = (), **options) -> str:
-    """What `python -c code arguments` prints, in a process that imports what it needs itself, or a fork as of `run`."""
+    """What `python -c code arguments` prints, in a process that imports what it needs itself, or a
+    fork as of `run`.
+    """
     command = [interpreter(preloaded), "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **{"cwd": ROOT} | options)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, **{"cwd": ROOT} | options
+    )
     return checked(done).stdout
 
 
-def captured(command: list, function: Callable[[], object], folder: Path, explain) -> subprocess.CompletedProcess:
-    """What a function does in this process as a program: output, errors and status; `explain` returns an error's."""
+def captured(
+    command: list, function: Callable[[], object], folder: Path, explain
+) -> subprocess.CompletedProcess:
+    """What a function does in this process as a program: output, errors and status; `explain`
+    returns an error's.
+    """
     output, errors, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), contextlib.chdir(folder):
+    with (
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        contextlib.chdir(folder),
+    ):
         try:
             function()
         except SystemExit as stop:
@@ -126,19 +156,29 @@ def checked(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
 
 
 def lxsr_here(*arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
-    """`lxsr` in this process: the same parsing, output and exit status, without the seconds that importing takes."""
+    """`lxsr` in this process: the same parsing, output and exit status, without the seconds that
+    importing takes.
+    """
     from fairseq_lxsr.cli.main import main
 
-    done = captured(["lxsr", *arguments], lambda: main(list(map(str, arguments))), folder, print_traceback)
+    done = captured(
+        ["lxsr", *arguments], lambda: main(list(map(str, arguments))), folder, print_traceback
+    )
     return checked(done) if check else done
 
 
-def export(checkpoint: Path, output: Path, *options, check: bool = True) -> subprocess.CompletedProcess:
+def export(
+    checkpoint: Path, output: Path, *options, check: bool = True
+) -> subprocess.CompletedProcess:
     """`lxsr export folder` in this process."""
-    return lxsr_here("export", "folder", "--checkpoint", checkpoint, "--output", output, *options, check=check)
+    return lxsr_here(
+        "export", "folder", "--checkpoint", checkpoint, "--output", output, *options, check=check
+    )
 
 
-def main_here(module: ModuleType, *arguments, check: bool = True, folder: Path = ROOT) -> subprocess.CompletedProcess:
+def main_here(
+    module: ModuleType, *arguments, check: bool = True, folder: Path = ROOT
+) -> subprocess.CompletedProcess:
     """The main function of a script in this process."""
     command = [Path(module.__file__).name, *map(str, arguments)]
     with pytest.MonkeyPatch.context() as patch:
@@ -147,19 +187,32 @@ def main_here(module: ModuleType, *arguments, check: bool = True, folder: Path =
     return checked(done) if check else done
 
 
-def train(data: Path, save_dir: Path, *flags, check: bool = True, module: str = "fairseq_cli.train", **options):
-    """fairseq-train on the CPU; options in Python's spelling replace those of TRAIN_OPTIONS, None leaves one out."""
+def train(
+    data: Path,
+    save_dir: Path,
+    *flags,
+    check: bool = True,
+    module: str = "fairseq_cli.train",
+    **options,
+):
+    """fairseq-train on the CPU; options in Python's spelling replace those of TRAIN_OPTIONS, None
+    leaves one out.
+    """
     return run(module, *train_words(data, save_dir, *flags, **options), check=check)
 
 
 def train_words(data: Path, save_dir: Path, *flags, **options) -> list[str]:
-    named = TRAIN_OPTIONS | {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    named = TRAIN_OPTIONS | {
+        f"--{name.replace('_', '-')}": value for name, value in options.items()
+    }
     words = [word for item in named.items() if item[1] is not None for word in item]
     return list(map(str, (data, "--cpu", "--save-dir", save_dir, *words, *flags)))
 
 
 def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.CompletedProcess:
-    """As `train` without check, in this process; for runs that are refused, or end without validation."""
+    """As `train` without check, in this process; for runs that are refused, or end without
+    validation.
+    """
     import fairseq_cli.train
 
     import_plugin()
@@ -170,7 +223,9 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
             try:
                 fairseq_cli.train.cli_main()
             finally:
-                importlib.import_module("fairseq_lxsr.training.task").let_go()  # what the end of a process does
+                importlib.import_module(
+                    "fairseq_lxsr.training.task"
+                ).let_go()  # what the end of a process does
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)
@@ -179,7 +234,10 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
 
 def validations(done: subprocess.CompletedProcess, name: str = "accuracy") -> list[float]:
     """A figure of every validation that fairseq-train printed."""
-    return [float(found) for found in re.findall(rf"valid on 'valid' subset .*?\| {name} ([0-9.]+)", done.stdout)]
+    return [
+        float(found)
+        for found in re.findall(rf"valid on 'valid' subset .*?\| {name} ([0-9.]+)", done.stdout)
+    ]
 
 
 def weights(save_dir: Path, name: str = "checkpoint_last.pt") -> dict:
@@ -207,7 +265,7 @@ def report(error: Exception) -> int:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "excepthook", lambda *_: traceback.print_exception(error))
-            importlib.import_module("fairseq_lxsr.training.mends").report_in_one_line()
+            importlib.import_module("fairseq_lxsr.training.fairseq_patches").report_in_one_line()
             sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         return stop.code
@@ -239,11 +297,19 @@ def refused(done: subprocess.CompletedProcess, *fragments: str) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """The bytes of all files of a folder, by their paths in it."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-def wait_until(happened: Callable[[], object], process: subprocess.Popen, seconds: float = 60) -> None:
-    """Wait for what a process does; it is an error that the process ends, or the time, before it happened."""
+def wait_until(
+    happened: Callable[[], object], process: subprocess.Popen, seconds: float = 60
+) -> None:
+    """Wait for what a process does; it is an error that the process ends, or the time, before it
+    happened.
+    """
     deadline = time.monotonic() + seconds
     while not happened():
         assert process.poll() is None, f"ended with {process.returncode} before"
@@ -252,7 +318,9 @@ def wait_until(happened: Callable[[], object], process: subprocess.Popen, second
 
 
 def load_script(path: Path) -> ModuleType:
-    """The module of a file outside the package: an example or a tool, which finds the files beside it."""
+    """The module of a file outside the package: an example or a tool, which finds the files beside
+    it.
+    """
     spec = spec_from_file_location(path.stem, path)
     module = module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
@@ -274,7 +342,11 @@ def python_is_a_fork():
 @pytest.fixture(scope="module")
 def browser():
     """Chromium, which asks for nothing by itself."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if not program:
         pytest.skip("no Chromium on this machine")
     playwright = pytest.importorskip("playwright.sync_api")
@@ -300,7 +372,9 @@ def made_once(work: Path, name: str, make: Callable[[], object]) -> Path:
 
 @pytest.fixture(scope="session")
 def toy_work(tmp_path_factory) -> Path:
-    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; no test changes it."""
+    """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; no test changes
+    it.
+    """
     base = tmp_path_factory.getbasetemp()
     work = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "toy"
 
@@ -317,7 +391,11 @@ def toy_checkpoint(toy_work) -> Path:
     """A checkpoint of a few epochs on the toy corpus."""
     save = toy_work / "checkpoints"
     options = {"max_epoch": "6"}
-    made_once(toy_work, "trained", lambda: train(toy_work / "data-bin", save, "--no-epoch-checkpoints", **options))
+    made_once(
+        toy_work,
+        "trained",
+        lambda: train(toy_work / "data-bin", save, "--no-epoch-checkpoints", **options),
+    )
     return save / "checkpoint_best.pt"
 
 

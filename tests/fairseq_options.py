@@ -8,6 +8,8 @@ from fairseq import options
 
 
 def read_by_fairseq(command: Sequence[str]) -> Namespace:
-    """The options of a command of ours, after --arch has filled its own in; SystemExit for what fairseq-train lacks."""
+    """The options of a command of ours, after --arch has filled its own in; SystemExit for what
+    fairseq-train lacks.
+    """
     import_plugin()
     return options.parse_args_and_arch(options.get_training_parser(), input_args=list(command))

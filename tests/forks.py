@@ -1,8 +1,10 @@
-"""Commands that run in forks of one process, which has imported torch and fairseq once: each starts in milliseconds.
+"""Commands that run in forks of one process, which has imported torch and fairseq once: each starts
+in milliseconds.
 
-As a script this is that process, `python forks.py SOCKET MODULE...`; `commands` starts it and puts `lxsr`,
-`fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH. LXSR_SHRINK in the environment of a
-command names a module with a function `shrink(name, arguments)`, which returns the arguments that are used.
+As a script this is that process, `python forks.py SOCKET MODULE...`; `commands` starts it and puts
+`lxsr`, `fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH.
+LXSR_SHRINK in the environment of a command names a module with a function `shrink(name,
+arguments)`, which returns the arguments that are used.
 """
 
 import atexit
@@ -50,7 +52,9 @@ STARTS_WITHIN = 240  # seconds, until everything is imported; on a busy machine
 
 
 @contextlib.contextmanager
-def commands(folder: Path, preloaded: Sequence[str] = PRELOADED, **variables: str) -> Iterator[Path]:
+def commands(
+    folder: Path, preloaded: Sequence[str] = PRELOADED, **variables: str
+) -> Iterator[Path]:
     """A folder with the commands, while the process behind them runs.
 
     Args:
@@ -73,7 +77,9 @@ def commands(folder: Path, preloaded: Sequence[str] = PRELOADED, **variables: st
             assert server.poll() is None, "the process behind the commands ended"
             time.sleep(0.1)
         else:
-            raise TimeoutError(f"the process behind the commands is not ready after {STARTS_WITHIN} s")
+            raise TimeoutError(
+                f"the process behind the commands is not ready after {STARTS_WITHIN} s"
+            )
         yield folder / "bin"
     finally:
         server.kill()
@@ -108,21 +114,30 @@ def reap(*_) -> None:
 
 
 def answer(client: socket.socket) -> int:
-    """Run the command that the client asks for, with its files and in its folder; it dies with the client."""
+    """Run the command that the client asks for, with its files and in its folder; it dies with the
+    client.
+    """
     fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO when the client ends
+    fcntl.fcntl(
+        client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC
+    )  # SIGIO when the client ends
     content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not content.endswith(b"\n"):
         content += client.recv(1 << 20)
     name, arguments, folder, environment = json.loads(content)
     for file, number in zip(files, range(3), strict=True):
         os.dup2(file, number)
-    # what this process knows of its own files, for example that they are seekable, is not true of the client's
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww"))
+    # what this process knows of its own files, for example that they are seekable, is not true of
+    # the client's
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
+    )
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.executable = shutil.which("python") or sys.executable  # a command's own commands are forks as well
+    sys.executable = (
+        shutil.which("python") or sys.executable
+    )  # a command's own commands are forks as well
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
     while name == "python" and arguments[:1] == ["-W"]:  # as Python does it
         warnings._setoption(arguments[1])  # type: ignore[attr-defined]
@@ -143,7 +158,9 @@ def run(name: str, arguments: list[str]) -> int:
     try:
         try:
             return int(call(name, arguments) or 0)
-        except Exception:  # what Python does at the end of a program; the plugin has a hook of its own there
+        except (
+            Exception
+        ):  # what Python does at the end of a program; the plugin has a hook of its own there
             sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
     except SystemExit as stop:
         if isinstance(stop.code, str):

@@ -1,4 +1,6 @@
-"""Small weights that are a formula of their names and shapes: golden files then hold results only."""
+"""Small weights that are a formula of their names and shapes: golden files then hold results
+only.
+"""
 
 import numpy as np
 
@@ -6,9 +8,11 @@ PAD = 1
 
 
 def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Irregular float64 values for a weight of the released model, of a size that lets every layer count.
+    """Irregular float64 values for a weight of the released model, of a size that lets every layer
+    count.
 
-    Matrices are within +-2.5 / sqrt(columns) and zero at padding, vectors within +-0.3, LayerNorm's weights 1 more.
+    Matrices are within +-2.5 / sqrt(columns) and zero at padding, vectors within +-0.3, LayerNorm's
+    weights 1 more.
     """
     start = sum(place * ord(letter) for place, letter in enumerate(name, 1)) % 1000
     index = np.arange(np.prod(shape))

@@ -1,9 +1,10 @@
-"""Kill `lxsr embed`, `mine` and `train-context` at random moments and let them go on: the bytes of a run in peace.
+"""Kill `lxsr embed`, `mine` and `train-context` at random moments and let them go on: the bytes of
+a run in peace.
 
     python tests/kill_at_random.py FOLDER --lines 200000 --kills 20
 
-Every run is a fork of this process, which has imported everything and computed nothing: no time goes into starting. The
-signal goes to the process alone or to its children too, at random.
+Every run is a fork of this process, which has imported everything and computed nothing: no time
+goes into starting. The signal goes to the process alone or to its children too, at random.
 """
 
 import argparse
@@ -34,17 +35,25 @@ from fairseq_lxsr.search import bitext
 
 MODEL = Path(__file__).parent / "golden" / "compatibility" / "lxsr.model"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# how a run may end: the signal itself, or what the command makes of it; by SIGKILL it is never the latter
+# how a run may end: the signal itself, or what the command makes of it; by SIGKILL it is never the
+# latter
 ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {-15, 143}, signal.SIGINT: {-2, 130}}
 IMPORTED = (embeddings, evaluation, search, SentenceEncoder)
 TIMED = ("train.log", "rounds.jsonl", "*.pt")  # files that hold the time or the seconds of a run
-CONTEXT = {"arch": "context_transformer_tiny", "vocab_size": 200, "valid_documents": 50, "max_positions": 40}
+CONTEXT = {
+    "arch": "context_transformer_tiny",
+    "vocab_size": 200,
+    "valid_documents": 50,
+    "max_positions": 40,
+}
 CONTEXT |= {"shards": 2, "epochs": 1, "rounds": 1, "draw": 2000, "best": 1000, "pairs": 5000}
 CONTEXT |= {"batch_size": 256, "workers": 1}
 
 
 class Attacked(NamedTuple):
-    """A command line under attack, and when it is killed at the latest: of its seconds in peace and the kills."""
+    """A command line under attack, and when it is killed at the latest: of its seconds in peace and
+    the kills.
+    """
 
     words: list[str]
     longest: Callable[[float, int], float]
@@ -63,10 +72,14 @@ def write_text(folder: Path, lines: int) -> tuple[Path, Path]:
 
 def start(command: list[str], errors: Path) -> int:
     """Returns: the process that runs the command."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command runs, no handler prints a traceback
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # until the command runs, no handler prints a traceback
     process = os.fork()
     if process:
-        with contextlib.suppress(PermissionError, ProcessLookupError):  # it has ended, or done it itself
+        with contextlib.suppress(
+            PermissionError, ProcessLookupError
+        ):  # it has ended, or done it itself
             os.setpgid(process, process)
         return process
     status = 1
@@ -74,7 +87,9 @@ def start(command: list[str], errors: Path) -> int:
         os.setpgid(0, 0)
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a shell's background job ignores it
         main(command)
         status = 0
     except SystemExit as stop:
@@ -94,7 +109,9 @@ def finish(process: int, errors: Path, expected: set[int]) -> int:
 
 
 def wait_for_children(folder: Path, seconds: float) -> None:
-    """Wait until no process holds a lock in a folder: one that was killed alone leaves the training that it began."""
+    """Wait until no process holds a lock in a folder: one that was killed alone leaves the training
+    that it began.
+    """
     deadline = time.monotonic() + seconds
     for path in folder.rglob("*lock"):
         with contextlib.suppress(FileNotFoundError), path.open() as lock:
@@ -107,15 +124,22 @@ def wait_for_children(folder: Path, seconds: float) -> None:
 
 def differing(folder: Path, other: Path) -> list[str]:
     """The files that are not the same in two folders."""
-    names = [{str(path.relative_to(each)) for path in each.rglob("*") if path.is_file()} for each in (folder, other)]
-    compared = (name for name in names[0] & names[1] if not any(Path(name).match(timed) for timed in TIMED))
+    names = [
+        {str(path.relative_to(each)) for path in each.rglob("*") if path.is_file()}
+        for each in (folder, other)
+    ]
+    compared = (
+        name for name in names[0] & names[1] if not any(Path(name).match(timed) for timed in TIMED)
+    )
     return sorted(names[0] ^ names[1]) + sorted(
         name for name in compared if (folder / name).read_bytes() != (other / name).read_bytes()
     )
 
 
 def survives(command: Attacked, folder: Path, kills: int, seed: int) -> dict[str, object]:
-    """Kill a command, which writes to FOLDER/work, and let it go on until it was killed so often: figures of it."""
+    """Kill a command, which writes to FOLDER/work, and let it go on until it was killed so often:
+    figures of it.
+    """
     draws, errors = random.Random(seed), folder / "errors"
     whole, work = folder / "whole", folder / "work"
     began = time.perf_counter()
@@ -139,11 +163,19 @@ def survives(command: Attacked, folder: Path, kills: int, seed: int) -> dict[str
                 sys.exit(f"{work}: other than {whole}: {wrong}")
             shutil.rmtree(work)
     shutil.rmtree(whole)
-    return {"command": command.words[0], "seconds": round(seconds, 1), "kills": done, "complete": runs, "ends": ends}
+    return {
+        "command": command.words[0],
+        "seconds": round(seconds, 1),
+        "kills": done,
+        "complete": runs,
+        "ends": ends,
+    }
 
 
 def stories(lines: Iterable[str]) -> Iterator[str]:
-    """Documents of one line, which are mined only, and after ten of them one of four lines, which trains too."""
+    """Documents of one line, which are mined only, and after ten of them one of four lines, which
+    trains too.
+    """
     remaining = iter(lines)
     for size in itertools.cycle([1] * 10 + [4]):
         story = "".join(itertools.islice(remaining, size))
@@ -161,7 +193,10 @@ def commands(folder: Path, lines: int) -> dict[str, Attacked]:
         with text.open(encoding="utf-8") as stream:
             documents[language].write_text("\n".join(stories(stream)), encoding="utf-8")
     work, config = folder / "work", folder / "context.yaml"
-    named = {"documents": {language: str(path) for language, path in documents.items()}, "work": str(work)}
+    named = {
+        "documents": {language: str(path) for language, path in documents.items()},
+        "work": str(work),
+    }
     config.write_text(yaml.safe_dump(named | CONTEXT), encoding="utf-8")
     model = ["--model", str(MODEL), "--device", "cpu"]
     texts = ["--source", str(source), "--target", str(target)]
@@ -170,10 +205,15 @@ def commands(folder: Path, lines: int) -> dict[str, Attacked]:
         return 3 * seconds / kills
 
     return {
-        "embed": Attacked(["embed", *model, "--input", str(source), "--resume", "--output", f"{work}/x.npy"], often),
+        "embed": Attacked(
+            ["embed", *model, "--input", str(source), "--resume", "--output", f"{work}/x.npy"],
+            often,
+        ),
         "mine": Attacked(["mine", *model, *texts, "--output", f"{work}/pairs.tsv"], often),
         # its training takes seconds to start, and continues from what it saved last
-        "train-context": Attacked(["train-context", str(config)], lambda seconds, kills: seconds / 2),
+        "train-context": Attacked(
+            ["train-context", str(config)], lambda seconds, kills: seconds / 2
+        ),
     }
 
 
@@ -183,8 +223,15 @@ def run() -> None:
     parser.add_argument("--verbs", nargs="+", default=["embed", "mine", "train-context"])
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--block", type=int, default=20_000, help="lines between two moments at which work is safe")
-    parser.add_argument("--save-every", type=int, default=100, help="updates between two checkpoints of train-context")
+    parser.add_argument(
+        "--block", type=int, default=20_000, help="lines between two moments at which work is safe"
+    )
+    parser.add_argument(
+        "--save-every",
+        type=int,
+        default=100,
+        help="updates between two checkpoints of train-context",
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

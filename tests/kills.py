@@ -22,14 +22,16 @@ class KilledError(OSError):
 def killed_before(change: int) -> Iterator[list[str]]:
     """The `change`-th change of names, from 1, and all that follow do not happen, inside this.
 
-    Counted are files and folders that are made, renamed or removed, and files that are opened for writing; not what is
-    written to an open file.
+    Counted are files and folders that are made, renamed or removed, and files that are opened for
+    writing; not what is written to an open file.
 
     Returns: what was changed, or would have been.
     """
     changes: list[str] = []
 
-    def counted(function: Callable, changes_files: Callable[..., bool] = lambda *_, **__: True) -> Callable:
+    def counted(
+        function: Callable, changes_files: Callable[..., bool] = lambda *_, **__: True
+    ) -> Callable:
         def call(*arguments, **options):
             if changes_files(*arguments, **options):
                 changes.append(f"{function.__name__} {arguments}")
@@ -55,7 +57,8 @@ def killed_before(change: int) -> Iterator[list[str]]:
 def every_kill(run: Callable[[], object]) -> Iterator[int]:
     """Run with a kill before the first change, the second, ..., until none is left.
 
-    Returns: after each kill, the number of changes before it; what runs then takes this process for another one.
+    Returns: after each kill, the number of changes before it; what runs then takes this process for
+    another one.
     """
     for change in itertools.count(1):
         with killed_before(change) as changes, contextlib.suppress(Exception):

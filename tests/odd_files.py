@@ -1,17 +1,44 @@
-"""What becomes of a file: cut, overwritten, of another kind, with other values of every type in its JSON."""
+"""What becomes of a file: cut, overwritten, of another kind, with other values of every type in its
+JSON.
+"""
 
 import json
 
 from hypothesis import strategies as st
 from other_values import changed, places
 
-KINDS = (b"", b"PK\x03\x04", b"\x93NUMPY\x01\0\xff\xff", b"\x1f\x8b", b"\xff\xfe", b"\0" * 200, b"[]", b"null", b"{")
+KINDS = (
+    b"",
+    b"PK\x03\x04",
+    b"\x93NUMPY\x01\0\xff\xff",
+    b"\x1f\x8b",
+    b"\xff\xfe",
+    b"\0" * 200,
+    b"[]",
+    b"null",
+    b"{",
+)
 ODD = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
-    st.sampled_from([2**31, 2**53, 2**63, -(2**64), 10**400, 1e308, -0.5, float("nan"), float("inf"), float("-inf")]),
-    st.sampled_from(["", "x", "nan", "1e9", "float32", "object", "\ud800", "\x00", "é" * 300, "../../etc"]),
+    st.sampled_from(
+        [
+            2**31,
+            2**53,
+            2**63,
+            -(2**64),
+            10**400,
+            1e308,
+            -0.5,
+            float("nan"),
+            float("inf"),
+            float("-inf"),
+        ]
+    ),
+    st.sampled_from(
+        ["", "x", "nan", "1e9", "float32", "object", "\ud800", "\x00", "é" * 300, "../../etc"]
+    ),
     st.lists(st.integers(0, 2), max_size=3),
     st.dictionaries(st.sampled_from(["a", "lines", "hits"]), st.integers(-1, 2), max_size=2),
     st.integers(2, 40).map(lambda depth: json.loads("[" * depth + "]" * depth)),

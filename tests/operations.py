@@ -22,11 +22,24 @@ class Operations(TorchDispatchMode):
         shape = tuple(result.shape) if isinstance(result, torch.Tensor) else None
         name = func.overloadpacket._qualified_op_name
         self.calls.append((name, shape))
-        if name.startswith("aten::index") and any(map(is_mask, args[1] if isinstance(args[1], list | tuple) else ())):
+        if name.startswith("aten::index") and any(
+            map(is_mask, args[1] if isinstance(args[1], list | tuple) else ())
+        ):
             self.calls.append((INDEX_BY_MASK, shape))
         return result
 
 
-SYNCHRONISE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::item", "aten::equal"}
-SYNCHRONISE |= {"aten::_unique2", "aten::unique_consecutive", "aten::is_nonzero", "aten::repeat_interleave"}
+SYNCHRONISE = {
+    "aten::_local_scalar_dense",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::item",
+    "aten::equal",
+}
+SYNCHRONISE |= {
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::is_nonzero",
+    "aten::repeat_interleave",
+}
 SYNCHRONISE |= {"aten::_pack_padded_sequence", INDEX_BY_MASK}

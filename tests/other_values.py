@@ -9,7 +9,13 @@ import torch
 
 def places(value: Any, names: tuple = ()) -> Iterator[tuple]:
     """Where something lies in nested objects and lists."""
-    items = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+    items = (
+        enumerate(value)
+        if isinstance(value, list)
+        else value.items()
+        if isinstance(value, dict)
+        else ()
+    )
     for name, inner in items:
         yield (*names, name)
         yield from places(inner, (*names, name))

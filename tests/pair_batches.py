@@ -28,7 +28,9 @@ VOCABULARY = MaskingVocabulary(PAD, MASK, 4, *np.zeros((2, MASK + 1), dtype=bool
 def dataset(*corpora, parts=None, **options):
     """One piece of each pair is masked, unless `parts` says otherwise."""
     parts = [Masking("one", VOCABULARY)] if parts is None else parts
-    return SentencePairDataset(corpora, parts, padding_idx=PAD, eos_idx=EOS, **({"max_positions": 200} | options))
+    return SentencePairDataset(
+        corpora, parts, padding_idx=PAD, eos_idx=EOS, **({"max_positions": 200} | options)
+    )
 
 
 def batches_of(data, **limits):

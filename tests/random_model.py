@@ -1,4 +1,6 @@
-"""Model folders with random weights over a fresh SentencePiece model, whose dictionary lacks some of its pieces."""
+"""Model folders with random weights over a fresh SentencePiece model, whose dictionary lacks some
+of its pieces.
+"""
 
 from pathlib import Path
 
@@ -12,20 +14,42 @@ from fairseq_lxsr.text.tokenizer import TextOptions
 
 
 def write_model(
-    folder: Path, pieces: str = "bpe", byte_fallback: bool = False, version: int = 1, rule: Path | None = None, **sizes
+    folder: Path,
+    pieces: str = "bpe",
+    byte_fallback: bool = False,
+    version: int = 1,
+    rule: Path | None = None,
+    **sizes,
 ) -> Path:
-    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; sizes: of the config."""
+    """Args: pieces: `bpe` or `unigram`; version: of the reading of text; rule: of letters; sizes:
+    of the config.
+    """
     folder.mkdir(parents=True)
     text = folder / "text"
-    text.write_text("\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8")
+    text.write_text(
+        "\n".join(side for pair in toy.sentences(800, seed=2) for side in pair), encoding="utf-8"
+    )
     how = {"byte_fallback": True, "vocab_size": 340} if byte_fallback else {"vocab_size": 80}
-    how |= {"input": str(text), "model_prefix": str(folder / "sp"), "model_type": pieces, "minloglevel": 2}
+    how |= {
+        "input": str(text),
+        "model_prefix": str(folder / "sp"),
+        "model_type": pieces,
+        "minloglevel": 2,
+    }
     how |= {"normalization_rule_tsv": str(rule)} if rule else {}
     sentencepiece.SentencePieceTrainer.Train(**how)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sp.model"))
     kept = [processor.IdToPiece(index) for index in range(3, len(processor))][:-20]
-    (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept[::-1]), encoding="utf-8")
-    sizes = {"num_layers": 1, "embed_dim": 32, "ffn_embed_dim": 48, "num_heads": 4, "max_positions": 64} | sizes
+    (folder / "dict.txt").write_text(
+        "".join(f"{piece} 1\n" for piece in kept[::-1]), encoding="utf-8"
+    )
+    sizes = {
+        "num_layers": 1,
+        "embed_dim": 32,
+        "ffn_embed_dim": 48,
+        "num_heads": 4,
+        "max_positions": 64,
+    } | sizes
     torch.manual_seed(0)
     network = TransformerSentenceEncoder(TransformerConfig(4 + len(kept) + 1, 1, **sizes))
     for name, weights in network.named_parameters():

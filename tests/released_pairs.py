@@ -1,4 +1,5 @@
-"""What the golden values of tests/golden/released belong to: weights by formula, pairs of ids, and their masks.
+"""What the golden values of tests/golden/released belong to: weights by formula, pairs of ids, and
+their masks.
 
 Every weight is a multiple of 2^-14, so float32 holds it exactly.
 """
@@ -10,7 +11,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-VOCAB, PAD, EOS, FIRST, MASK = 50, 1, 2, 4, 49  # the dictionary of fairseq, its pieces, and <mask> at the end
+VOCAB, PAD, EOS, FIRST, MASK = (
+    50,
+    1,
+    2,
+    4,
+    49,
+)  # the dictionary of fairseq, its pieces, and <mask> at the end
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "max_positions": 12}
 # source, target, the side with the mask, and which of its pieces
 PAIRS = [
@@ -19,14 +26,28 @@ PAIRS = [
     ((11, 12, 11, 13), (28, 29, 28), "source", 0),  # repeated words; one of the two stays visible
     ((14, 30, 15), (30, 31), "source", 1),  # the masked word is in the translation too
     ((16, 17, 32), (32, 33, 32, 34), "target", 2),  # likewise, and it is repeated
-    ((18, 19, 18, 35), (35, 36, 37, 38, 39, 40, 41), "target", 1),  # another word is in both sentences
+    (
+        (18, 19, 18, 35),
+        (35, 36, 37, 38, 39, 40, 41),
+        "target",
+        1,
+    ),  # another word is in both sentences
     ((42,), (43,), "source", 0),
-    ((44, 45, 46, 5, 6, 7, 8, 9, 10, 11, 12, 13), (47, 48, 20), "source", 11),  # as long as positions go
+    (
+        (44, 45, 46, 5, 6, 7, 8, 9, 10, 11, 12, 13),
+        (47, 48, 20),
+        "source",
+        11,
+    ),  # as long as positions go
     ((12, 13), (28, 14), "target", 0),
 ]
 WHOLE = range(len(PAIRS))
 # of the training, an epoch after the other
-EPOCHS = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 3, 5, 6], [1, 4, 7, 0]], [[2, 8, 0, 5], [3, 6, 1, 4]]] * 2
+EPOCHS = [
+    [[0, 1, 2, 3], [4, 5, 6, 7]],
+    [[8, 3, 5, 6], [1, 4, 7, 0]],
+    [[2, 8, 0, 5], [3, 6, 1, 4]],
+] * 2
 
 
 def weights(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

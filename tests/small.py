@@ -20,18 +20,36 @@ TRAINING = {
     "--update-freq": 1,
 }
 PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
-HELD_OUT = ("--valid-size", "20", "--test-size", "20")  # prepare holds out thousands unless it is told
+HELD_OUT = (
+    "--valid-size",
+    "20",
+    "--test-size",
+    "20",
+)  # prepare holds out thousands unless it is told
 EVALUATING = {"--epochs": 2, "--seeds": 1}
 FILES = {name.removeprefix("--").replace("-", "_"): value for name, value in PREPARING.items()}
-FILES |= {"valid_documents": 2, "draw": 20, "best": 10, "pairs": 20, "workers": 1}  # wherever they stand in YAML files
+FILES |= {
+    "valid_documents": 2,
+    "draw": 20,
+    "best": 10,
+    "pairs": 20,
+    "workers": 1,
+}  # wherever they stand in YAML files
 
 
 def shrink(name: str, arguments: list[str]) -> list[str]:
     """The arguments of a command with smaller sizes; those that are not there are not added."""
     if name in ("fairseq-train", "fairseq-generate"):
         return _training(arguments)
-    if name == "python" and arguments[:1] in (["-c"], ["-m"]) and "fairseq_cli.train" in arguments[1]:
-        return [*arguments[:2], *_training(arguments[2:])]  # as `lxsr train` and `lxsr train-context` start it
+    if (
+        name == "python"
+        and arguments[:1] in (["-c"], ["-m"])
+        and "fairseq_cli.train" in arguments[1]
+    ):
+        return [
+            *arguments[:2],
+            *_training(arguments[2:]),
+        ]  # as `lxsr train` and `lxsr train-context` start it
     if name == "python" and arguments[:1] == ["preprocess/fairseq_preprocess.py"]:
         return _with_values(arguments, PREPARING)
     if name == "lxsr" and arguments:
@@ -51,7 +69,9 @@ def _training(arguments: list[str]) -> list[str]:
 
 def _verb(arguments: list[str]) -> list[str]:
     if arguments[0] in ("prepare", "train-context"):
-        arguments = [str(_file(Path(word))) if word.endswith(".yaml") else word for word in arguments]
+        arguments = [
+            str(_file(Path(word))) if word.endswith(".yaml") else word for word in arguments
+        ]
         held_out = HELD_OUT if arguments[0] == "prepare" and "--data" in arguments else ()
         return [*_with_values(arguments, PREPARING), *held_out]
     if arguments[:2] in (["eval", "mldoc"], ["eval", "xnli"]):
@@ -60,7 +80,10 @@ def _verb(arguments: list[str]) -> list[str]:
 
 
 def _with_values(arguments: list[str], values: dict[str, int]) -> list[str]:
-    return [str(values.get(before, word)) for before, word in zip(["", *arguments], arguments, strict=False)]
+    return [
+        str(values.get(before, word))
+        for before, word in zip(["", *arguments], arguments, strict=False)
+    ]
 
 
 def _file(path: Path) -> Path:

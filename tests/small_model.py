@@ -1,4 +1,6 @@
-"""A model that nobody trained, made in a tenth of a second: its folder, and a checkpoint as fairseq-train writes it."""
+"""A model that nobody trained, made in a tenth of a second: its folder, and a checkpoint as
+fairseq-train writes it.
+"""
 
 import io
 from pathlib import Path
@@ -9,7 +11,7 @@ import torch
 import toy
 
 from fairseq_lxsr.encoder.checkpoint import ARCHITECTURE
-from fairseq_lxsr.encoder.folder import read_config
+from fairseq_lxsr.encoder.model_folder import read_config
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.text.tokenizer import (
@@ -23,9 +25,21 @@ from fairseq_lxsr.text.tokenizer import (
 
 TEXT = TextOptions(lowercase=True)
 SIZES: dict[str, dict[str, Any]] = {
-    "transformer": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "num_layers": 1, "max_positions": 40},
+    "transformer": {
+        "embed_dim": 16,
+        "ffn_embed_dim": 32,
+        "num_heads": 2,
+        "num_layers": 1,
+        "max_positions": 40,
+    },
     "laser": {"embed_dim": 8, "hidden_size": 8, "num_layers": 2},
-    "tlaser": {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "num_layers": 1, "max_positions": 40},
+    "tlaser": {
+        "embed_dim": 16,
+        "ffn_embed_dim": 32,
+        "num_heads": 2,
+        "num_layers": 1,
+        "max_positions": 40,
+    },
 }
 
 
@@ -38,13 +52,19 @@ def write_pieces(folder: Path, vocab_size: int = 100) -> Path:
     sentencepiece.SentencePieceTrainer.Train(sentence_iterator=lines, model_writer=model, **how)
     (folder / SENTENCEPIECE_FILE).write_bytes(model.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    pieces = [piece for piece in map(processor.IdToPiece, range(vocab_size)) if piece not in SPECIAL]
-    (folder / DICTIONARY_FILE).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    pieces = [
+        piece for piece in map(processor.IdToPiece, range(vocab_size)) if piece not in SPECIAL
+    ]
+    (folder / DICTIONARY_FILE).write_text(
+        "".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8"
+    )
     (folder / TEXT_FILE).write_text(TEXT.dumps(), encoding="utf-8")
     return folder
 
 
-def network(data: Path, architecture: str = "transformer", mask: bool = True, **sizes) -> torch.nn.Module:
+def network(
+    data: Path, architecture: str = "transformer", mask: bool = True, **sizes
+) -> torch.nn.Module:
     """Random weights for the dictionary of a data folder; `mask`: with the <mask> of xling_sent."""
     kind = all_networks()[architecture]
     vocab_size = len(read_dictionary(data / DICTIONARY_FILE)) + mask
@@ -65,17 +85,26 @@ def save_as(folder: Path, output: Path, dtype: str) -> Path:
     """The model of a folder in another precision."""
     config = read_config(folder)
     texts = folder / DICTIONARY_FILE, folder / SENTENCEPIECE_FILE
-    save_folder(output, read_model(folder, config)[0], *texts, TextOptions(**config["text"]), {}, dtype)
+    save_folder(
+        output, read_model(folder, config)[0], *texts, TextOptions(**config["text"]), {}, dtype
+    )
     return output
 
 
 def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> dict[str, Any]:
-    """What fairseq-train keeps of a transformer of the task xling_sent, with the data folder as it is named there."""
+    """What fairseq-train keeps of a transformer of the task xling_sent, with the data folder as it
+    is named there.
+    """
     model = network(data, **sizes)
     options = {
-        name: getattr(model.config, name) for name in ("max_positions", "pooling", "gated", "order_coefficients")
+        name: getattr(model.config, name)
+        for name in ("max_positions", "pooling", "gated", "order_coefficients")
     }
-    ours = {"ffn_embed_dim": "ffn_embed_dim", "attention_heads": "num_heads", "layers": "num_layers"}
+    ours = {
+        "ffn_embed_dim": "ffn_embed_dim",
+        "attention_heads": "num_heads",
+        "layers": "num_layers",
+    }
     options |= {f"encoder_{name}": getattr(model.config, ours[name]) for name in ours}
     return {
         "model": {f"encoder.{name}": value for name, value in model.state_dict().items()},

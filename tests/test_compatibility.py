@@ -1,4 +1,6 @@
-"""Checkpoints and model folders of an older version: they load, export, go on training, and give the same vectors."""
+"""Checkpoints and model folders of an older version: they load, export, go on training, and give
+the same vectors.
+"""
 
 import json
 import shutil
@@ -16,7 +18,9 @@ RUNS = EXPECTED["runs"]
 
 
 def differs_by(model: Path, vectors: list) -> float:
-    return float(np.abs(SentenceEncoder.from_pretrained(model).encode(EXPECTED["sentences"]) - vectors).max())
+    return float(
+        np.abs(SentenceEncoder.from_pretrained(model).encode(EXPECTED["sentences"]) - vectors).max()
+    )
 
 
 def export(checkpoint: Path, name: str, output: Path) -> Path:
@@ -41,12 +45,17 @@ def test_older_folder_gives_the_same_vectors(name):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_older_checkpoint_is_exported_to_the_same_vectors(name, tmp_path):
-    assert differs_by(export(FOLDER / f"{name}.pt", name, tmp_path / "model"), RUNS[name]["vectors"]) < 1e-6
+    assert (
+        differs_by(export(FOLDER / f"{name}.pt", name, tmp_path / "model"), RUNS[name]["vectors"])
+        < 1e-6
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "refuted"])
 def test_training_goes_on_from_an_older_checkpoint_as_it_did(name, tmp_path):
-    """Without dropout the two updates are the same; a weight or moment that is lost makes 0.01 of difference."""
+    """Without dropout the two updates are the same; a weight or moment that is lost makes 0.01 of
+    difference.
+    """
     done = train(name, f"{name}.pt", tmp_path, "--dropout", "0")
     assert "@ 6 updates)" in done.stdout
     assert "num_updates 8" in done.stdout
@@ -55,4 +64,8 @@ def test_training_goes_on_from_an_older_checkpoint_as_it_did(name, tmp_path):
 
 
 def test_a_checkpoint_of_options_that_are_gone_is_not_gone_on_from(tmp_path):
-    refused(train("lxsr", "refuted.pt", tmp_path, check=False), "checkpoint_last.pt", "trained with other")
+    refused(
+        train("lxsr", "refuted.pt", tmp_path, check=False),
+        "checkpoint_last.pt",
+        "trained with other",
+    )

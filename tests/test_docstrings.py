@@ -12,7 +12,9 @@ import fairseq_lxsr.losses
 import fairseq_lxsr.modules
 
 ROOMS = fairseq_lxsr.losses, fairseq_lxsr.modules
-MODULES = [name.name for room in ROOMS for name in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")]
+MODULES = [
+    name.name for room in ROOMS for name in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
+]
 PUBLIC = {name: getattr(room, name) for room in ROOMS for name in room.__all__}
 
 
@@ -22,6 +24,8 @@ def test_examples_run(name):
     assert not doctest.testmod(module, extraglobs={"torch": torch}).failed
 
 
-@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if inspect.getdoc(value) and callable(value)])
+@pytest.mark.parametrize(
+    "name", [name for name, value in PUBLIC.items() if inspect.getdoc(value) and callable(value)]
+)
 def test_every_public_name_has_an_example(name):
     assert ">>>" in inspect.getdoc(PUBLIC[name])

@@ -11,7 +11,9 @@ from conftest import forked_commands, forked_environment
 
 def forked(code: str, *arguments, **options) -> subprocess.Popen:
     words = [forked_commands() / "python", "-c", code, *arguments]
-    return subprocess.Popen(words, env=forked_environment(**options), stdout=-1, stderr=-1, text=True)
+    return subprocess.Popen(
+        words, env=forked_environment(**options), stdout=-1, stderr=-1, text=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,31 @@ def test_threads_are_cores_or_what_openmp_may_use(monkeypatch, wanted, most):
 
 def test_a_missing_extra_is_installed_by_the_names_of_its_packages(monkeypatch):
     """They are on every index, as this package is not."""
-    said = ["numpy", "fairseq-lxsr[torch]; extra == 'all'", 'shtab>=1; extra == "all"', "torch>=2.6; extra == 'torch'"]
+    said = [
+        "numpy",
+        "fairseq-lxsr[torch]; extra == 'all'",
+        'shtab>=1; extra == "all"',
+        "torch>=2.6; extra == 'torch'",
+    ]
     said += ['old; python_version < "3.14" and extra == "all"', "x; extra == 'alls'"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: said)
-    words = [sys.executable, "-m", "pip", "install", "torch>=2.6", "shtab>=1", 'old; python_version < "3.14"']
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "torch>=2.6",
+        "shtab>=1",
+        'old; python_version < "3.14"',
+    ]
     assert shlex.split(install_command("all")) == words
     assert shlex.split(install_command("torch"))[4:] == ["torch>=2.6"]
     with monkeypatch.context() as patch:
         patch.setattr("os.name", "nt")
         windows = install_command("all")
-    assert windows.endswith("""-m pip install "torch>=2.6" "shtab>=1" "old; python_version < '3.14'\"""")
+    assert windows.endswith(
+        """-m pip install "torch>=2.6" "shtab>=1" "old; python_version < '3.14'\""""
+    )
 
 
 def test_without_metadata_the_folder_itself_is_installed(monkeypatch):
@@ -37,4 +52,7 @@ def test_without_metadata_the_folder_itself_is_installed(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "requires", requires)
-    assert shlex.split(install_command("zst"))[4:] == ["-e", f"{Path(fairseq_lxsr.__file__).parents[1]}[zst]"]
+    assert shlex.split(install_command("zst"))[4:] == [
+        "-e",
+        f"{Path(fairseq_lxsr.__file__).parents[1]}[zst]",
+    ]

@@ -13,7 +13,8 @@ WITHOUT_POSIX = """
 import multiprocessing.popen_fork, multiprocessing.resource_tracker, os, signal, sys, types, warnings
 import torch  # it asks for the name of the system, not for its functions
 
-# files without a named encoding are read and written by that of the system, which is not UTF-8 on Windows
+# files without a named encoding are read and written by that of the system, which is not UTF-8 on
+# Windows
 warnings.filterwarnings("error", category=EncodingWarning, module="fairseq_lxsr")
 
 # Python's own processes ask for these here, and not on Windows
@@ -58,7 +59,9 @@ for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork",
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """A folder, and what one process said that did in it what the tests below ask for; it imports torch once."""
+    """A folder, and what one process said that did in it what the tests below ask for; it imports
+    torch once.
+    """
     folder = tmp_path_factory.mktemp("other")
     toy.write(folder / "text", toy.sentences(200))
     (folder / "dogs").write_text("a dog\na house\n")
@@ -89,7 +92,9 @@ if __name__ == "__main__":
 
 
 def test_models_encode_and_files_are_written_and_read_without_them(done):
-    """By numpy and by torch; an index is made, searched and made again, rows are written, and bad input is a line."""
+    """By numpy and by torch; an index is made, searched and made again, rows are written, and bad
+    input is a line.
+    """
     _, process = done
     assert process.returncode == 2, process.stderr
     assert process.stdout.splitlines()[-1].endswith("\t1\ta dog")
@@ -100,11 +105,17 @@ def test_text_is_prepared_mined_scored_and_measured_without_them(done):
     """With processes of its own for what is C++."""
     folder, process = done
     assert process.returncode == 2, process.stderr  # of the last command, which comes after these
-    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {path.name for path in folder.iterdir()}
+    assert {"work", "mined.tsv", "scored.tsv", "scores.jsonl", "web"} <= {
+        path.name for path in folder.iterdir()
+    }
 
 
 def test_training_names_the_pythons_that_it_needs(toy_work, monkeypatch):
     words = ("train", toy_work / "data-bin", "--recipe", "best")
     monkeypatch.setattr(train, "TOO_NEW", sys.version_info[:2])
-    refused(lxsr_here(*words, check=False), sys.executable, "cannot import fairseq; train with Python 3.11 to 3.13")
+    refused(
+        lxsr_here(*words, check=False),
+        sys.executable,
+        "cannot import fairseq; train with Python 3.11 to 3.13",
+    )
     assert lxsr_here(*words, "--print").stdout.startswith("fairseq-train ")

@@ -37,7 +37,11 @@ from fairseq_lxsr.options import (
         (at_least(0), [0], [10**400, -(10**400)]),
         (FILE_NAME, ["a", "a b/é"], ["", " ", "a\0b", "\ud800", "\udcff", 5, None]),
         (FileName(optional=True), ["", "a"], ["\0", None]),
-        (NumberList(at_least(1, 99)), ["64", "1,99", "9, 5"], ["", "0", "5,5", "5,", "100", "x", "9" * 5000, 5, None]),
+        (
+            NumberList(at_least(1, 99)),
+            ["64", "1,99", "9, 5"],
+            ["", "0", "5,5", "5,", "100", "x", "9" * 5000, 5, None],
+        ),
     ],
 )
 def test_what_is_in_a_range(allowed, inside, outside):
@@ -69,7 +73,10 @@ def test_on_the_command_line(capsys):
         with pytest.raises(SystemExit) as stop:
             parser.parse_args(["--k", text])
         assert stop.value.code == 2
-        assert f"argument --k: {text!r:.60}; expected a whole number of at least 1" in capsys.readouterr().err
+        assert (
+            f"argument --k: {text!r:.60}; expected a whole number of at least 1"
+            in capsys.readouterr().err
+        )
     with pytest.raises(SystemExit):
         parser.parse_args(["--share", "nan"])
 
@@ -124,7 +131,10 @@ class Nested:
         ({"names": ("a", 1)}, "names ('a', 1); expected a list of text"),
         ({"texts": {"a": 1}}, "texts {'a': 1}; expected a mapping of text to text or null"),
         ({"texts": {None: "a"}}, "texts {None: 'a'}; expected a mapping of text"),
-        ({"options": {"a": {1: 2}}}, "options {'a': {1: 2}}; expected a mapping of text to a mapping"),
+        (
+            {"options": {"a": {1: 2}}},
+            "options {'a': {1: 2}}; expected a mapping of text to a mapping",
+        ),
         ({"names": ("x" * 10**6, 1)}, "names ('xxxxxx"),
     ],
 )

@@ -17,24 +17,42 @@ from fairseq_lxsr.preparation.config import Cleaning, PrepareConfig, SubwordOpti
 yaml = pytest.importorskip("yaml")
 
 SCALARS = st.one_of(
-    *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.dates(), st.binary(max_size=3)),
-    st.sampled_from(["", ".", "en-fr", "a\0b", "\ud800", "no", 10**400, -1, 0, 2**31, 0.99, "stopwords"]),
+    *(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=9),
+        st.dates(),
+        st.binary(max_size=3),
+    ),
+    st.sampled_from(
+        ["", ".", "en-fr", "a\0b", "\ud800", "no", 10**400, -1, 0, 2**31, 0.99, "stopwords"]
+    ),
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(SCALARS, inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(SCALARS, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 def some_of(kind: type, **nested) -> st.SearchStrategy:
-    """Mappings with some fields of a dataclass, each with any value; `nested` says what else a field may be."""
+    """Mappings with some fields of a dataclass, each with any value; `nested` says what else a
+    field may be.
+    """
     names = [item.name for item in fields(kind)]
-    return st.fixed_dictionaries({}, optional={name: VALUES | nested.get(name, st.nothing()) for name in names})
+    return st.fixed_dictionaries(
+        {}, optional={name: VALUES | nested.get(name, st.nothing()) for name in names}
+    )
 
 
 def filters() -> st.SearchStrategy:
-    options = st.dictionaries(st.sampled_from(["shortest", "longest", "ratio", "share", "method", "find"]), VALUES)
+    options = st.dictionaries(
+        st.sampled_from(["shortest", "longest", "ratio", "share", "method", "find"]), VALUES
+    )
     return st.dictionaries(st.sampled_from([*FILTERS, "none"]), VALUES | options, max_size=3)
 
 
@@ -62,7 +80,9 @@ def taken(content, kind: type):
 def test_any_configuration_of_a_preparation(content):
     config = taken(content, PrepareConfig)
     if config is not None and config.cleaning.filters:
-        with contextlib.suppress(InputError):  # a method of language identification that is not there
+        with contextlib.suppress(
+            InputError
+        ):  # a method of language identification that is not there
             make_filters(config.cleaning.filters, ("en", "fr"))
 
 
@@ -77,13 +97,19 @@ def test_any_configuration_without_parallel_text(content):
 @given(data=st.data())
 def test_one_field_at_a_time(kind, data):
     """The others as they should be, so that each is looked at."""
-    good = {PrepareConfig: {"pairs": {"en-fr": None}}, ContextConfig: {"documents": {"en": "a", "fr": "b"}}}
+    good = {
+        PrepareConfig: {"pairs": {"en-fr": None}},
+        ContextConfig: {"documents": {"en": "a", "fr": "b"}},
+    }
     name = data.draw(st.sampled_from([item.name for item in fields(kind)]))
     taken(good.get(kind, {}) | {name: data.draw(VALUES)}, kind)
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
-@given(content=st.binary(max_size=60) | VALUES.map(lambda value: yaml.dump(value).encode("utf-8", "replace")))
+@given(
+    content=st.binary(max_size=60)
+    | VALUES.map(lambda value: yaml.dump(value).encode("utf-8", "replace"))
+)
 def test_any_bytes_as_a_file(content, tmp_path_factory):
     path = Path(tmp_path_factory.getbasetemp()) / "any.yaml"
     path.write_bytes(content)

@@ -6,9 +6,30 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-NUMBERS = {"one": "un", "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six petits"}
-COLOURS = {"red": "rouge", "blue": "bleu", "green": "vert", "black": "noir", "white": "blanc", "grey": "gris"}
-NOUNS = {"dog": "chien", "cat": "chat", "horse": "cheval", "bird": "oiseau", "fish": "poisson", "mouse": "souris"}
+NUMBERS = {
+    "one": "un",
+    "two": "deux",
+    "three": "trois",
+    "four": "quatre",
+    "five": "cinq",
+    "six": "six petits",
+}
+COLOURS = {
+    "red": "rouge",
+    "blue": "bleu",
+    "green": "vert",
+    "black": "noir",
+    "white": "blanc",
+    "grey": "gris",
+}
+NOUNS = {
+    "dog": "chien",
+    "cat": "chat",
+    "horse": "cheval",
+    "bird": "oiseau",
+    "fish": "poisson",
+    "mouse": "souris",
+}
 VERBS = {"sees": "voit", "follows": "suit", "finds": "trouve", "loses": "perd", "hears": "entend"}
 
 
@@ -25,22 +46,30 @@ def sentences(count: int, seed: int = 1) -> list[tuple[str, str]]:
     ]
 
 
-def write(prefix: Path, pairs: list[tuple[str, str]], languages: tuple[str, str] = ("en", "fr")) -> None:
+def write(
+    prefix: Path, pairs: list[tuple[str, str]], languages: tuple[str, str] = ("en", "fr")
+) -> None:
     """PREFIX.SRC and PREFIX.TGT."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(languages):
-        Path(f"{prefix}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+        Path(f"{prefix}.{language}").write_text(
+            "".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8"
+        )
 
 
 def pack(path: Path, lines: Iterable[object]) -> None:
     """PATH.txt.gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Path(f"{path}.txt.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    Path(f"{path}.txt.gz").write_bytes(
+        gzip.compress("".join(f"{line}\n" for line in lines).encode())
+    )
 
 
 def write_dataset(folder: Path, dataset, languages: tuple[str, str] = ("en", "fr")) -> None:
     """As many sentences as a named test set of `lxsr eval` has, in the layout of its archive."""
-    for language, lines in zip(languages, zip(*sentences(dataset.sentences), strict=True), strict=True):
+    for language, lines in zip(
+        languages, zip(*sentences(dataset.sentences), strict=True), strict=True
+    ):
         code = dataset.code(language)
         path = folder / dataset.files.get(code, dataset.file.format(code=code))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""Writes fairseq_lxsr/preparation/alphabets.json from Unicode's CLDR: python tools/alphabets.py CLDR/main VERSION
+"""Writes fairseq_lxsr/preparation/alphabets.json from Unicode's CLDR: python tools/alphabets.py
+CLDR/main VERSION
 
-CLDR/main is that folder of the package cldr-misc-full. Letters and marks of `exemplarCharacters` and `auxiliary` (those
-of loan words), both cases. Chinese, Japanese and Korean get the blocks of their scripts: CLDR lists common ones only.
+CLDR/main is that folder of the package cldr-misc-full. Letters and marks of `exemplarCharacters`
+and `auxiliary` (those of loan words), both cases. Chinese, Japanese and Korean get the blocks of
+their scripts: CLDR lists common ones only.
 """
 
 import json
@@ -26,7 +28,10 @@ ITEM = re.compile(r"\{[^}]*\}|\\u[0-9A-Fa-f]{4}|\\.|[^\s]")
 
 def characters(unicode_set: str) -> set[str]:
     """Of a CLDR set such as `[a-c {ch} \\- é]`."""
-    items = [re.sub(r"\\u(....)", lambda m: chr(int(m[1], 16)), item) for item in ITEM.findall(unicode_set[1:-1])]
+    items = [
+        re.sub(r"\\u(....)", lambda m: chr(int(m[1], 16)), item)
+        for item in ITEM.findall(unicode_set[1:-1])
+    ]
     found: set[str] = set()
     for index, item in enumerate(items):
         if item == "-" and 0 < index < len(items) - 1:
@@ -37,10 +42,18 @@ def characters(unicode_set: str) -> set[str]:
 
 
 def alphabet(folder: Path, language: str) -> str:
-    text = (folder / CLDR_NAMES.get(language, language) / "characters.json").read_text(encoding="utf-8")
+    text = (folder / CLDR_NAMES.get(language, language) / "characters.json").read_text(
+        encoding="utf-8"
+    )
     (entry,) = json.loads(text)["main"].values()
-    found = characters(entry["characters"]["exemplarCharacters"]) | characters(entry["characters"]["auxiliary"])
-    cased = {form for letter in found for form in (letter, letter.upper(), letter.lower(), letter.title())}
+    found = characters(entry["characters"]["exemplarCharacters"]) | characters(
+        entry["characters"]["auxiliary"]
+    )
+    cased = {
+        form
+        for letter in found
+        for form in (letter, letter.upper(), letter.lower(), letter.title())
+    }
     letters = {c for c in "".join(cased) if unicodedata.category(c)[0] in "LM"}
     if language in SCRIPTS:
         letters = {c for c in letters if ord(c) < 0x3000}

@@ -1,4 +1,5 @@
-"""Set up .venv with everything that `make test` needs, or `make demo`: once, with the versions of constraints.txt.
+"""Set up .venv with everything that `make test` needs, or `make demo`: once, with the versions of
+constraints.txt.
 
 python tools/install.py          everything
 python tools/install.py demo     what training, evaluation and the report need
@@ -23,7 +24,10 @@ LOG = os.path.join(VENV, "install.log")
 STAMP = os.path.join(VENV, "installed")  # what it was made with
 OLDEST, NEWEST = (3, 11), (3, 13)
 # extras of pyproject.toml beside those of training, time, GB, and GB where torch comes with CUDA
-SETS = {"demo": (["prepare", "report"], "1 to 2 minutes", 1.5, 5.5), "all": (["dev"], "2 to 4 minutes", 3, 7)}
+SETS = {
+    "demo": (["prepare", "report"], "1 to 2 minutes", 1.5, 5.5),
+    "all": (["dev"], "2 to 4 minutes", 3, 7),
+}
 
 # what pip needs for a package from source, without isolation; wheel for pip 23.0, that of Debian 12
 BUILD = ["setuptools", "wheel"]
@@ -52,12 +56,19 @@ def check_machine(wanted):
     free = shutil.disk_usage(ROOT).free / 1e9
     needed = SETS[wanted][2] + 1
     if free < needed:
-        stop("%.1f GB free on the disk of %s; the installation needs %.1f GB" % (free, ROOT, needed))
+        stop(
+            "%.1f GB free on the disk of %s; the installation needs %.1f GB" % (free, ROOT, needed)
+        )
 
 
 def fingerprint():
     digest = hashlib.sha256(sys.version.encode())
-    for name in (CONSTRAINTS, FAIRSEQ, os.path.join(ROOT, "pyproject.toml"), os.path.abspath(__file__)):
+    for name in (
+        CONSTRAINTS,
+        FAIRSEQ,
+        os.path.join(ROOT, "pyproject.toml"),
+        os.path.abspath(__file__),
+    ):
         with open(name, "rb") as stream:
             digest.update(stream.read())
     return digest.hexdigest()
@@ -79,12 +90,16 @@ def run(what, command, **variables):
     sys.stdout.flush()
     start = time.time()
     with open(LOG, "ab") as log:
-        code = subprocess.call(command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ, **variables))
+        code = subprocess.call(
+            command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ, **variables)
+        )
     if code:
         sys.stdout.write("failed\n")
         sys.stdout.flush()
         with open(LOG, "rb") as log:
-            tail = [line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()][-5:]
+            tail = [
+                line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()
+            ][-5:]
         sys.stderr.write("".join("  %s\n" % line for line in tail))
         full = " (the disk is full)" if any("No space left" in line for line in tail) else ""
         stop("%s failed%s; the whole log is %s" % (what, full, LOG))
@@ -111,12 +126,17 @@ def make_venv():
         code = subprocess.call([sys.executable, "-m", "venv", "--clear", VENV])
         if code:
             shutil.rmtree(VENV, ignore_errors=True)
-            stop("%s -m venv failed; install the venv module, for example apt install python3-venv" % sys.executable)
+            stop(
+                "%s -m venv failed; install the venv module, for example apt install python3-venv"
+                % sys.executable
+            )
     open(LOG, "wb").close()
 
 
 def dependencies(*extras):
-    """What pyproject.toml lists for the package, or for some of its extras, which may name others."""
+    """What pyproject.toml lists for the package, or for some of its extras, which may name
+    others.
+    """
     import tomllib  # only a new Python has it
 
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as stream:
@@ -134,12 +154,18 @@ def dependencies(*extras):
 def install(wanted):
     """Everything into .venv, in an order that downloads torch once."""
     extras, minutes, size, with_cuda = SETS[wanted]
-    print("install: into %s, once: %s, %g GB (%g GB where torch comes with CUDA)" % (VENV, minutes, size, with_cuda))
+    print(
+        "install: into %s, once: %s, %g GB (%g GB where torch comes with CUDA)"
+        % (VENV, minutes, size, with_cuda)
+    )
     make_venv()
     # torch comes first: a package that asks for any torch would bring another build of several GB
-    pip("torch and what encoding and search need", dependencies() + dependencies("torch", "faiss") + BUILD)
+    pip(
+        "torch and what encoding and search need",
+        dependencies() + dependencies("torch", "faiss") + BUILD,
+    )
     pip("what fairseq needs", dependencies("train"))
-    # not built: training/mends.py has what fairseq needs of it
+    # not built: training/fairseq_patches.py has what fairseq needs of it
     pip("fairseq", ["--no-deps", "--no-build-isolation", "-r", FAIRSEQ], **UNBUILT)
     pip("the extras %s" % ", ".join(extras), dependencies(*extras))
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])

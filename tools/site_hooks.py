@@ -1,4 +1,6 @@
-"""What `make docs` computes: pages of the API, tables of options, links to files of the repository."""
+"""What `make docs` computes: pages of the API, tables of options, links to files of the
+repository.
+"""
 
 import argparse
 import importlib
@@ -43,12 +45,18 @@ PUBLIC = {  # pages of what users call: title, what for, modules
     "search": (
         "CorpusIndex and Reranker",
         "Searches, mines and scores sentences. Their use: [Search](../searching.md), [Mine and clean](../mining.md).",
-        [f"fairseq_lxsr.search.{name}" for name in ("corpus", "reranker", "bitext", "pairs", "options")],
+        [
+            f"fairseq_lxsr.search.{name}"
+            for name in ("corpus", "reranker", "bitext", "pairs", "options")
+        ],
     ),
     "vectors": (
         "Vectors",
         "Neighbours, indexes, margins and mining of arrays. All names are imported from `fairseq_lxsr.vectors`.",
-        [f"fairseq_lxsr.vectors.{name}" for name in ("neighbours", "index", "margin", "mining", "pieces")],
+        [
+            f"fairseq_lxsr.vectors.{name}"
+            for name in ("neighbours", "index", "margin", "mining", "pieces")
+        ],
     ),
     "embeddings": (
         "Embeddings",
@@ -80,7 +88,9 @@ FOREIGN = re.compile(
 
 
 def rooms() -> dict[str, list[str]]:
-    """Public modules of each folder of the package; `package` stands for the files that lie in none."""
+    """Public modules of each folder of the package; `package` stands for the files that lie in
+    none.
+    """
     found: dict[str, list[str]] = {"package": []}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -91,8 +101,13 @@ def rooms() -> dict[str, list[str]]:
 
 
 def api_pages() -> tuple[dict[str, str], dict[str, str]]:
-    """The pages of the API by their addresses, as Markdown: what users call, and the other modules of each folder."""
-    public = {f"api/{name}.md": api_page(title, about, modules) for name, (title, about, modules) in PUBLIC.items()}
+    """The pages of the API by their addresses, as Markdown: what users call, and the other modules
+    of each folder.
+    """
+    public = {
+        f"api/{name}.md": api_page(title, about, modules)
+        for name, (title, about, modules) in PUBLIC.items()
+    }
     shown = {module for _, _, modules in PUBLIC.values() for module in modules}
     internal = {}
     for room, modules in rooms().items():
@@ -111,7 +126,9 @@ def api_page(title: str, about: str, modules: Sequence[str]) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    if os.environ.get("REPO_URL"):  # where the site links to files of the repository, and to itself in its head
+    if os.environ.get(
+        "REPO_URL"
+    ):  # where the site links to files of the repository, and to itself in its head
         config.repo_url, config.repo_name = os.environ["REPO_URL"], "Repository"
     if config.nav is not None:
         public, internal = api_pages()
@@ -149,7 +166,9 @@ def shown(value: Any) -> str:
 
 
 def registries() -> dict[str, dict[str, Any]]:
-    """The configs of our tasks, models, criterions and optimizers, by the name that the command line has for them."""
+    """The configs of our tasks, models, criterions and optimizers, by the name that the command
+    line has for them.
+    """
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     for room in ("tasks", "models", "criterions", "optim"):
@@ -161,7 +180,7 @@ def registries() -> dict[str, dict[str, Any]]:
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    from fairseq_lxsr.training.mends import ours
+    from fairseq_lxsr.training.fairseq_patches import ours
 
     return {
         "task": ours(TASK_DATACLASS_REGISTRY),
@@ -181,12 +200,17 @@ def options_of(config: type) -> list[argparse.Action]:
 
 
 def option_table(kind: str) -> Callable[[str], str]:
-    """Options of a task, model, criterion or optimizer; those of the terms of the loss have tables of their own."""
+    """Options of a task, model, criterion or optimizer; those of the terms of the loss have tables
+    of their own.
+    """
 
     def make(name: str) -> str:
         config = registries()[kind][name]
         of_terms = {
-            field.name for term in terms() if issubclass(config, term.Options) for field in fields(term.Options)
+            field.name
+            for term in terms()
+            if issubclass(config, term.Options)
+            for field in fields(term.Options)
         }
         return option_rows([option for option in options_of(config) if option.dest not in of_terms])
 
@@ -231,12 +255,17 @@ def preset_table(model: str) -> str:
         ARCH_CONFIG_REGISTRY[arch](values)
         presets[arch] = vars(values)
     names = list(dict.fromkeys(name for preset in presets.values() for name in preset))
-    rows = [(f"`{arch}`", *(shown(preset.get(name)) for name in names)) for arch, preset in presets.items()]
+    rows = [
+        (f"`{arch}`", *(shown(preset.get(name)) for name in names))
+        for arch, preset in presets.items()
+    ]
     return table(("`--arch`", *(f"`--{name.replace('_', '-')}`" for name in names)), rows)
 
 
 def field_table(path: str) -> str:
-    """Fields of a dataclass, `module.Class`, with defaults; what they mean stands in its docstring."""
+    """Fields of a dataclass, `module.Class`, with defaults; what they mean stands in its
+    docstring.
+    """
     module, _, name = path.rpartition(".")
     config = getattr(importlib.import_module(module), name)
     meanings = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", config.__doc__ or "", re.M))
@@ -247,7 +276,11 @@ def field_table(path: str) -> str:
             (
                 f"`{one.name}`",
                 "required" if default is MISSING else shown(default),
-                " ".join((meanings.get(one.name) or one.metadata.get("help", "")).replace("%%", "%").split()),
+                " ".join(
+                    (meanings.get(one.name) or one.metadata.get("help", ""))
+                    .replace("%%", "%")
+                    .split()
+                ),
             )
         )
     return table(("field", "default", "meaning"), rows)
@@ -258,7 +291,12 @@ def verb_helps(_: str) -> str:
     from fairseq_lxsr.cli.main import VERBS, make_parser
 
     os.environ["COLUMNS"] = "100"
-    return "\n".join([_help(make_parser(""), 2), *(_help(_choices(make_parser(verb))[verb], 2) for verb in VERBS)])
+    return "\n".join(
+        [
+            _help(make_parser(""), 2),
+            *(_help(_choices(make_parser(verb))[verb], 2) for verb in VERBS),
+        ]
+    )
 
 
 def _help(parser: argparse.ArgumentParser, level: int) -> str:
@@ -269,20 +307,32 @@ def _help(parser: argparse.ArgumentParser, level: int) -> str:
     more = _choices(parser) if parser.prog != "lxsr" else {}
     about = " ".join((parser.description or "").split()).removeprefix(f"`{parser.prog}`: ")
     usage = f"```text\n{parser.format_usage()}```\n"
-    page = [f"{'#' * level} `{parser.prog}`\n", f"{about[:1].upper()}{about[1:]}\n", usage, _help_table(parser)]
+    page = [
+        f"{'#' * level} `{parser.prog}`\n",
+        f"{about[:1].upper()}{about[1:]}\n",
+        usage,
+        _help_table(parser),
+    ]
     return "\n".join([*page, *(_help(choice, level + 1) for choice in more.values())])
 
 
 def _help_table(parser: argparse.ArgumentParser) -> str:
-    """The arguments of a parser: how each is written, its default and its meaning; verbs and actions by their names."""
+    """The arguments of a parser: how each is written, its default and its meaning; verbs and
+    actions by their names.
+    """
     formatter, rows = parser._get_formatter(), []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            rows += [(f"`{one.metavar or one.dest}`", "", one.help or "") for one in action._choices_actions]
+            rows += [
+                (f"`{one.metavar or one.dest}`", "", one.help or "")
+                for one in action._choices_actions
+            ]
         elif not isinstance(action, argparse._HelpAction):
             meaning = " ".join(formatter._expand_help(action).split()) if action.help else ""
             meaning, *default = DEFAULT.match(meaning).groups("")  # type: ignore[union-attr]
-            rows.append((f"`{formatter._format_action_invocation(action)}`", "".join(default), meaning))
+            rows.append(
+                (f"`{formatter._format_action_invocation(action)}`", "".join(default), meaning)
+            )
     return table(("argument", "default", "meaning"), rows) + "\n" if rows else ""
 
 
@@ -296,7 +346,10 @@ def recipe_list(_: str) -> str:
     from fairseq_lxsr.recipes import names, read_recipe
 
     recipes = {name: read_recipe(name) for name in names()}
-    rows = [(f"[`{name}`](#{name})", recipe.description, recipe.source) for name, recipe in recipes.items()]
+    rows = [
+        (f"[`{name}`](#{name})", recipe.description, recipe.source)
+        for name, recipe in recipes.items()
+    ]
     pages = [table(("recipe", "trains", "source"), rows) + "\n"]
     for name, recipe in recipes.items():
         words = [
@@ -306,7 +359,9 @@ def recipe_list(_: str) -> str:
         ]
         text = textwrap.fill(" ".join(words), 100, break_long_words=False, break_on_hyphens=False)
         rises = recipe.warmup and recipe.options["lr-scheduler"] == "polynomial_decay"
-        warmup = f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n" if rises else ""
+        warmup = (
+            f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n" if rises else ""
+        )
         pages.append(f"### `{name}` {{ #{name} }}\n\n```text\n{text}\n```\n{warmup}")
     return "\n".join(pages)
 
@@ -328,7 +383,9 @@ TABLES: dict[str, Callable[[str], str]] = {
 
 
 def repository_link(page: Page, config: MkDocsConfig) -> Callable[[re.Match], str]:
-    """Links that leave docs/ work in the repository; the site shows the path, or links to `repo_url` if it is set."""
+    """Links that leave docs/ work in the repository; the site shows the path, or links to
+    `repo_url` if it is set.
+    """
 
     def replace(match: re.Match) -> str:
         picture, text, target, anchor = match.groups()

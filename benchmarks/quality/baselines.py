@@ -1,4 +1,6 @@
-"""What users would train instead: sentence-transformers, MultipleNegativesRankingLoss, the same pairs and pieces."""
+"""What users would train instead: sentence-transformers, MultipleNegativesRankingLoss, the same
+pairs and pieces.
+"""
 
 import math
 import time
@@ -8,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.models import StaticEmbedding
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import TrainerCallback
@@ -31,17 +37,23 @@ class StopAfter(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.ends.append(time.perf_counter())
-        if self.ends[-1] - self.start > self.seconds:  # else as the trainer says, whose steps may be done
+        if (
+            self.ends[-1] - self.start > self.seconds
+        ):  # else as the trainer says, whose steps may be done
             control.should_training_stop = True
 
 
 def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
-    return SentenceTransformer(modules=[StaticEmbedding(read_fast_tokenizer(data_bin), embedding_dim=dim)])
+    return SentenceTransformer(
+        modules=[StaticEmbedding(read_fast_tokenizer(data_bin), embedding_dim=dim)]
+    )
 
 
 def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTransformer:
     """The encoder of ours with random weights, as a BERT."""
-    export_sentence_transformers(random_encoder(folder / "start", data_bin, **config), folder / "st")
+    export_sentence_transformers(
+        random_encoder(folder / "start", data_bin, **config), folder / "st"
+    )
     return SentenceTransformer(str(folder / "st"))
 
 
@@ -51,7 +63,8 @@ class Training:
 
     Args:
         batch_size: pairs of a batch.
-        learning_rate: the largest; it rises for a tenth of the steps and then falls linearly to zero.
+        learning_rate: the largest; it rises for a tenth of the steps and then falls linearly to
+            zero.
         bf16: matrix products in bfloat16.
         loss: arguments of MultipleNegativesRankingLoss.
     """
@@ -62,7 +75,13 @@ class Training:
     loss: dict = field(default_factory=dict)
 
     def run(
-        self, model: SentenceTransformer, data: Dataset, folder: Path, seconds: float, steps: int, seed: int
+        self,
+        model: SentenceTransformer,
+        data: Dataset,
+        folder: Path,
+        seconds: float,
+        steps: int,
+        seed: int,
     ) -> list[float]:
         """Train for so many seconds or steps. Returns: the time at which each step ended."""
         torch.manual_seed(seed)
@@ -82,7 +101,9 @@ class Training:
             disable_tqdm=True,
         )
         loss = MultipleNegativesRankingLoss(model, **self.loss)
-        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[stop]).train()
+        SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[stop]
+        ).train()
         return stop.ends
 
 
@@ -96,7 +117,9 @@ def train(
     steps: int | None = None,
 ) -> int:
     """Train for so many minutes, or so many steps. Returns: the number of steps."""
-    data = Dataset.from_dict(dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True)))
+    data = Dataset.from_dict(
+        dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True))
+    )
     if steps:
         return len(training.run(model, data, folder, math.inf, steps, seed))
     start = {name: value.clone() for name, value in model.state_dict().items()}
@@ -107,6 +130,8 @@ def train(
 
 def encoder(model: SentenceTransformer):
     def encode(sentences) -> np.ndarray:
-        return model.encode(list(sentences), batch_size=256, show_progress_bar=False).astype(np.float32)
+        return model.encode(list(sentences), batch_size=256, show_progress_bar=False).astype(
+            np.float32
+        )
 
     return encode

@@ -1,13 +1,15 @@
-"""LASER, cLASER, T-LASER, cT-LASER and the lightweight model in sizes for a CPU, trained for the same time.
+"""LASER, cLASER, T-LASER, cT-LASER and the lightweight model in sizes for a CPU, trained for the
+same time.
 
 python -m benchmarks.quality.laser_family --data DIR --work FOLDER \
     --output benchmarks/quality/results/laser_family.jsonl \
     --minutes 4 --only laser_1 laser_6 claser_6 tlaser ctlaser lxsr
 
 DIR has train/NAME.PAIR.LANG.txt.gz (multi30k without the pair), eval/pud.LANG.txt.gz and
-classification/SET/LANG.PART.tsv.gz. One line of results a run: loss on held-out text after 250 updates and at the end,
-P@1 among the 1,000 sentences of PUD both ways, accuracy of a classifier trained on English and applied to the others.
-Runs that are in the file already are left out, so that an interrupted benchmark goes on.
+classification/SET/LANG.PART.tsv.gz. One line of results a run: loss on held-out text after 250
+updates and at the end, P@1 among the 1,000 sentences of PUD both ways, accuracy of a classifier
+trained on English and applied to the others. Runs that are in the file already are left out, so
+that an interrupted benchmark goes on.
 """
 
 import argparse
@@ -26,7 +28,15 @@ from fairseq_lxsr import SentenceEncoder
 LANGUAGES = ("de", "es", "fr", "it")
 VOCAB_SIZE = 8_000
 KEY = ("system", "pairs", "minutes", "seed")  # of a run
-COMMON = ("--cpu", "--num-workers", "0", "--validate-interval-updates", "250", "--save-interval-updates", "100000")
+COMMON = (
+    "--cpu",
+    "--num-workers",
+    "0",
+    "--validate-interval-updates",
+    "250",
+    "--save-interval-updates",
+    "100000",
+)
 # a recipe of `lxsr recipes` and options; the length of all is --stop-time-hours
 TRANSLATE = ("--no-max-epoch",)
 SYSTEMS = {
@@ -57,15 +67,36 @@ def trained(system: str, pairs: str, data: Path, save_dir: Path, minutes: float,
     directions = pairs
     if recipe != "paper_small":
         directions = ",".join(f"{pair},{pair[3:]}-{pair[:2]}" for pair in pairs.split(","))
-    own = ("--lang-pairs", directions, "--save-dir", save_dir, "--seed", seed, "--stop-time-hours", minutes / 60)
+    own = (
+        "--lang-pairs",
+        directions,
+        "--save-dir",
+        save_dir,
+        "--seed",
+        seed,
+        "--stop-time-hours",
+        minutes / 60,
+    )
     log = train(data, "--recipe", recipe, *COMMON, *options, *own).splitlines()
     valid = [line for line in log if "| valid on " in line]
-    losses = [float(found[1]) for line in valid if (found := re.search(r"\| (?:nll_)?loss ([0-9.]+)", line))]
-    nll = [float(found[1]) for line in valid if (found := re.search(r"\| nll_loss ([0-9.]+)", line))]
+    losses = [
+        float(found[1])
+        for line in valid
+        if (found := re.search(r"\| (?:nll_)?loss ([0-9.]+)", line))
+    ]
+    nll = [
+        float(found[1]) for line in valid if (found := re.search(r"\| nll_loss ([0-9.]+)", line))
+    ]
     words = [float(found[1]) for line in log if (found := re.search(r", wps=([0-9.]+),", line))]
-    updates = [int(found[1]) for line in valid if (found := re.search(r"num_updates ([0-9]+)", line))]
+    updates = [
+        int(found[1]) for line in valid if (found := re.search(r"num_updates ([0-9]+)", line))
+    ]
     kept = nll or losses
-    return {"updates": updates[-1], "words per second": float(np.median(words)), "valid": [kept[0], kept[-1]]}
+    return {
+        "updates": updates[-1],
+        "words per second": float(np.median(words)),
+        "valid": [kept[0], kept[-1]],
+    }
 
 
 def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -> dict:
@@ -74,12 +105,21 @@ def measure(system: str, pairs: str, args: argparse.Namespace, data_bin: Path) -
     result = {"system": system, "pairs": pairs, "minutes": args.minutes, "seed": args.seed}
     result |= trained(system, pairs, data_bin, save_dir, args.minutes, args.seed)
     result["seconds"] = round(time.perf_counter() - start)
-    lxsr("export", "folder", "--checkpoint", save_dir / "checkpoint_last.pt", "--output", save_dir / "model")
+    lxsr(
+        "export",
+        "folder",
+        "--checkpoint",
+        save_dir / "checkpoint_last.pt",
+        "--output",
+        save_dir / "model",
+    )
     encoder = SentenceEncoder.from_pretrained(save_dir / "model")
     languages = tuple(pair[3:] for pair in pairs.split(","))
     result["PUD P@1"] = retrieval_with_english(encoder, args.data, languages)
     for name in CLASSIFICATION:
-        result[name] = classification(encoder.encode, args.data / "classification" / name, ("en", *languages))
+        result[name] = classification(
+            encoder.encode, args.data / "classification" / name, ("en", *languages)
+        )
     return result | {"machine": machine()}
 
 
@@ -88,9 +128,15 @@ def show(results: list[dict]) -> None:
     print(f"{'pairs':26}{'system':10}" + "".join(f"{column:>16}" for column in columns))
     for result in results:
         transfer = [
-            np.mean([value for language, value in result[name].items() if language != "en"]) for name in CLASSIFICATION
+            np.mean([value for language, value in result[name].items() if language != "en"])
+            for name in CLASSIFICATION
         ]
-        values = [result["words per second"], *result["valid"], np.mean(list(result["PUD P@1"].values())), *transfer]
+        values = [
+            result["words per second"],
+            *result["valid"],
+            np.mean(list(result["PUD P@1"].values())),
+            *transfer,
+        ]
         numbers = f"{result['updates']:16,}" + "".join(f"{value:16,.1f}" for value in values)
         print(f"{result['pairs']:26}{result['system']:10}{numbers}")
 
@@ -98,11 +144,23 @@ def show(results: list[dict]) -> None:
 def main() -> None:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
-    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for text, checkpoints and models")
-    parser.add_argument("--minutes", type=float, default=5, help="of training, each run (default: 5)")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="for text, checkpoints and models",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=5, help="of training, each run (default: 5)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
-    parser.add_argument("--languages", nargs="+", default=LANGUAGES, metavar="LANG", help="default: de es fr it")
-    parser.add_argument("--only", nargs="+", metavar="SYSTEM", default=list(SYSTEMS), help="default: all")
+    parser.add_argument(
+        "--languages", nargs="+", default=LANGUAGES, metavar="LANG", help="default: de es fr it"
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="SYSTEM", default=list(SYSTEMS), help="default: all"
+    )
     args = parser.parse_args()
     args.work = args.work.absolute()
     results = read_results(args.output)

@@ -1,10 +1,11 @@
-"""What re-ranking by pieces gives: forms of the score, its weight, how many are scored again, and the time it takes.
+"""What re-ranking by pieces gives: forms of the score, its weight, how many are scored again, and
+the time it takes.
 
 python -m benchmarks.quality.rerank --model FOLDER --data DIR --work FOLDER \
     --output benchmarks/quality/results/rerank.json
 
-The model is one without layers, of English and French, that `run` trained; DIR and FOLDER are those of
-`run`. The default was chosen on the kinds `tuning` and `other`.
+The model is one without layers, of English and French, that `run` trained; DIR and FOLDER are those
+of `run`. The default was chosen on the kinds `tuning` and `other`.
 """
 
 import random
@@ -43,7 +44,9 @@ Sets = dict[str, dict[str, list[str]]]
 
 @dataclass(frozen=True)
 class Similarity:
-    """How two pieces are compared, see `retrieval.rerank`, and what a piece weighs: its length to a power."""
+    """How two pieces are compared, see `retrieval.rerank`, and what a piece weighs: its length to a
+    power.
+    """
 
     adjacent: float = rerank.ADJACENT
     distance: float = rerank.DISTANCE
@@ -69,7 +72,9 @@ def _power_mean(a: np.ndarray, b: np.ndarray, power: float) -> np.ndarray:
 # how MaxSim there and back (sums over pieces) and the weights of both sentences make a score
 FORMS: dict[str, Callable] = {
     "default": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, rerank.EXPONENT)),
-    "over the power mean with exponent 4": lambda there, back, a, b: (there + back) / (2 * _power_mean(a, b, 4)),
+    "over the power mean with exponent 4": lambda there, back, a, b: (
+        (there + back) / (2 * _power_mean(a, b, 4))
+    ),
     "over the larger weight": lambda there, back, a, b: (there + back) / (2 * np.maximum(a, b)),
     "over both weights": lambda there, back, a, b: (there + back) / (a + b),
     "mean of the two directions": lambda there, back, a, b: (there / a + back / b) / 2,
@@ -94,24 +99,34 @@ class Vectors:
         return normalise_rows(vectors), weights, (np.arange(len(ids)) + 0.5) / len(ids)
 
     def max_sims(self, query, candidates) -> np.ndarray:
-        """MaxSim there and back, and the weights of query and candidate, of one query and its candidates [4, k]."""
+        """MaxSim there and back, and the weights of query and candidate, of one query and its
+        candidates [4, k].
+        """
         rows, weights, positions = (np.concatenate(part) for part in zip(*candidates, strict=True))
         lengths = [len(part) for _, part, _ in candidates]
         starts = np.cumsum([0, *lengths])[:-1]
-        alike = (query[0] @ rows.T) * (1 - self.similarity.distance * np.abs(query[2][:, None] - positions))
+        alike = (query[0] @ rows.T) * (
+            1 - self.similarity.distance * np.abs(query[2][:, None] - positions)
+        )
         there = query[1] @ np.maximum.reduceat(alike, starts, axis=1)
         back = np.add.reduceat(alike.max(axis=0) * weights, starts)
-        return np.stack([there, back, np.full(len(starts), query[1].sum()), np.add.reduceat(weights, starts)])
+        return np.stack(
+            [there, back, np.full(len(starts), query[1].sum()), np.add.reduceat(weights, starts)]
+        )
 
     def sims(self, queries: list, candidates: dict[int, np.ndarray], ids: np.ndarray) -> np.ndarray:
         """The same of N queries and their candidates by number [4, N, k]."""
         known = {row: self.of(pieces) for row, pieces in candidates.items()}
         pairs = zip(map(self.of, queries), ids.tolist(), strict=True)
-        return np.stack([self.max_sims(query, [known[row] for row in near]) for query, near in pairs], axis=1)
+        return np.stack(
+            [self.max_sims(query, [known[row] for row in near]) for query, near in pairs], axis=1
+        )
 
 
 def other_sets(data: Path) -> Sets:
-    """500 pairs of each file: of more than three words, neither side twice, and not the same in both languages."""
+    """500 pairs of each file: of more than three words, neither side twice, and not the same in
+    both languages.
+    """
     found: Sets = {}
     for path in sorted((data / "large").glob("*.en-fr.en.txt.gz")):
         pairs = list(read_parallel(path, path.with_name(path.name.replace(".en.txt", ".fr.txt"))))
@@ -128,9 +143,16 @@ def other_sets(data: Path) -> Sets:
 
 
 def neighbours(encoder: SentenceEncoder, sets: Sets, data: Path) -> Iterator[tuple]:
-    """Set, direction, queries, their 20 nearest among its own and 150,000 others, and the text of these."""
-    known = {language: {line for sides in sets.values() for line in sides[language]} for language in PAIR}
-    crowd = {language: distractors(data, language, "en-fr", CANDIDATES, known[language]) for language in PAIR}
+    """Set, direction, queries, their 20 nearest among its own and 150,000 others, and the text of
+    these.
+    """
+    known = {
+        language: {line for sides in sets.values() for line in sides[language]} for language in PAIR
+    }
+    crowd = {
+        language: distractors(data, language, "en-fr", CANDIDATES, known[language])
+        for language in PAIR
+    }
     far = {language: normalise_rows(encoder.encode(lines)) for language, lines in crowd.items()}
     for name, sides in sets.items():
         near = {language: normalise_rows(encoder.encode(sides[language])) for language in PAIR}
@@ -141,20 +163,28 @@ def neighbours(encoder: SentenceEncoder, sets: Sets, data: Path) -> Iterator[tup
 
 
 def measure(encoder: SentenceEncoder, sets: Sets, data: Path) -> dict:
-    """P@1, and minimal pairs told apart, in percent: similarity, form, weight, depth -> set and direction."""
+    """P@1, and minimal pairs told apart, in percent: similarity, form, weight, depth -> set and
+    direction.
+    """
     found: dict[str, dict] = {}
     for name, direction, queries, cosines, ids, lines in neighbours(encoder, sets, data):
         where = f"{name} {direction}"
         truth = np.arange(len(ids))[:, None]
         found.setdefault("cosine", {})[where] = percent(ids[:, 0] == truth[:, 0])
         for depth in DEPTHS:
-            found.setdefault(f"among the first {depth}", {})[where] = percent((ids[:, :depth] == truth).any(axis=1))
+            found.setdefault(f"among the first {depth}", {})[where] = percent(
+                (ids[:, :depth] == truth).any(axis=1)
+            )
         rows = np.unique(ids)
-        pieces = dict(zip(rows.tolist(), encoder.tokenizer.encode([lines[row] for row in rows]), strict=True))
+        pieces = dict(
+            zip(rows.tolist(), encoder.tokenizer.encode([lines[row] for row in rows]), strict=True)
+        )
         for key, depth, scores in scored(encoder, queries, pieces, cosines, ids):
             best = ids[truth[:, 0], scores[:, :depth].argmax(axis=1)]
             found.setdefault(f"{key}; {depth}", {})[where] = percent(best == truth[:, 0])
-    result = {key: {"mean": round(fmean(values.values()), 2), **values} for key, values in found.items()}
+    result = {
+        key: {"mean": round(fmean(values.values()), 2), **values} for key, values in found.items()
+    }
     for rule, triples in minimal_pairs(sets, "fr").items():
         foreign, true, changed = (list(column) for column in zip(*triples, strict=True))
         vectors = [normalise_rows(encoder.encode(column)) for column in (foreign, true, changed)]
@@ -168,25 +198,41 @@ def measure(encoder: SentenceEncoder, sets: Sets, data: Path) -> dict:
 
 
 def scored(
-    encoder: SentenceEncoder, queries: list[str], pieces: dict[int, np.ndarray], cosines: np.ndarray, ids: np.ndarray
+    encoder: SentenceEncoder,
+    queries: list[str],
+    pieces: dict[int, np.ndarray],
+    cosines: np.ndarray,
+    ids: np.ndarray,
 ) -> Iterator[tuple[str, int, np.ndarray]]:
     """Similarity, form and weight; how many are scored again; and the scores [N, k]."""
     asked = encoder.tokenizer.encode(queries)
     for similarity in SIMILARITIES:
         sims = Vectors(encoder.table, SIMILARITIES[similarity]).sims(asked, pieces, ids)
         for form, weight, depth in settings(similarity):
-            yield f"{similarity}; {form}; weight {weight:g}", depth, cosines + weight * FORMS[form](*sims)
+            yield (
+                f"{similarity}; {form}; weight {weight:g}",
+                depth,
+                cosines + weight * FORMS[form](*sims),
+            )
 
 
 def told_apart(scores: np.ndarray) -> float:
-    """Per cent of minimal pairs [P, 2] whose true sentence, the first, scores more; a tie counts half."""
+    """Per cent of minimal pairs [P, 2] whose true sentence, the first, scores more; a tie counts
+    half.
+    """
     return round(preferred(scores[:, 0] - scores[:, 1]).value, 2)
 
 
 def settings(similarity: str) -> Iterator[tuple[str, float, int]]:
-    """Every form of the default similarity, and every depth of the default form; three forms of the others."""
+    """Every form of the default similarity, and every depth of the default form; three forms of the
+    others.
+    """
     for form in FORMS:
-        if similarity != "default" and form not in ("default", "over the larger weight", "over both weights"):
+        if similarity != "default" and form not in (
+            "default",
+            "over the larger weight",
+            "over both weights",
+        ):
             continue
         for weight in WEIGHTS:
             for depth in DEPTHS if (similarity, form) == ("default", "default") else (10,):
@@ -194,7 +240,9 @@ def settings(similarity: str) -> Iterator[tuple[str, float, int]]:
 
 
 def speed(encoder: SentenceEncoder, data: Path, sets: Sets) -> dict:
-    """Processor milliseconds a query among 150,000: search of ten, and reading, splitting and scoring them again."""
+    """Processor milliseconds a query among 150,000: search of ten, and reading, splitting and
+    scoring them again.
+    """
     crowd = distractors(data, "fr", "en-fr", CANDIDATES, set())
     vectors, found = normalise_rows(encoder.encode(crowd)), {}
     reranker = Reranker(ModelFolder(encoder), 10)
@@ -208,13 +256,19 @@ def speed(encoder: SentenceEncoder, data: Path, sets: Sets) -> dict:
             reranker.best(sides["en"], lambda rows: [crowd[row] for row in rows], *near)
             times["search"].append(middle - start)
             times["rerank"].append(time.process_time() - middle)
-        found[name] = {part: round(1000 * min(values) / len(queries), 3) for part, values in times.items()}
+        found[name] = {
+            part: round(1000 * min(values) / len(queries), 3) for part, values in times.items()
+        }
     return found
 
 
 def mining(encoder: SentenceEncoder, sets: Sets) -> dict[str, float]:
-    """Best F1 in percent of mining by ratio margin, k 4: a third of the sentences of a side has no translation."""
-    english, french = ([line for sides in sets.values() for line in sides[language]] for language in PAIR)
+    """Best F1 in percent of mining by ratio margin, k 4: a third of the sentences of a side has no
+    translation.
+    """
+    english, french = (
+        [line for sides in sets.values() for line in sides[language]] for language in PAIR
+    )
     order = np.random.default_rng(0).permutation(len(english))
     here, there = order[: len(order) * 2 // 3], order[len(order) // 3 :]
     lines = [english[row] for row in here], [french[row] for row in there]
@@ -239,7 +293,13 @@ def main() -> None:
     parser = command_line(__doc__, required=True)
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="of the pair: FOLDER/en-fr of `run`")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="of the pair: FOLDER/en-fr of `run`",
+    )
     args = parser.parse_args()
     encoder = SentenceEncoder.from_pretrained(args.model)
     kinds = {

@@ -3,9 +3,9 @@
 python -m benchmarks.quality.run --data DIR --work FOLDER \
     --output benchmarks/quality/results/quality.jsonl --only NAME ...
 
-The runs are in quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the same
-minutes of training on this machine, on its GPU where torch finds one; one line of results each, see `sets`.
-What is in the file is left out.
+The runs are in quality.yaml. DIR has train, eval, docs, valid and classification. Every run has the
+same minutes of training on this machine, on its GPU where torch finds one; one line of results
+each, see `sets`. What is in the file is left out.
 """
 
 import argparse
@@ -66,7 +66,9 @@ class Budget:
     stops: int = 0
 
     def part(self, share: float) -> "Budget":
-        return Budget(self.minutes * share, self.updates and round(self.updates * share), self.stops)
+        return Budget(
+            self.minutes * share, self.updates and round(self.updates * share), self.stops
+        )
 
     def without(self, seconds: float) -> "Budget":
         return Budget(self.minutes - seconds / 60, self.updates, self.stops)
@@ -78,7 +80,13 @@ class Budget:
 
 
 def fairseq_train(
-    phase: dict, more: list, data_bin: Path, folder: Path, budget: Budget, seed: int, start: Path | None
+    phase: dict,
+    more: list,
+    data_bin: Path,
+    folder: Path,
+    budget: Budget,
+    seed: int,
+    start: Path | None,
 ) -> int:
     """One phase: its recipe and options, and `more` of them.
 
@@ -90,7 +98,14 @@ def fairseq_train(
 
     def run(seconds: float, updates: int, *only) -> str:
         return script.train(
-            *(data_bin, "--recipe", phase["recipe"], *COMMON, *phase.get("options", "").split(), *more),
+            *(
+                data_bin,
+                "--recipe",
+                phase["recipe"],
+                *COMMON,
+                *phase.get("options", "").split(),
+                *more,
+            ),
             *("--seed", seed, "--max-update", updates, "--save-dir", folder),
             *(("--stop-time-hours", (before + seconds) / 3600) if seconds else ()),
             *(("--finetune-from-model", start) if start else ()),
@@ -102,9 +117,13 @@ def fairseq_train(
         return budget.updates
     plan = folder / "plan.json"  # of a run that was interrupted and goes on
     if not plan.exists():
-        trial = run(max(baselines.TRIAL, 60 * budget.minutes / 50), 10**6, "--no-save")  # the first updates are fast
+        trial = run(
+            max(baselines.TRIAL, 60 * budget.minutes / 50), 10**6, "--no-save"
+        )  # the first updates are fast
         # both come before the first update and count; fairseq's clock sees only the second
-        indexing, cells = (seconds_of(what, trial) for what in ("latent semantic indexing", "cells of near pairs"))
+        indexing, cells = (
+            seconds_of(what, trial) for what in ("latent semantic indexing", "cells of near pairs")
+        )
         seconds = 60 * budget.minutes - indexing
         updates = max(10, int(updates_per_second(trial) * (seconds - cells)))
         folder.mkdir(exist_ok=True)
@@ -120,22 +139,34 @@ def seconds_of(what: str, log: str) -> int:
 
 
 def updates_per_second(log: str) -> float:
-    """From the first line of the log to the last: what comes before the first update is not counted."""
-    (first, start), *_, (last, end) = re.findall(r"train_inner .*num_updates=(\d+),.*wall=(\d+)", log)
+    """From the first line of the log to the last: what comes before the first update is not
+    counted.
+    """
+    (first, start), *_, (last, end) = re.findall(
+        r"train_inner .*num_updates=(\d+),.*wall=(\d+)", log
+    )
     return (int(last) - int(first)) / (int(end) - int(start))
 
 
-def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget: Budget, seed: int):
+def train(
+    config: dict, trained: list[str], data_bin: Path, folder: Path, budget: Budget, seed: int
+):
     """Train, or go on where a run was interrupted.
 
     Returns: a function from sentences to embeddings, updates, and bytes of the model.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder / "data-bin", ignore_errors=True)  # half of it, of a run that was interrupted
+    shutil.rmtree(
+        folder / "data-bin", ignore_errors=True
+    )  # half of it, of a run that was interrupted
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
         share = config.get("corpus", 1)
-        teacher = learnt_from(config["teacher"], trained, data_bin, folder, share) if "teacher" in config else []
+        teacher = (
+            learnt_from(config["teacher"], trained, data_bin, folder, share)
+            if "teacher" in config
+            else []
+        )
         text = data_bin.parent / "corpus"
         if share < 1:
             data_bin = subset(data_bin, folder / "data-bin", share)
@@ -150,7 +181,11 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
             part = part.without(time.perf_counter() - begun)
             updates.append(fairseq_train(phase, more, data_bin, save_dir, part, seed, start))
             start = save_dir / "checkpoint_last.pt"
-        model = export(save_dir / "checkpoint_last.pt", folder / "model", *(("--ema",) if config.get("ema") else ()))
+        model = export(
+            save_dir / "checkpoint_last.pt",
+            folder / "model",
+            *(("--ema",) if config.get("ema") else ()),
+        )
         encode = SentenceEncoder.from_pretrained(model).encode
         return partial(encode, dtype=config.get("dtype", "float32")), updates, model
     if kind == "static":
@@ -159,7 +194,10 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
         model = baselines.make_transformer(data_bin, folder, config["encoder"])
     pairs: list[tuple[str, str]] = []
     for trained_pair in trained:
-        source, target = (data_bin.parent / "corpus" / trained_pair / f"train.{x}" for x in trained_pair.split("-"))
+        source, target = (
+            data_bin.parent / "corpus" / trained_pair / f"train.{x}"
+            for x in trained_pair.split("-")
+        )
         both = list(read_parallel(source, target))
         pairs += [both[row] for row in chosen_rows(len(both), config.get("corpus", 1))]
     training = baselines.Training(**config["training"], loss=config.get("loss", {}))
@@ -171,17 +209,30 @@ def train(config: dict, trained: list[str], data_bin: Path, folder: Path, budget
 def count_pairs(work: Path, pairs: Sequence[str]) -> int:
     """Training pairs of all language pairs together."""
     return sum(
-        sum(1 for _ in read_lines(work / "corpus" / pair / f"train.{pair[:2]}", is_sentence=False)) for pair in pairs
+        sum(1 for _ in read_lines(work / "corpus" / pair / f"train.{pair[:2]}", is_sentence=False))
+        for pair in pairs
     )
 
 
 def export(checkpoint: Path, folder: Path, *options) -> Path:
     """Write the model folder of a checkpoint, which is returned."""
-    lxsr("export", "folder", "--checkpoint", checkpoint, "--output", folder, "--dtype", "float16", *options)
+    lxsr(
+        "export",
+        "folder",
+        "--checkpoint",
+        checkpoint,
+        "--output",
+        folder,
+        "--dtype",
+        "float16",
+        *options,
+    )
     return folder
 
 
-def learnt_from(teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float) -> list:
+def learnt_from(
+    teacher: str, trained: list[str], data_bin: Path, folder: Path, share: float
+) -> list:
     """Options that learn from the model of another run of the same minutes and seed."""
     _, setting = folder.name.split(".", 1)
     model = folder.with_name(f"{teacher}.{setting}") / "model"
@@ -202,19 +253,31 @@ def embed_text(model: Path, trained: list[str], text: Path, folder: Path, share:
     for name in trained:
         for language in name.split("-"):
             output = folder / f"train.{name}.{language}.npy"
-            lxsr("embed", "--model", model, "--input", text / name / f"train.{language}", "--output", output)
+            lxsr(
+                "embed",
+                "--model",
+                model,
+                "--input",
+                text / name / f"train.{language}",
+                "--output",
+                output,
+            )
             if share < 1:
                 rows = np.load(output)
                 np.save(output, rows[chosen_rows(len(rows), share)])
 
 
 class Measure:
-    """The sets of a language pair, read once; minimal pairs and classification are in English and another."""
+    """The sets of a language pair, read once; minimal pairs and classification are in English and
+    another.
+    """
 
     def __init__(self, data: Path, work: Path, pair: str, text: Sequence[str], tune: bool):
         self.data, self.languages = data, pair.split("-")
         self.sets = tuning_sets(data, work, pair) if tune else eval_sets(data, pair)
-        self.contrast = minimal_pairs(self.sets, self.languages[1]) if self.languages[0] == "en" else {}
+        self.contrast = (
+            minimal_pairs(self.sets, self.languages[1]) if self.languages[0] == "en" else {}
+        )
         self.crowd, self.seen = {}, {}
         for language in self.languages:
             trained = pair if "en" in self.languages else f"en-{language}"
@@ -222,7 +285,9 @@ class Measure:
             more = [folder for folder in text if folder != "train"]
             self.crowd[language] = distractors(data, language, trained, CANDIDATES, known, more)
             files = training_files(data, trained, text)
-            self.seen[language] = words_of([sides[trained.split("-").index(language)] for sides in files])
+            self.seen[language] = words_of(
+                [sides[trained.split("-").index(language)] for sides in files]
+            )
 
     def truncated(self, encode, dims: Sequence[int]) -> dict:
         """Retrieval by the first dimensions alone, for each number of them."""
@@ -244,14 +309,20 @@ class Measure:
         return {"reranked": found} if found else {}
 
     def curve(self, save_dir: Path, dtype: str) -> dict:
-        """Retrieval and minimal pairs of the checkpoints on the way, with updates and minutes, and all minutes."""
+        """Retrieval and minimal pairs of the checkpoints on the way, with updates and minutes, and
+        all minutes.
+        """
         found = []
-        last = read_checkpoint(save_dir / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+        last = read_checkpoint(save_dir / "checkpoint_last.pt")["optimizer_history"][-1][
+            "num_updates"
+        ]
         paths = {int(path.stem.split("_")[2]): path for path in save_dir.glob("checkpoint_*_*.pt")}
         for updates, path in sorted(paths.items()):
             if updates == last:
                 continue
-            encode = partial(SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode, dtype=dtype)
+            encode = partial(
+                SentenceEncoder.from_pretrained(export(path, save_dir / "stop")).encode, dtype=dtype
+            )
             near = retrieval(encode, self.sets, self.crowd, self.seen)
             stop = {"updates": updates, "minutes": minutes_of(path), "retrieval": near}
             found.append(stop | {"contrast": contrast(encode, self.contrast)})
@@ -262,7 +333,9 @@ class Measure:
         result["candidates"] = {language: len(crowd) for language, crowd in self.crowd.items()}
         result["contrast"] = contrast(encode, self.contrast)
         for name in CLASSIFICATION if classify and self.contrast else ():
-            result[name] = classification(encode, self.data / "classification" / name, self.languages)
+            result[name] = classification(
+                encode, self.data / "classification" / name, self.languages
+            )
         return result
 
 
@@ -276,33 +349,80 @@ def show(result: dict) -> None:
         f"{name} {' '.join(str(direction['P@1']) for direction in directions.values())}"
         for name, directions in result["retrieval"].items()
     ]
-    print(result["name"], result["pair"], result["updates"], "|", *scores, "|", result["contrast"], flush=True)
+    print(
+        result["name"],
+        result["pair"],
+        result["updates"],
+        "|",
+        *scores,
+        "|",
+        result["contrast"],
+        flush=True,
+    )
 
 
 def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
-    parser.add_argument("--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made")
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("quality.yaml"), metavar="FILE.yaml")
+    parser.add_argument(
+        "--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made"
+    )
+    parser.add_argument(
+        "--config", type=Path, default=Path(__file__).with_name("quality.yaml"), metavar="FILE.yaml"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all of the file")
-    parser.add_argument("--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr")
+    parser.add_argument(
+        "--pairs", nargs="+", default=["en-fr"], metavar="PAIR", help="default: en-fr"
+    )
     parser.add_argument("--joint", action="store_true", help="one model of all --pairs")
-    parser.add_argument("--zero-shot", nargs="+", default=[], metavar="PAIR", help="measured but not trained on: fr-de")
-    parser.add_argument("--minutes", type=float, default=10, help="of training, each run (default: 10)")
-    parser.add_argument("--updates", type=int, metavar="N", help="instead of --minutes, on a machine in use by others")
-    parser.add_argument("--curve", type=int, default=0, metavar="N", help="measure N checkpoints on the way, too")
-    parser.add_argument("--text", nargs="+", default=["train"], metavar="NAME", help="folders of DIR (default: train)")
-    parser.add_argument("--vocab-size", type=int, default=16_000, metavar="N", help="word pieces (default: 16000)")
+    parser.add_argument(
+        "--zero-shot",
+        nargs="+",
+        default=[],
+        metavar="PAIR",
+        help="measured but not trained on: fr-de",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="of training, each run (default: 10)"
+    )
+    parser.add_argument(
+        "--updates",
+        type=int,
+        metavar="N",
+        help="instead of --minutes, on a machine in use by others",
+    )
+    parser.add_argument(
+        "--curve", type=int, default=0, metavar="N", help="measure N checkpoints on the way, too"
+    )
+    parser.add_argument(
+        "--text",
+        nargs="+",
+        default=["train"],
+        metavar="NAME",
+        help="folders of DIR (default: train)",
+    )
+    parser.add_argument(
+        "--vocab-size", type=int, default=16_000, metavar="N", help="word pieces (default: 16000)"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="default: 1")
-    parser.add_argument("--tune", action="store_true", help="measure on text to choose recipes by, not on eval/")
-    parser.add_argument("--classify", action="store_true", help="zero-shot classification too; takes a minute more")
+    parser.add_argument(
+        "--tune", action="store_true", help="measure on text to choose recipes by, not on eval/"
+    )
+    parser.add_argument(
+        "--classify", action="store_true", help="zero-shot classification too; takes a minute more"
+    )
     args = parser.parse_args()
     args.work = args.work.absolute()
     return args
 
 
 def measured(
-    config: dict, pairs: list[str], folder: Path, seed: int, measures: Mapping[str, Measure], args: argparse.Namespace
+    config: dict,
+    pairs: list[str],
+    folder: Path,
+    seed: int,
+    measures: Mapping[str, Measure],
+    args: argparse.Namespace,
 ) -> Iterator[dict]:
     """Train one run in a folder beside the data, and yield what it finds on each language pair."""
     start, budget = time.perf_counter(), Budget(args.minutes, args.updates, args.curve)
@@ -328,9 +448,20 @@ def main() -> None:
         group, text = "+".join(pairs), None if args.text == ["train"] else "+".join(args.text)
         work = args.work / ".".join(filter(None, (group, text)))
         prepare(args.data, work, pairs, args.vocab_size, args.text)
-        measures = {pair: Measure(args.data, work, pair, args.text, args.tune) for pair in [*pairs, *args.zero_shot]}
+        measures = {
+            pair: Measure(args.data, work, pair, args.text, args.tune)
+            for pair in [*pairs, *args.zero_shot]
+        }
         for name, seed in itertools.product(args.only or configs, args.seeds):
-            key = (name, group, None if args.updates else args.minutes, seed, args.vocab_size, args.updates, text)
+            key = (
+                name,
+                group,
+                None if args.updates else args.minutes,
+                seed,
+                args.vocab_size,
+                args.updates,
+                text,
+            )
             if key in done:
                 continue
             length = f"{args.updates}u" if args.updates else f"{args.minutes:g}"

@@ -1,6 +1,8 @@
-"""What a sentence encoder is measured on: retrieval among many, minimal pairs, zero-shot classification.
+"""What a sentence encoder is measured on: retrieval among many, minimal pairs, zero-shot
+classification.
 
-All of it takes a function from sentences to embeddings: models of other libraries are measured by the same code.
+All of it takes a function from sentences to embeddings: models of other libraries are measured by
+the same code.
 """
 
 import re
@@ -34,8 +36,12 @@ WORD = re.compile(r"\w+", re.UNICODE)
 
 
 def eval_sets(data: Path, pair: str) -> dict[str, dict[str, list[str]]]:
-    """Sentences of the sets that are there in both languages: set -> language -> N lines, aligned."""
-    return _read_sets({name: data / "eval" / f"{pattern}.txt.gz" for name, pattern in SETS.items()}, pair)
+    """Sentences of the sets that are there in both languages: set -> language -> N lines,
+    aligned.
+    """
+    return _read_sets(
+        {name: data / "eval" / f"{pattern}.txt.gz" for name, pattern in SETS.items()}, pair
+    )
 
 
 def _read_sets(patterns: dict[str, Path], pair: str) -> dict[str, dict[str, list[str]]]:
@@ -47,12 +53,17 @@ def _read_sets(patterns: dict[str, Path], pair: str) -> dict[str, dict[str, list
             for language in languages
         }
         if all(file.is_file() for file in files.values()):
-            found[name] = {language: list(read_lines(file, is_sentence=False)) for language, file in files.items()}
+            found[name] = {
+                language: list(read_lines(file, is_sentence=False))
+                for language, file in files.items()
+            }
     return found
 
 
 def tuning_sets(data: Path, work: Path, pair: str) -> dict[str, dict[str, list[str]]]:
-    """As `eval_sets`, of text to choose recipes by: valid/ and what `lxsr prepare` held out of the training text."""
+    """As `eval_sets`, of text to choose recipes by: valid/ and what `lxsr prepare` held out of the
+    training text.
+    """
     sets = {
         "technical": data / "valid" / f"tech.{pair}.{{language}}.txt.gz",
         "Multi30k": data / "valid" / "multi30k-val.{language}.txt.gz",
@@ -66,19 +77,32 @@ def distractors(
 ) -> list[str]:
     """Up to `count` different sentences of a language that none of `known` is.
 
-    Text that is not in train/ of `pair` comes first: novels, tuning text, evaluation sets of other pairs, for
-    English also training text of other pairs; where that is too little, sentences that were trained on follow, those
-    of `more` folders of training text last.
+    Text that is not in train/ of `pair` comes first: novels, tuning text, evaluation sets of other
+    pairs, for English also training text of other pairs; where that is too little, sentences that
+    were trained on follow, those of `more` folders of training text last.
     """
-    outside = [data / "docs" / f"novels.{language}.txt.gz", *sorted((data / "valid").glob(f"*.{language}.txt.gz"))]
-    outside += sorted((data / "eval").glob(f"*.{THREE[language] if language != 'en' else 'eng'}.txt.gz"))
+    outside = [
+        data / "docs" / f"novels.{language}.txt.gz",
+        *sorted((data / "valid").glob(f"*.{language}.txt.gz")),
+    ]
+    outside += sorted(
+        (data / "eval").glob(f"*.{THREE[language] if language != 'en' else 'eng'}.txt.gz")
+    )
     inside = sorted(data.glob(f"train/*.{pair}.{language}.txt.gz"))
     if language == "en":
-        outside += [path for path in sorted(data.glob("train/*.en-*.en.txt.gz")) if path not in inside]
+        outside += [
+            path for path in sorted(data.glob("train/*.en-*.en.txt.gz")) if path not in inside
+        ]
     inside.append(data / "train" / f"multi30k.{language}.txt.gz")
-    further = [path for folder in more for path in sorted(data.glob(f"{folder}/*.{pair}.{language}.txt.gz"))]
+    further = [
+        path
+        for folder in more
+        for path in sorted(data.glob(f"{folder}/*.{pair}.{language}.txt.gz"))
+    ]
     found: dict[str, None] = {}
-    trained = {line for path in inside if path.is_file() for line in read_lines(path, is_sentence=False)}
+    trained = {
+        line for path in inside if path.is_file() for line in read_lines(path, is_sentence=False)
+    }
     for paths, barred in ((outside, trained | known), (inside + further, known)):
         for path in paths:
             for line in read_lines(path, is_sentence=False) if path.is_file() else ():
@@ -102,8 +126,9 @@ def retrieval(
         others: distractors by language.
         seen: words of the training text by language.
         reranker: scores the nearest again.
-    Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the queries' length (`by
-        length`, short first) and by whether all words of a query were seen (`all seen`, `some unseen`).
+    Returns: set -> direction -> `P@1`, `alone` (without distractors), and P@1 by thirds of the
+        queries' length (`by length`, short first) and by whether all words of a query were seen
+        (`all seen`, `some unseen`).
     """
     languages = list(others)
     crowd = {language: normalise_rows(encode(sentences)) for language, sentences in others.items()}
@@ -115,7 +140,9 @@ def retrieval(
             queries, parts = vectors[source], [vectors[target], crowd[target]]
             if reranker:
                 text = sides[source], [*sides[target], *others[target]]
-                alone, right = (first_again(reranker, text, queries, some) for some in (parts[:1], parts))
+                alone, right = (
+                    first_again(reranker, text, queries, some) for some in (parts[:1], parts)
+                )
             else:
                 own = (queries * vectors[target]).sum(axis=1)
                 _, which = nearest_neighbours(queries, vectors[target], 1)
@@ -133,32 +160,46 @@ def retrieval(
 def retrieval_with_english(
     encoder: SentenceEncoder, data: Path, languages: Sequence[str], name: str = "pud"
 ) -> dict[str, float]:
-    """P@1 in percent among the sentences of a set (PUD has 1,000), by cosine, of every direction with English."""
+    """P@1 in percent among the sentences of a set (PUD has 1,000), by cosine, of every direction
+    with English.
+    """
     vectors = {
-        language: encoder.encode(list(read_lines(data / "eval" / f"{name}.{language}.txt.gz")), normalize=True)
+        language: encoder.encode(
+            list(read_lines(data / "eval" / f"{name}.{language}.txt.gz")), normalize=True
+        )
         for language in ("en", *languages)
     }
     found = {}
     for language in languages:
         similarities = vectors["en"] @ vectors[language].T
         for name, axis in ((f"en-{language}", 1), (f"{language}-en", 0)):
-            found[name] = 100 * float((similarities.argmax(axis=axis) == np.arange(len(similarities))).mean())
+            found[name] = 100 * float(
+                (similarities.argmax(axis=axis) == np.arange(len(similarities))).mean()
+            )
     return found
 
 
-def nearest_in(queries: np.ndarray, parts: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest_in(
+    queries: np.ndarray, parts: Sequence[np.ndarray], depth: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and rows [N, depth] of the nearest in all parts together."""
     starts = np.cumsum([0, *map(len, parts)])
     found = (nearest_neighbours(queries, part, min(depth, len(part))) for part in parts)
     return merge_neighbours(
-        ((cosines, ids + start) for (cosines, ids), start in zip(found, starts, strict=False)), depth
+        ((cosines, ids + start) for (cosines, ids), start in zip(found, starts, strict=False)),
+        depth,
     )
 
 
 def first_again(
-    reranker: Reranker, text: tuple[list[str], list[str]], queries: np.ndarray, parts: Sequence[np.ndarray]
+    reranker: Reranker,
+    text: tuple[list[str], list[str]],
+    queries: np.ndarray,
+    parts: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Whether the translation, of the same row, is the first of the nearest that are scored again [N]."""
+    """Whether the translation, of the same row, is the first of the nearest that are scored again
+    [N].
+    """
     near = nearest_in(queries, parts, reranker.depth)
     _, best = reranker.best(text[0], lambda rows: [text[1][row] for row in rows], *near)
     return best[:, 0] == np.arange(len(best))
@@ -183,8 +224,12 @@ def percent(right: np.ndarray) -> float | None:
 # -- minimal pairs
 
 
-def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str, list[tuple[str, str, str]]]:
-    """Rule -> (sentence in `other`, its English, English that differs a little and means something else)."""
+def minimal_pairs(
+    sets: dict[str, dict[str, list[str]]], other: str
+) -> dict[str, list[tuple[str, str, str]]]:
+    """Rule -> (sentence in `other`, its English, English that differs a little and means something
+    else).
+    """
     found: dict[str, list[tuple[str, str, str]]] = {name: [] for name in RULES}
     for name, sides in sets.items():
         if "paragraphs" in name:
@@ -200,7 +245,8 @@ def minimal_pairs(sets: dict[str, dict[str, list[str]]], other: str) -> dict[str
 def contrast(
     encode: Encode, pairs: dict[str, list[tuple[str, str, str]]], reranker: Reranker | None = None
 ) -> dict[str, float]:
-    """Per cent of minimal pairs whose true sentence is nearer to the translation, as `lxsr eval minimal-pairs`.
+    """Per cent of minimal pairs whose true sentence is nearer to the translation, as `lxsr eval
+    minimal-pairs`.
 
     Args:
         reranker: scores both sentences.
@@ -211,11 +257,15 @@ def contrast(
             continue
         columns = [list(column) for column in zip(*triples, strict=True)]
         vectors = [encode(column) for column in columns]
-        found[rule] = preferred(_difference(reranker, columns, vectors)) if reranker else nearer(*vectors)
+        found[rule] = (
+            preferred(_difference(reranker, columns, vectors)) if reranker else nearer(*vectors)
+        )
     return {rule: round(outcomes.value, 2) for rule, outcomes in found.items()}
 
 
-def _difference(reranker: Reranker, columns: list[list[str]], vectors: list[np.ndarray]) -> np.ndarray:
+def _difference(
+    reranker: Reranker, columns: list[list[str]], vectors: list[np.ndarray]
+) -> np.ndarray:
     """Scores of the true sentences less those of the changed ones [P]."""
     units = [normalise_rows(side) for side in vectors]
     cosines = np.stack([(units[0] * other).sum(axis=1) for other in units[1:]], axis=1)  # [P, 2]
@@ -229,9 +279,11 @@ def _difference(reranker: Reranker, columns: list[list[str]], vectors: list[np.n
 
 
 def classification(encode: Encode, folder: Path, languages: Sequence[str]) -> dict[str, float]:
-    """Accuracy in percent, mean of five, of classifiers trained on English; every tenth text of it is for dev.
+    """Accuracy in percent, mean of five, of classifiers trained on English; every tenth text of it
+    is for dev.
 
-    Embeddings are brought to one spread, that of the English training text: the classifier's settings suit one scale.
+    Embeddings are brought to one spread, that of the English training text: the classifier's
+    settings suit one scale.
     """
 
     def part(language: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -243,11 +295,15 @@ def classification(encode: Encode, folder: Path, languages: Sequence[str]) -> di
     classes, y = np.unique(labels, return_inverse=True)
     is_dev = np.arange(len(y)) % 10 == 9
     preset = DOCUMENT_CLASSIFIERS["mldoc"]["mlp"]
-    model = train_classifiers(preset, scale * x[~is_dev], y[~is_dev], scale * x[is_dev], y[is_dev], len(classes))
+    model = train_classifiers(
+        preset, scale * x[~is_dev], y[~is_dev], scale * x[is_dev], y[is_dev], len(classes)
+    )
     found = {}
     for language in languages:
         x, labels = part(language, "test")
-        found[language] = round(100 * float((classes[model.predict(scale * x)] == labels).mean()), 2)
+        found[language] = round(
+            100 * float((classes[model.predict(scale * x)] == labels).mean()), 2
+        )
     return found
 
 

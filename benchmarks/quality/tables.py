@@ -38,7 +38,9 @@ def columns_of(result: dict) -> dict[str, float]:
 
 
 def kinds_of(result: dict) -> dict[str, float]:
-    """P@1 by thirds of the queries' length and by whether all their words were seen, means of both directions."""
+    """P@1 by thirds of the queries' length and by whether all their words were seen, means of both
+    directions.
+    """
     found: dict[str, list[float]] = {}
     for name, directions in result["retrieval"].items():
         for way in directions.values():
@@ -52,11 +54,16 @@ def kinds_of(result: dict) -> dict[str, float]:
 def table(results: Sequence[dict], columns: Callable[[dict], dict[str, float]] = columns_of) -> str:
     """Figures down, runs across: the mean over seeds, and how far they lie apart."""
     names = list(dict.fromkeys(result["name"] for result in results))
-    runs = {name: [columns(result) for result in results if result["name"] == name] for name in names}
+    runs = {
+        name: [columns(result) for result in results if result["name"] == name] for name in names
+    }
     rows = list(dict.fromkeys(column for found in runs.values() for run in found for column in run))
     lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for row in rows:
-        cells = (_cell([run[row] for run in found if run.get(row) is not None]) for found in runs.values())
+        cells = (
+            _cell([run[row] for run in found if run.get(row) is not None])
+            for found in runs.values()
+        )
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -70,7 +77,10 @@ def brief(results: Sequence[dict]) -> str:
     lines = [f"| | {' | '.join(SHORT.get(name, name) for name in [*sets, *rules, 'updates'])} |"]
     lines.append(f"|---|{'---|' * (len(sets) + len(rules) + 1)}")
     for name, found in runs.items():
-        ways = [[[run["retrieval"][part][way]["P@1"] for run in found] for way in sets[part]] for part in sets]
+        ways = [
+            [[run["retrieval"][part][way]["P@1"] for run in found] for way in sets[part]]
+            for part in sets
+        ]
         cells = [" / ".join(map(_cell, part)) for part in ways]
         cells += [_cell([run["contrast"][rule] for run in found]) for rule in rules]
         updates = ", ".join("+".join(map(str, run["updates"])) for run in found)
@@ -97,12 +107,16 @@ def plot(results: Iterable[dict], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     pairs = list(dict.fromkeys(result["pair"] for result in results if result["contrast"]))
-    figure, axes = plt.subplots(1, len(pairs), figsize=(4.5 * len(pairs), 4), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(
+        1, len(pairs), figsize=(4.5 * len(pairs), 4), squeeze=False, sharey=True
+    )
     for axis, pair in zip(axes[0], pairs, strict=True):
         for result in (result for result in results if result["pair"] == pair):
             point = mean_retrieval(result), fmean(result["contrast"].values())
             axis.scatter(*point, color="#2a6f97", zorder=2)
-            axis.annotate(result["name"], point, fontsize=7, xytext=(3, 3), textcoords="offset points")
+            axis.annotate(
+                result["name"], point, fontsize=7, xytext=(3, 3), textcoords="offset points"
+            )
         axis.set(title=pair, xlabel="P@1 among 150,000, mean of all sets, %")
         axis.margins(x=0.2, y=0.1)
         axis.grid(alpha=0.3)
@@ -124,31 +138,51 @@ def plot_corpus(results: Sequence[dict], of_lines: Sequence[Sequence[str]], path
         points = lines.setdefault(label, {})
         for run in runs:
             found = [result for result in results if is_run(result, run)]
-            if len({tuple(map(result.get, ("minutes", "max_updates", "vocab_size"))) for result in found}) != 1:
-                sys.exit(f"--line {label}: {run}: {len(found)} results; expected those of one run, its seeds")
+            if (
+                len(
+                    {
+                        tuple(map(result.get, ("minutes", "max_updates", "vocab_size")))
+                        for result in found
+                    }
+                )
+                != 1
+            ):
+                sys.exit(
+                    f"--line {label}: {run}: {len(found)} results; expected those of one run, its seeds"
+                )
             for result in found:
                 points.setdefault(result["pairs"], []).append(mean_retrieval(result))
     _plot_lines(lines, "training pairs", path)
 
 
 def is_run(result: dict, run: str) -> bool:
-    """Whether a result is one of FILE/NAME or FILE/NAME:FIELD=VALUE:... (the file without `.jsonl`)."""
+    """Whether a result is one of FILE/NAME or FILE/NAME:FIELD=VALUE:... (the file without
+    `.jsonl`).
+    """
     name, *settings = run.split(":")
     fields = (setting.split("=") for setting in settings)
-    return name == f"{result['file']}/{result['name']}" and all(str(result.get(key)) == value for key, value in fields)
+    return name == f"{result['file']}/{result['name']}" and all(
+        str(result.get(key)) == value for key, value in fields
+    )
 
 
 def plot_curves(results: Iterable[dict], path: Path) -> None:
-    """Retrieval among many by the minutes of training, of runs that were measured on the way (--curve)."""
+    """Retrieval among many by the minutes of training, of runs that were measured on the way
+    (--curve).
+    """
     seeds: dict[str, list[list[dict]]] = {}
     for result in results:
         if stops := result.get("curve"):
-            minutes = result.get("minutes of training") or result["minutes"] or result["seconds"] / 60
+            minutes = (
+                result.get("minutes of training") or result["minutes"] or result["seconds"] / 60
+            )
             stops = [*stops, result | {"minutes": minutes}]
             seeds.setdefault(f"{result['name']}, {result['pair']}", []).append(stops)
     for name, runs in seeds.items():
         if len({len(stops) for stops in runs}) > 1:
-            sys.exit(f"--plot-curves: {name}: seeds with {sorted(map(len, runs))} points; expected one --curve for all")
+            sys.exit(
+                f"--plot-curves: {name}: seeds with {sorted(map(len, runs))} points; expected one --curve for all"
+            )
     lines = {  # seeds that take turns on a machine need other minutes for the same updates
         name: {
             fmean(stop["minutes"] for stop in stops): [mean_retrieval(stop) for stop in stops]
@@ -160,20 +194,31 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
 
 
 def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path: Path) -> None:
-    """One line a name, through the mean over seeds at each place; P@1 is drawn by the logarithm of its errors."""
+    """One line a name, through the mean over seeds at each place; P@1 is drawn by the logarithm of
+    its errors.
+    """
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, axis = plt.subplots(figsize=(4.8, 4 + 0.25 * len(lines)))  # legible where a page is 360 px wide
+    figure, axis = plt.subplots(
+        figsize=(4.8, 4 + 0.25 * len(lines))
+    )  # legible where a page is 360 px wide
     for name, points in lines.items():
         places = sorted(points)
-        axis.plot(places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name)
+        axis.plot(
+            places, [fmean(points[place]) for place in places], marker="o", markersize=4, label=name
+        )
     axis.set(xscale="log", xlabel=of, ylabel="P@1 among 150,000, mean of all sets, %")
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.set_yscale("function", functions=(lambda found: -np.log(100 - found), lambda height: 100 - np.exp(-height)))
+    axis.set_yscale(
+        "function",
+        functions=(lambda found: -np.log(100 - found), lambda height: 100 - np.exp(-height)),
+    )
     axis.set_yticks(TICKS)
     axis.grid(alpha=0.3)
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))  # below the lines, which reach every corner
+    axis.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16)
+    )  # below the lines, which reach every corner
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -184,7 +229,9 @@ def mean_retrieval(result: dict) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("results", type=Path, nargs="+", metavar="FILE.jsonl")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="default: all runs")
     parser.add_argument("--pair", metavar="PAIR", help="that was measured (default: all)")
@@ -194,8 +241,12 @@ def main() -> None:
         default="all",
         help="brief: runs down; kinds: by length and by words seen (default: all)",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs")
-    parser.add_argument("--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the number of pairs")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="retrieval against minimal pairs"
+    )
+    parser.add_argument(
+        "--plot-corpus", type=Path, metavar="FILE.svg", help="retrieval by the number of pairs"
+    )
     parser.add_argument(
         "--line",
         nargs="+",
@@ -204,11 +255,18 @@ def main() -> None:
         metavar=("LABEL", "FILE/NAME[:FIELD=VALUE ...]"),
         help="a line of --plot-corpus and its runs",
     )
-    parser.add_argument("--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training")
+    parser.add_argument(
+        "--plot-curves", type=Path, metavar="FILE.svg", help="retrieval by the minutes of training"
+    )
     args = parser.parse_args()
     if args.plot_corpus and not args.line:
         parser.error("--plot-corpus without --line; expected a label and runs for each line")
-    results = [line for path in args.results for line in read(path) if not args.only or line["name"] in args.only]
+    results = [
+        line
+        for path in args.results
+        for line in read(path)
+        if not args.only or line["name"] in args.only
+    ]
     results = [line for line in results if args.pair in (None, line["pair"])]
     settings = ("file", "pair", "trained on", "minutes", "max_updates", "vocab_size", "text")
     for setting in dict.fromkeys(tuple(map(r.get, settings)) for r in results):

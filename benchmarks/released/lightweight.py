@@ -1,14 +1,16 @@
-"""Our training of the lightweight model beside the authors' released code: the loss of both before every update.
+"""Our training of the lightweight model beside the authors' released code: the loss of both before
+every update.
 
-lxsr prepare --data DIR/tatoeba --vocab-size 8000 --work work/released      # 80,000 English-French pairs
-git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
-python -m benchmarks.released.lightweight --data work/released/data-bin --released RELEASED \
+lxsr prepare --data DIR/tatoeba --vocab-size 8000 --work work/released      # 80,000 English-French
+pairs git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED python -m
+benchmarks.released.lightweight --data work/released/data-bin --released RELEASED \
     --output benchmarks/released/results/released_lightweight.jsonl
 
-Ours is fairseq-train with a recipe, on the CPU in float32 without dropout: its batches, loss, optimizer and schedule.
-Theirs starts with the same weights and takes the same ids and masks; loss, optimizer and schedule are its own. With
-`released` both stay within `GOAL` at every update, or the exit status is 1; `paper` shows how far apart the settings of
-the printed paper are. Both run in one process, where numbers too small for float32 become zero.
+Ours is fairseq-train with a recipe, on the CPU in float32 without dropout: its batches, loss,
+optimizer and schedule. Theirs starts with the same weights and takes the same ids and masks; loss,
+optimizer and schedule are its own. With `released` both stay within `GOAL` at every update, or the
+exit status is 1; `paper` shows how far apart the settings of the printed paper are. Both run in one
+process, where numbers too small for float32 become zero.
 """
 
 import argparse
@@ -28,7 +30,15 @@ from fairseq_cli.train import main as fairseq_train
 from torch import Tensor, nn
 
 from benchmarks.machine import machine
-from benchmarks.released.model import BETAS, COMMIT, WARMUP, Training, give_weights, released_config, released_model
+from benchmarks.released.model import (
+    BETAS,
+    COMMIT,
+    WARMUP,
+    Training,
+    give_weights,
+    released_config,
+    released_model,
+)
 from benchmarks.script import add_result, command_line
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
@@ -60,12 +70,21 @@ def command_of(recipe: str, data: Path, args: argparse.Namespace, save_dir: str)
     sizes = {"encoder-embed-dim": args.width, "encoder-ffn-embed-dim": 2 * args.width}
     sizes |= {"encoder-attention-heads": max(1, args.width // HEAD), "encoder-layers": args.layers}
     exact = {"dropout": 0, "attention-dropout": 0, "cpu-precision": "float32"}
-    length = {"batch-size": args.batch_size, "max-update": args.updates, "save-dir": save_dir, "log-interval": 50}
+    length = {
+        "batch-size": args.batch_size,
+        "max-update": args.updates,
+        "save-dir": save_dir,
+        "log-interval": 50,
+    }
     found = read_recipe(recipe)
     if found.options["lr-scheduler"] == "polynomial_decay":
         pairs = sum(count_pairs(data, "").values())
         length["total-num-update"] = EPOCHS * math.ceil(pairs / args.batch_size)
-    own = [str(word) for name, value in (sizes | exact | length).items() for word in (f"--{name}", value)]
+    own = [
+        str(word)
+        for name, value in (sizes | exact | length).items()
+        for word in (f"--{name}", value)
+    ]
     return train_command(found, str(data), [*own, "--cpu", "--disable-validation", "--no-save"])
 
 
@@ -73,7 +92,9 @@ def train_ours(command: list[str]) -> Recorded:
     """Run fairseq-train in this process."""
     recorded, train_step = Recorded(), XlingSentTask.train_step
 
-    def record(task: XlingSentTask, sample: dict[str, Any], model: nn.Module, *rest: Any, **named: Any) -> Any:
+    def record(
+        task: XlingSentTask, sample: dict[str, Any], model: nn.Module, *rest: Any, **named: Any
+    ) -> Any:
         if not recorded.losses:
             recorded.weights = {name: value.clone() for name, value in model.state_dict().items()}
         loss, pairs, logged = train_step(task, sample, model, *rest, **named)
@@ -117,7 +138,9 @@ def compare(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
     theirs = train_theirs(args.released, recorded, args)
     differences = [abs(a - b) / abs(b) for a, b in zip(recorded.losses, theirs, strict=True)]
     largest = max(differences)
-    print(f"{recipe}: relative difference at most {largest:.2g}, at update {differences.index(largest) + 1}")
+    print(
+        f"{recipe}: relative difference at most {largest:.2g}, at update {differences.index(largest) + 1}"
+    )
     return {
         "recipe": recipe,
         "largest relative difference": float(f"{largest:.3g}"),
@@ -138,9 +161,15 @@ def compare(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="data folder of `lxsr prepare`")
-    parser.add_argument("--released", type=Path, required=True, metavar="DIR", help="checkout of their repository")
-    parser.add_argument("--recipes", nargs="+", default=[GOAL_OF, "paper"], help="default: released paper")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="data folder of `lxsr prepare`"
+    )
+    parser.add_argument(
+        "--released", type=Path, required=True, metavar="DIR", help="checkout of their repository"
+    )
+    parser.add_argument(
+        "--recipes", nargs="+", default=[GOAL_OF, "paper"], help="default: released paper"
+    )
     parser.add_argument("--updates", type=int, default=200, help="default: 200")
     parser.add_argument("--batch-size", type=int, default=128, help="pairs (default: 128)")
     parser.add_argument("--width", type=int, default=128, help="width D, in units (default: 128)")
@@ -150,7 +179,9 @@ def main() -> None:
     for recipe in args.recipes:
         lines.append(compare(recipe, args))
         add_result(args.output, lines[-1])
-    if any(line["recipe"] == GOAL_OF and line["largest relative difference"] > GOAL for line in lines):
+    if any(
+        line["recipe"] == GOAL_OF and line["largest relative difference"] > GOAL for line in lines
+    ):
         sys.exit(f"{GOAL_OF}: more than {GOAL} apart")
 
 

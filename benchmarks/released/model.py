@@ -1,7 +1,8 @@
-"""The lightweight model as its authors released it, with our weights and our batches: the reference of `released`.
+"""The lightweight model as its authors released it, with our weights and our batches: the reference
+of `released`.
 
-Mao et al. 2021, github.com/Mao-KU/lightweight-crosslingual-sent2vec, checked out by the user; nothing of it is here. It
-runs only if its files are those of `COMMIT`.
+Mao et al. 2021, github.com/Mao-KU/lightweight-crosslingual-sent2vec, checked out by the user;
+nothing of it is here. It runs only if its files are those of `COMMIT`.
 """
 
 import hashlib
@@ -17,9 +18,13 @@ import torch
 from torch import Tensor, nn
 
 COMMIT = "2ea26dbadaf510f92afc7dc098404d8a68e4c963"
-# git's names of the contents of the two files that are run, so that an exported folder can be checked too
+# git's names of the contents of the two files that are run, so that an exported folder can be
+# checked too
 CONFIG, MODEL = "config.py", "modeling/bertModel.py"
-BLOBS = {CONFIG: "e4699b59ffce66a81f16507e5b52a0cb97cc62b4", MODEL: "2af705d22e5bb212fcd126fc67e70b703223c67e"}
+BLOBS = {
+    CONFIG: "e4699b59ffce66a81f16507e5b52a0cb97cc62b4",
+    MODEL: "2af705d22e5bb212fcd126fc67e70b703223c67e",
+}
 # main.py, line 110: linear warm-up of pytorch_warmup 0.0.4, over int(2 / (1 - beta2)) updates
 BETAS = (0.9, 0.999)  # torch's own
 WARMUP = int(2 / (1 - BETAS[1]))  # 1,999: 1 - 0.999 is a little more than 0.001
@@ -79,8 +84,8 @@ def released_model(folder: Path, config: Any, targets: str = "ugt") -> nn.Module
     Args:
         folder: checkout of their repository.
         config: see `released_config`.
-        targets: one of `TARGETS`. Their code has `xtr` in comments: no mass on the masked piece, all of it on the words
-            of the translation.
+        targets: one of `TARGETS`. Their code has `xtr` in comments: no mass on the masked piece,
+            all of it on the words of the translation.
     """
     text = read_released(folder, MODEL)
     if targets == "xtr":
@@ -93,14 +98,20 @@ def released_model(folder: Path, config: Any, targets: str = "ugt") -> nn.Module
 
 
 def released_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    """Their loss, a mean over pairs but for sim, of a batch of task `xling_sent` that masks one piece of each pair."""
+    """Their loss, a mean over pairs but for sim, of a batch of task `xling_sent` that masks one
+    piece of each pair.
+    """
     masked = batch["source_masked_ids"][:, 0], batch["target_masked_ids"][:, 0]
     is_source = masked[0] != OUR_PADDING
     sides = [batch["net_input"][side] for side in ("source", "target")]
-    inputs = [part for ids in sides for part in (swap_padding(ids), (ids != OUR_PADDING).sum(dim=1))]
+    inputs = [
+        part for ids in sides for part in (swap_padding(ids), (ids != OUR_PADDING).sum(dim=1))
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        loss, _ = model(*inputs, swap_padding(torch.where(is_source, *masked)), torch.where(is_source, 1, 2))
+        loss, _ = model(
+            *inputs, swap_padding(torch.where(is_source, *masked)), torch.where(is_source, 1, 2)
+        )
     return loss
 
 
@@ -115,7 +126,13 @@ def pairs_of_names(names: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         module, kind = name.rsplit(".", 1)
         number = re.search(r"\.(\d+)\.", module)
         general = re.sub(r"\.\d+\.", ".{}.", module)
-        yield name, [f"{theirs.format(*number.groups() if number else ())}.{kind}" for theirs in MODULES[general]]
+        yield (
+            name,
+            [
+                f"{theirs.format(*number.groups() if number else ())}.{kind}"
+                for theirs in MODULES[general]
+            ],
+        )
 
 
 @torch.no_grad()
@@ -141,7 +158,9 @@ def gradients(model: nn.Module, names: Mapping[str, Any]) -> dict[str, Tensor]:
     found = {}
     for name, theirs in pairs_of_names(names):
         value = torch.cat([gradient_of(parameters[part]) for part in theirs])
-        found[name] = swap_rows(value) if name in OF_ENTRIES else value[1:] if name == POSITIONS else value
+        found[name] = (
+            swap_rows(value) if name in OF_ENTRIES else value[1:] if name == POSITIONS else value
+        )
     return found
 
 
@@ -155,24 +174,30 @@ def swap_rows(value: Tensor) -> Tensor:
 
 
 class Training:
-    """Their optimizer and schedule (main.py, lines 89 to 152), in float32, where their gradient scaler does nothing.
+    """Their optimizer and schedule (main.py, lines 89 to 152), in float32, where their gradient
+    scaler does nothing.
 
     Args:
         model: their model.
-        settings: lr, betas, weight_decay, warmup in updates, and decay_from, the epoch (from 0) of a tenth of lr.
+        settings: lr, betas, weight_decay, warmup in updates, and decay_from, the epoch (from 0) of
+            a tenth of lr.
     """
 
     def __init__(self, model: nn.Module, settings: Mapping[str, Any]):
         self.model, self.warmup, self.updates = model, settings["warmup"], 0
         options = {name: settings[name] for name in ("lr", "betas", "weight_decay")}
         self.optimizer = torch.optim.Adam(model.parameters(), **options, amsgrad=True)
-        self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [settings["decay_from"]], gamma=0.1)
+        self.schedule = torch.optim.lr_scheduler.MultiStepLR(
+            self.optimizer, [settings["decay_from"]], gamma=0.1
+        )
 
     def update(self, batch: Mapping[str, Any], epoch: int) -> float:
         """Train on a batch in an epoch, from 0. Returns: the loss before."""
         self.updates += 1
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the epoch, which later versions of torch do not take
+            warnings.simplefilter(
+                "ignore"
+            )  # of the epoch, which later versions of torch do not take
             self.schedule.step(epoch)
         for group in self.optimizer.param_groups:
             group["lr"] *= min(1, self.updates / self.warmup)

@@ -1,10 +1,12 @@
-"""Embedding, indexing and mining in a local Ray cluster of 1 and 2 workers, beside one process: sentences a second,
-bytes moved, and that the results are the same.
+"""Embedding, indexing and mining in a local Ray cluster of 1 and 2 workers, beside one process:
+sentences a second, bytes moved, and that the results are the same.
 
-python -m benchmarks.speed.cluster --model MODEL --source train.en --target train.fr --lines 100000 --output FILE.json
+python -m benchmarks.speed.cluster --model MODEL --source train.en --target train.fr --lines 100000
+--output FILE.json
 
-Seconds are those of the clock without starting the workers, and those of the processors inside the workers' tasks. The
-bytes are those of files (text, output) and of what goes through Ray: tasks and what they return, as they are sent.
+Seconds are those of the clock without starting the workers, and those of the processors inside the
+workers' tasks. The bytes are those of files (text, output) and of what goes through Ray: tasks and
+what they return, as they are sent.
 """
 
 import argparse
@@ -21,7 +23,16 @@ from typing import Any
 from benchmarks.machine import machine
 from benchmarks.script import command_line, write_results
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, Workers, connect, embed_shards, index_shards, mine_shards
+from fairseq_lxsr.cluster import (
+    Cluster,
+    Corpus,
+    Embedding,
+    Workers,
+    connect,
+    embed_shards,
+    index_shards,
+    mine_shards,
+)
 from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_lines
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
@@ -71,13 +82,19 @@ class Bench:
 
     def __init__(self, args: argparse.Namespace, folder: Path):
         self.args, self.folder = args, folder
-        self.sides = [self.text(name, path) for name, path in (("source", args.source), ("target", args.target))]
+        self.sides = [
+            self.text(name, path)
+            for name, path in (("source", args.source), ("target", args.target))
+        ]
         self.encoder = load_model(args.model)
 
     def text(self, name: str, path: Path) -> Path:
         """The first lines of a side."""
         copy = self.folder / name
-        copy.write_text("".join(f"{line}\n" for line in islice(read_lines(path), self.args.lines)), encoding="utf-8")
+        copy.write_text(
+            "".join(f"{line}\n" for line in islice(read_lines(path), self.args.lines)),
+            encoding="utf-8",
+        )
         return copy
 
     def one_process(self, verb: str, output: Path) -> None:
@@ -88,13 +105,20 @@ class Bench:
         elif verb == "index":
             CorpusIndex.build(output, read_lines(target), self.encoder.embed, model)
         else:
-            mine_files(Side(source, self.encoder), Side(target, self.encoder), output, options=Mining())
+            mine_files(
+                Side(source, self.encoder), Side(target, self.encoder), output, options=Mining()
+            )
 
     def in_workers(self, workers: Any, verb: str, output: Path) -> None:
         source, target = self.sides
         layout = Layout("raw", "float32", self.encoder.width)
         if verb == "embed":
-            embed_shards(read_lines(source), output, Embedding(layout, {"model": workers.model}, embedder), workers)
+            embed_shards(
+                read_lines(source),
+                output,
+                Embedding(layout, {"model": workers.model}, embedder),
+                workers,
+            )
         elif verb == "index":
             index_shards(read_lines(target), output, encode_with, workers)
         else:
@@ -124,8 +148,14 @@ class Bench:
                 started = time.perf_counter() - began
                 for verb in ("embed", "index", "mine"):
                     counted, workers.seconds = Counted(workers), 0.0
-                    row = self.row(verb, count, lambda *words, those=counted: self.in_workers(those, *words))
-                    yield row | {"processor": workers.seconds, "ray_bytes": counted.sent, "start": started}
+                    row = self.row(
+                        verb, count, lambda *words, those=counted: self.in_workers(those, *words)
+                    )
+                    yield row | {
+                        "processor": workers.seconds,
+                        "ray_bytes": counted.sent,
+                        "start": started,
+                    }
 
     def row(self, verb: str, count: int, run: Run) -> dict[str, Any]:
         output = self.folder / f"{verb}{count}"
@@ -137,7 +167,9 @@ class Bench:
             "clock": time.perf_counter() - clock,
             "processor": time.process_time() - processor,
         }
-        files = [path for path in output.rglob("*") if path.is_file()] if output.is_dir() else [output]
+        files = (
+            [path for path in output.rglob("*") if path.is_file()] if output.is_dir() else [output]
+        )
         row["output_bytes"] = sum(path.stat().st_size for path in files)
         return row | {"result": self.result(verb, output)}
 
@@ -146,17 +178,27 @@ def main(words: list[str] | None = None) -> None:
     parser = command_line(__doc__, required=True)
     parser.add_argument("--model", required=True, help="model folder")
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences")
-    parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="sentences of another language")
-    parser.add_argument("--lines", type=int, default=2_000, metavar="N", help="of each (default: 2,000)")
-    parser.add_argument("--shard-lines", type=int, default=0, metavar="N", help="default: an eighth of --lines")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="FILE", help="sentences of another language"
+    )
+    parser.add_argument(
+        "--lines", type=int, default=2_000, metavar="N", help="of each (default: 2,000)"
+    )
+    parser.add_argument(
+        "--shard-lines", type=int, default=0, metavar="N", help="default: an eighth of --lines"
+    )
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2"
+    )
     args = parser.parse_args(words)
     args.shard_lines = args.shard_lines or -(-args.lines // 8)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, Path(folder))
         rows = []
         for row in bench.rows():
-            rows.append(row | {"lines/s": args.lines * (2 if row["verb"] == "mine" else 1) / row["clock"]})
+            rows.append(
+                row | {"lines/s": args.lines * (2 if row["verb"] == "mine" else 1) / row["clock"]}
+            )
             print(json.dumps(rows[-1]))
         results = {
             "machine": machine(),

@@ -1,12 +1,14 @@
-"""Time and memory of training on a GPU, predicted from shapes: nothing is computed, and no GPU is needed.
+"""Time and memory of training on a GPU, predicted from shapes: nothing is computed, and no GPU is
+needed.
 
 python -m benchmarks.speed.gpu_predicted --output benchmarks/speed/results/gpu_predicted.json
 
-The steps run on torch's device `meta` with CUDA's autocast (`meta_device`). Multiplications are counted by torch's
-FLOP counter, the peak of the memory by its memory tracker, bytes by the tensors that each operation reads and writes.
-An operation takes the longest of three times: its FLOPs at a share of the published peak, its bytes at a share of the
-published bandwidth, and what eager PyTorch takes to launch it. The memory is that of the tensors: the context of CUDA,
-about half a gigabyte, and the fragments of the allocator come on top. `benchmarks/gpu.py` measures the same on a GPU.
+The steps run on torch's device `meta` with CUDA's autocast (`meta_device`). Multiplications are
+counted by torch's FLOP counter, the peak of the memory by its memory tracker, bytes by the tensors
+that each operation reads and writes. An operation takes the longest of three times: its FLOPs at a
+share of the published peak, its bytes at a share of the published bandwidth, and what eager PyTorch
+takes to launch it. The memory is that of the tensors: the context of CUDA, about half a gigabyte,
+and the fragments of the allocator come on top. `benchmarks/gpu.py` measures the same on a GPU.
 """
 
 from collections.abc import Iterable
@@ -27,7 +29,11 @@ from benchmarks.speed.meta_device import cuda_autocast, without_waiting
 from benchmarks.speed.paper_step import PIECES, VOCABULARY, PaperStep
 
 LAYERS, BATCHES, UPDATES = range(1, 7), (128, 4096), 10_000
-OF_PEAK, OF_BANDWIDTH, LAUNCH = 0.5, 0.8, 10e-6  # assumed: shares of the ceilings, seconds of an operation
+OF_PEAK, OF_BANDWIDTH, LAUNCH = (
+    0.5,
+    0.8,
+    10e-6,
+)  # assumed: shares of the ceilings, seconds of an operation
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,9 @@ class Costs(TorchDispatchMode):
             return result
         count = flop_registry.get(func.overloadpacket)
         flops = count(*args, **(kwargs or {}), out_val=result) if count else 0
-        tensors = [value for value in tree_leaves((args, kwargs, result)) if isinstance(value, Tensor)]
+        tensors = [
+            value for value in tree_leaves((args, kwargs, result)) if isinstance(value, Tensor)
+        ]
         kind = next((str(value.dtype) for value in tensors if value.is_floating_point()), "")
         self.operations.append((kind, flops, sum(moved(value) for value in tensors)))
         return result
@@ -82,7 +90,11 @@ class Costs(TorchDispatchMode):
         """Predict the time of all operations, one after the other."""
         peak = {str(torch.bfloat16): gpu.half_flops}
         return sum(
-            max(flops / (OF_PEAK * peak.get(kind, gpu.float_flops)), size / (OF_BANDWIDTH * gpu.bandwidth), LAUNCH)
+            max(
+                flops / (OF_PEAK * peak.get(kind, gpu.float_flops)),
+                size / (OF_BANDWIDTH * gpu.bandwidth),
+                LAUNCH,
+            )
             for kind, flops, size in self.operations
         )
 
@@ -103,7 +115,9 @@ def run_step(step: PaperStep, dtype: torch.dtype | None) -> None:
 
 
 def predict(layers: int, pairs: int, **sizes: int) -> dict[str, Any]:
-    """FLOPs, bytes and peak memory of a step, and from them the time on each GPU; both half types take as much."""
+    """FLOPs, bytes and peak memory of a step, and from them the time on each GPU; both half types
+    take as much.
+    """
     step = PaperStep("meta", layers, pairs, **sizes)
     costs, flops, memory = Costs(), FlopCounterMode(display=False), MemTracker()
     run_step(step, torch.bfloat16)  # makes the moments of the optimizer
@@ -121,11 +135,16 @@ def predict(layers: int, pairs: int, **sizes: int) -> dict[str, Any]:
     }
     for gpu in GPUS:
         seconds = costs.seconds(gpu)
-        found[gpu.name] = {"ms": seconds * 1e3, f"minutes of {UPDATES:,} updates": seconds * UPDATES / 60}
+        found[gpu.name] = {
+            "ms": seconds * 1e3,
+            f"minutes of {UPDATES:,} updates": seconds * UPDATES / 60,
+        }
     return found
 
 
-def predictions(layers: Iterable[int], batches: Iterable[int], **sizes: int) -> list[dict[str, Any]]:
+def predictions(
+    layers: Iterable[int], batches: Iterable[int], **sizes: int
+) -> list[dict[str, Any]]:
     """Predict every size, the smallest first."""
     return [predict(count, pairs, **sizes) for pairs in batches for count in layers]
 
@@ -135,15 +154,29 @@ def main() -> None:
     args = parser.parse_args()
     rows = predictions(LAYERS, BATCHES)
     show(rows)
-    assumed = {"share of peak": OF_PEAK, "share of bandwidth": OF_BANDWIDTH, "seconds of a launch": LAUNCH}
+    assumed = {
+        "share of peak": OF_PEAK,
+        "share of bandwidth": OF_BANDWIDTH,
+        "seconds of a launch": LAUNCH,
+    }
     gpus = [asdict(gpu) for gpu in GPUS]
-    results = {"predicted": rows, "assumed": assumed, "gpus": gpus, "pieces": PIECES, "vocabulary": VOCABULARY}
+    results = {
+        "predicted": rows,
+        "assumed": assumed,
+        "gpus": gpus,
+        "pieces": PIECES,
+        "vocabulary": VOCABULARY,
+    }
     write_results(args.output, results | {"machine": machine()})
 
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the table of benchmarks/notebook/performance.md."""
-    print("| layers | B | TFLOP a step | GB | " + " | ".join(f"{gpu.name}: ms; min" for gpu in GPUS) + " |")
+    print(
+        "| layers | B | TFLOP a step | GB | "
+        + " | ".join(f"{gpu.name}: ms; min" for gpu in GPUS)
+        + " |"
+    )
     print("|---" * (4 + len(GPUS)) + "|")
     for row in rows:
         cells = [row["layers"], f"{row['batch']:,}", f"{row['TFLOP']:.2f}", f"{row['peak GB']:.1f}"]

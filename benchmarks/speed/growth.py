@@ -2,11 +2,12 @@
 
 python -m benchmarks.speed.growth --output benchmarks/speed/results/growth.json
 
-Text is made up; the model has no layers and width 64, so that the time is that of everything else. Seconds are those of
-the processor, user and system, of a command and all its processes, each with one thread (OMP_NUM_THREADS=1): another
-program on the machine changes them little. Imports are not counted, nor the memory that they take. The exponent is that
-of t = a + b n^k through the three largest sizes, for the memory too. A verb that compares all lines with all others is
-quadratic; it and trainings stop at a tenth of the lines. Other verbs in the file of results stay.
+Text is made up; the model has no layers and width 64, so that the time is that of everything else.
+Seconds are those of the processor, user and system, of a command and all its processes, each with
+one thread (OMP_NUM_THREADS=1): another program on the machine changes them little. Imports are not
+counted, nor the memory that they take. The exponent is that of t = a + b n^k through the three
+largest sizes, for the memory too. A verb that compares all lines with all others is quadratic; it
+and trainings stop at a tenth of the lines. Other verbs in the file of results stay.
 """
 
 import gc
@@ -67,20 +68,35 @@ PREPARE = (
 INVERTED = ("ivf", "ivf-pq")  # 4 sqrt(n) lists, and every vector is compared with all of them
 STORED = "--model {work}/vectors"  # so that what reads embeddings does not compute them again
 PAIRS = "--source {text}.en --target {text}.fr"
-BOTH, ENCODED = f"{STORED} {PAIRS}", f"--model {{model}} {PAIRS}"  # some verbs read no stored embeddings
+BOTH, ENCODED = (
+    f"{STORED} {PAIRS}",
+    f"--model {{model}} {PAIRS}",
+)  # some verbs read no stored embeddings
 VERBS = {  # in this order: some read what others have written
     "clean": Verb(f"{PREPARE} --until clean"),
     "subwords": Verb(f"{PREPARE} --until subwords"),
     "binarise": Verb(PREPARE),
     "train, first update": Verb(f"{TRAIN} --recipe paper_small --arch lxsr_tiny --max-update 1"),
-    "train, first update, lsi": Verb(f"{TRAIN} --recipe best --encoder-embed-dim 16 --batch-size 64 --max-update 1"),
-    "train, first update, translation": Verb(f"{TRAIN} --recipe laser_small --arch laser_tiny --max-update 1"),
-    "train, an epoch": Verb(f"{TRAIN} --recipe best --encoder-embed-dim 16 --batch-size 256 --max-epoch 1", part=10),
+    "train, first update, lsi": Verb(
+        f"{TRAIN} --recipe best --encoder-embed-dim 16 --batch-size 64 --max-update 1"
+    ),
+    "train, first update, translation": Verb(
+        f"{TRAIN} --recipe laser_small --arch laser_tiny --max-update 1"
+    ),
+    "train, an epoch": Verb(
+        f"{TRAIN} --recipe best --encoder-embed-dim 16 --batch-size 256 --max-epoch 1", part=10
+    ),
     "train-context, an epoch and a round": Verb("train-context {work}/context.yaml", part=10),
     "embed": Verb("embed --model {model} --input {text}.en --output {work}/vectors/text.en.npy"),
-    "embed, the other side": Verb("embed --model {model} --input {text}.fr --output {work}/vectors/text.fr.npy"),
-    "embed, int8": Verb("embed --model {model} --input {text}.en --output {work}/en8.npy --output-dtype int8"),
-    "embed, queries": Verb("embed --model {model} --input {work}/queries --output {work}/vectors/queries.npy", 0),
+    "embed, the other side": Verb(
+        "embed --model {model} --input {text}.fr --output {work}/vectors/text.fr.npy"
+    ),
+    "embed, int8": Verb(
+        "embed --model {model} --input {text}.en --output {work}/en8.npy --output-dtype int8"
+    ),
+    "embed, queries": Verb(
+        "embed --model {model} --input {work}/queries --output {work}/vectors/queries.npy", 0
+    ),
     **{
         f"{verb}, {kind}": Verb(f"{verb} {options}", work)
         for kind in INDEX_KINDS
@@ -90,22 +106,44 @@ VERBS = {  # in this order: some read what others have written
                 f"{STORED} --input {{text}}.en --output {{work}}/{kind} --kind {kind}",
                 1.5 if kind in INVERTED else 1,
             ),
-            ("search", f"{STORED} --index {{work}}/{kind} --input {{work}}/queries --output {{work}}/found.tsv", 1),
+            (
+                "search",
+                f"{STORED} --index {{work}}/{kind} --input {{work}}/queries --output {{work}}/found.tsv",
+                1,
+            ),
         )
     },
     "score": Verb(f"score {ENCODED} --output {{work}}/scores.tsv"),
     "score, margin": quadratic(f"score {ENCODED} --output {{work}}/margins.tsv --margin ratio"),
     "mine": quadratic(f"mine {BOTH} --output {{work}}/mined.tsv"),
     "mine, binary": quadratic(f"mine {BOTH} --output {{work}}/mined.tsv --kind binary"),
-    **{f"eval {name}": quadratic(f"eval {name} {BOTH}") for name in ("xsim", "tatoeba", "xsr", "mteb-bitext")},
-    "eval bucc": quadratic("eval bucc --model {model} --data {work}/bucc --lang-pairs en-fr --form oracle"),
-    "eval sts": Verb("eval sts --model {model} --data {work}/sts --lang-pairs en-fr --output {work}/sts.jsonl"),
-    "eval mldoc": Verb("eval mldoc --model {model} --data {work}/labelled --langs en --epochs 1 --seeds 1", part=10),
-    "eval xnli": Verb("eval xnli --model {model} --data {work}/xnli --langs en --epochs 1 --seeds 1", part=10),
+    **{
+        f"eval {name}": quadratic(f"eval {name} {BOTH}")
+        for name in ("xsim", "tatoeba", "xsr", "mteb-bitext")
+    },
+    "eval bucc": quadratic(
+        "eval bucc --model {model} --data {work}/bucc --lang-pairs en-fr --form oracle"
+    ),
+    "eval sts": Verb(
+        "eval sts --model {model} --data {work}/sts --lang-pairs en-fr --output {work}/sts.jsonl"
+    ),
+    "eval mldoc": Verb(
+        "eval mldoc --model {model} --data {work}/labelled --langs en --epochs 1 --seeds 1", part=10
+    ),
+    "eval xnli": Verb(
+        "eval xnli --model {model} --data {work}/xnli --langs en --epochs 1 --seeds 1", part=10
+    ),
     "compare": Verb("compare {work}/sts.jsonl {work}/sts.jsonl --draws 100"),
     "report": quadratic(f"report {{work}}/report {BOTH}"),
 }
-TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")  # what `write_tables` writes, which some verbs read
+TABLES = (
+    "context",
+    "bucc",
+    "sts",
+    "labelled",
+    "xnli",
+    "report",
+)  # what `write_tables` writes, which some verbs read
 
 
 def import_plugin() -> None:
@@ -120,7 +158,16 @@ def make_model(work: Path) -> Path:
     sizes = ("--valid-size", 100, "--test-size", 100, "--vocab-size", 4_000)
     lxsr("prepare", "--work", work, "--data", work / "text", "--workers", 1, *sizes, folder=work)
     options = ("--encoder-embed-dim", WIDTH, "--max-update", 5, *TRAINING.split())
-    lxsr("train", work / "data-bin", "--recipe", "best", *options, "--save-dir", work / "run", folder=work)
+    lxsr(
+        "train",
+        work / "data-bin",
+        "--recipe",
+        "best",
+        *options,
+        "--save-dir",
+        work / "run",
+        folder=work,
+    )
     checkpoint = work / "run" / "checkpoint_last.pt"
     lxsr("export", "folder", "--checkpoint", checkpoint, "--output", work / "model", folder=work)
     return work / "model"
@@ -150,12 +197,18 @@ def write_tables(work: Path, count: int) -> None:
         with open(work / "labelled" / f"en.{part}.tsv", "w") as output:
             output.writelines(f"{row % 4}\t{source}\n" for row, (source, _) in enumerate(both))
         with open(work / "xnli" / f"en.{part}.tsv", "w") as output:
-            output.writelines(f"{labels[row % 3]}\t{source}\t{source}\n" for row, (source, _) in enumerate(both))
+            output.writelines(
+                f"{labels[row % 3]}\t{source}\t{source}\n" for row, (source, _) in enumerate(both)
+            )
     with open(work / "sts.tsv", "w") as output:
-        output.writelines(f"{source}\t{target}\t{row % 6}\n" for row, (source, target) in enumerate(both))
+        output.writelines(
+            f"{source}\t{target}\t{row % 6}\n" for row, (source, target) in enumerate(both)
+        )
     for side, language in enumerate(("en", "fr")):
         with open(work / f"bucc.training.{language}", "w") as output:
-            output.writelines(f"{language}-{row:09}\t{pair[side]}\n" for row, pair in enumerate(both))
+            output.writelines(
+                f"{language}-{row:09}\t{pair[side]}\n" for row, pair in enumerate(both)
+            )
         write_documents(work / f"novels.{language}.txt.gz", [pair[side] for pair in both])
     with open(work / "bucc.training.gold", "w") as output:
         output.writelines(f"en-{row:09}\tfr-{row:09}\n" for row in range(0, count, 50))
@@ -167,14 +220,22 @@ def write_tables(work: Path, count: int) -> None:
 
 def run(name: str, verb: Verb, model: Path, work: Path) -> dict[str, float]:
     before = anonymous(os.getpid())
-    cost = lxsr(*verb.arguments.format(model=model, work=work, text=work / "text").split(), folder=work)
+    cost = lxsr(
+        *verb.arguments.format(model=model, work=work, text=work / "text").split(), folder=work
+    )
     peak = max(0, cost.anonymous - before)
-    print(f"{work.name} lines, {name}: {cost.processor:.1f} s, {peak / 1e6:.0f} MB", file=sys.stderr, flush=True)
+    print(
+        f"{work.name} lines, {name}: {cost.processor:.1f} s, {peak / 1e6:.0f} MB",
+        file=sys.stderr,
+        flush=True,
+    )
     return {"processor seconds": round(cost.processor, 2), "peak bytes": peak}
 
 
 def lxsr(*words: object, folder: Path) -> Cost:
-    """Run a verb in a fork of this process, which has imported everything: what is left is the work."""
+    """Run a verb in a fork of this process, which has imported everything: what is left is the
+    work.
+    """
     log = folder / "log"
     child = os.fork()
     if not child:
@@ -184,7 +245,9 @@ def lxsr(*words: object, folder: Path) -> Cost:
         os._exit(exit_status(list(map(str, words))))
     status, cost = watch(child)
     if status:
-        sys.exit(f"lxsr {' '.join(map(str, words))}: exit status {status}\n{log.read_text(errors='replace')[-3000:]}")
+        sys.exit(
+            f"lxsr {' '.join(map(str, words))}: exit status {status}\n{log.read_text(errors='replace')[-3000:]}"
+        )
     return cost
 
 
@@ -212,7 +275,8 @@ def exit_status(words: list[str]) -> int:
 
 
 def exponent(values: dict[int, float], least: float) -> float | None:
-    """k of t = a + b n^k through the three largest sizes; None where the last step is smaller than `least`.
+    """k of t = a + b n^k through the three largest sizes; None where the last step is smaller than
+    `least`.
 
     The ratio of the two differences is (n3^k - n2^k) / (n2^k - n1^k), which grows with k.
     """
@@ -233,8 +297,12 @@ def exponent(values: dict[int, float], least: float) -> float | None:
 def summary(name: str, runs: dict[int, dict[str, float]]) -> dict:
     """What the results keep of a verb; its memory must be linear whatever its work is."""
     found = {
-        "exponent": exponent({size: run["processor seconds"] for size, run in runs.items()}, LEAST_SECONDS),
-        "exponent of memory": exponent({size: run["peak bytes"] for size, run in runs.items()}, LEAST_BYTES),
+        "exponent": exponent(
+            {size: run["processor seconds"] for size, run in runs.items()}, LEAST_SECONDS
+        ),
+        "exponent of memory": exponent(
+            {size: run["peak bytes"] for size, run in runs.items()}, LEAST_BYTES
+        ),
     }
     most = {"exponent": VERBS[name].work + GOAL, "exponent of memory": 1 + GOAL}
     met = all(value is None or value <= most[key] for key, value in found.items())
@@ -243,21 +311,31 @@ def summary(name: str, runs: dict[int, dict[str, float]]) -> dict:
 
 def show(verbs: dict[str, dict]) -> None:
     sizes = sorted({size for verb in verbs.values() for size in verb["runs"]})
-    print(f"{'':44}" + "".join(f"{size:>18,}" for size in sizes) + f"{'time':>8}{'memory':>8}{'goal':>6}")
+    print(
+        f"{'':44}"
+        + "".join(f"{size:>18,}" for size in sizes)
+        + f"{'time':>8}{'memory':>8}{'goal':>6}"
+    )
     for name, verb in verbs.items():
         cells = ""
         for size in sizes:
             found = verb["runs"].get(size)
-            cell = f"{found['processor seconds']:.1f} s {found['peak bytes'] / 1e6:6.0f} MB" if found else ""
+            cell = (
+                f"{found['processor seconds']:.1f} s {found['peak bytes'] / 1e6:6.0f} MB"
+                if found
+                else ""
+            )
             cells += f"{cell:>18}"
         exponents = "".join(
-            f"{'' if verb[key] is None else verb[key]:>8}" for key in ("exponent", "exponent of memory")
+            f"{'' if verb[key] is None else verb[key]:>8}"
+            for key in ("exponent", "exponent of memory")
         )
         print(f"{name:44}{cells}{exponents}{'met' if verb['goal met'] else 'NO':>6}")
 
 
 def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> dict[str, dict]:
-    """Write what there is so far: the run of a whole night may be interrupted; other verbs in the file stay.
+    """Write what there is so far: the run of a whole night may be interrupted; other verbs in the
+    file stay.
 
     Returns: the summary of each verb.
     """
@@ -271,10 +349,22 @@ def write(runs: dict[str, dict[int, dict[str, float]]], output: Path | None) -> 
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], metavar="N", help="of lines"
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[1_000, 10_000, 100_000, 1_000_000],
+        metavar="N",
+        help="of lines",
     )
-    parser.add_argument("--only", nargs="+", choices=VERBS, default=list(VERBS), metavar="VERB", help="default: all")
-    parser.add_argument("--work", type=Path, metavar="FOLDER", help="for text and results (default: a temporary one)")
+    parser.add_argument(
+        "--only", nargs="+", choices=VERBS, default=list(VERBS), metavar="VERB", help="default: all"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="FOLDER",
+        help="for text and results (default: a temporary one)",
+    )
     args = parser.parse_args()
     runs: dict[str, dict[int, dict[str, float]]] = {}
     import_plugin()

@@ -1,6 +1,8 @@
-"""A GPU that is not there: torch's device `meta`, which has shapes and types but no numbers, with the rules of CUDA.
+"""A GPU that is not there: torch's device `meta`, which has shapes and types but no numbers, with
+the rules of CUDA.
 
-What runs here runs on a GPU as far as devices, types and waiting go. Kernels, their numbers and their time need one.
+What runs here runs on a GPU as far as devices, types and waiting go. Kernels, their numbers and
+their time need one.
 """
 
 import contextlib
@@ -21,42 +23,74 @@ KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 KEYS = torch._C.DispatchKeySet(KEY)
 HEADER = "include/ATen/autocast_mode.h"  # the lists of CUDA: what is computed in half precision, what in float32
 # functions of Python that copy numbers to a device or from it, or wait for it
-WAITING = ("item", "tolist", "cpu", "numpy", "tensor", "as_tensor", "new_tensor", "from_numpy", "__bool__", "__float__")
+WAITING = (
+    "item",
+    "tolist",
+    "cpu",
+    "numpy",
+    "tensor",
+    "as_tensor",
+    "new_tensor",
+    "from_numpy",
+    "__bool__",
+    "__float__",
+)
 # operations whose result has as many rows as the numbers say, which the host has to know
-OF_NUMBERS = ("nonzero", "masked_select", "_local_scalar_dense", "unique", "bincount", "equal", "is_nonzero")
+OF_NUMBERS = (
+    "nonzero",
+    "masked_select",
+    "_local_scalar_dense",
+    "unique",
+    "bincount",
+    "equal",
+    "is_nonzero",
+)
 
 
 class WaitsForDeviceError(RuntimeError):
-    """A step that is not a sequence of kernels: it computes on the host, or waits for what the device has computed."""
+    """A step that is not a sequence of kernels: it computes on the host, or waits for what the
+    device has computed.
+    """
 
 
 class OnDeviceOnly(TorchDispatchMode):
-    """Refuses operations that leave the device, or whose result has a size that only the numbers tell."""
+    """Refuses operations that leave the device, or whose result has a size that only the numbers
+    tell.
+    """
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation, and look at what comes out."""
         name = func.overloadpacket.__name__
         indexes = args[1] if name.startswith("index_put") else ()
         if name.lstrip("_").startswith(OF_NUMBERS) or any(_is_mask(index) for index in indexes):
-            raise WaitsForDeviceError(f"{func}: the size of its result, or its value, is not known without the numbers")
+            raise WaitsForDeviceError(
+                f"{func}: the size of its result, or its value, is not known without the numbers"
+            )
         # what torch calls to find shapes is no part of the step
         with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(KEYS):
             result = func(*args, **(kwargs or {}))
         for value in _tensors((*args, result)):
             if not value.is_meta and value.numel() > 1:
-                raise WaitsForDeviceError(f"{func}: a tensor {list(value.shape)} on the {value.device}")
+                raise WaitsForDeviceError(
+                    f"{func}: a tensor {list(value.shape)} on the {value.device}"
+                )
         return result
 
 
 class NothingFromTheHost(TorchFunctionMode):
-    """Refuses functions that read a tensor on the host, or make one there and copy it; `meta` has nothing to copy."""
+    """Refuses functions that read a tensor on the host, or make one there and copy it; `meta` has
+    nothing to copy.
+    """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call a function that does neither."""
         if func.__name__ in WAITING:
             raise WaitsForDeviceError(f"{func.__name__}: copies between host and device")
         places = args[1] if func.__name__ in ("__getitem__", "__setitem__") else ()
-        if any(isinstance(place, list) for place in (places if isinstance(places, tuple) else (places,))):
+        if any(
+            isinstance(place, list)
+            for place in (places if isinstance(places, tuple) else (places,))
+        ):
             raise WaitsForDeviceError(f"index {places}: a list is copied from the host")
         return func(*args, **(kwargs or {}))
 
@@ -168,7 +202,11 @@ def _with(rule: Callable[..., Any], operation: Any) -> Callable[..., Any]:
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if not (isinstance(value, Tensor) and value.is_floating_point() and value.dtype not in (dtype, torch.float64)):
+    if not (
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.dtype not in (dtype, torch.float64)
+    ):
         return value
     if not (value.is_leaf and value.requires_grad):
         return value.to(dtype)
@@ -196,7 +234,11 @@ def _in_float32(operation: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _in_widest(operation: Any, args: Any, kwargs: Any) -> Any:
-    types = {value.dtype for value in tree_leaves(args) if isinstance(value, Tensor) and value.is_floating_point()}
+    types = {
+        value.dtype
+        for value in tree_leaves(args)
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
     return _all_in(torch.float32 if torch.float32 in types else _half(), operation, args, kwargs)
 
 

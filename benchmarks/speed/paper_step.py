@@ -24,7 +24,8 @@ class PaperStep:
     """ugt + align + sim on the sentences of a batch, and Adam.
 
     Args:
-        device: `meta` has shapes and types only; elsewhere equal arguments give equal weights and sentences.
+        device: `meta` has shapes and types only; elsewhere equal arguments give equal weights and
+            sentences.
         layers: number of transformer layers.
         pairs: B, pairs of a batch.
         pieces: of each sentence.
@@ -42,7 +43,9 @@ class PaperStep:
         sizes = {"vocab_size": VOCABULARY, "num_layers": layers} | sizes
         config = TransformerConfig(padding_idx=PADDING, **sizes)
         known = np.zeros(config.vocab_size, dtype=bool)
-        setting = Setting(MaskingVocabulary(PADDING, config.vocab_size - 1, FIRST, known, known), [("en", "fr")])
+        setting = Setting(
+            MaskingVocabulary(PADDING, config.vocab_size - 1, FIRST, known, known), [("en", "fr")]
+        )
         self.pairs, self.terms = pairs, build_terms(XlingSentConfig(), setting)
         if device == "meta":
             with shapes_only():
@@ -50,7 +53,9 @@ class PaperStep:
         else:
             torch.manual_seed(1)
             self.model = self._model(config).to(device)
-        self.criterion = XlingSentLoss(SimpleNamespace(target_dictionary=None, terms=self.terms)).train()
+        self.criterion = XlingSentLoss(
+            SimpleNamespace(target_dictionary=None, terms=self.terms)
+        ).train()
         self.batch = random_batch(pairs, pieces, config.vocab_size, device)
         self.optimizer = torch.optim.Adam(self.model.parameters())
 
@@ -68,7 +73,9 @@ class PaperStep:
 
 
 def random_batch(pairs: int, pieces: int, vocabulary: int, device: str) -> Any:
-    """A batch of random sentences, of which the sources have a mask, as task `xling_sent` makes it."""
+    """A batch of random sentences, of which the sources have a mask, as task `xling_sent` makes
+    it.
+    """
     rng = np.random.default_rng(1)
     source, target = rng.integers(FIRST, vocabulary - 1, (2, pairs, pieces))
     masked = source.copy()
@@ -81,6 +88,8 @@ def random_batch(pairs: int, pieces: int, vocabulary: int, device: str) -> Any:
         "source": masked,
         "target": target,
     }
-    batch: dict[str, Any] = {name: torch.from_numpy(value.copy()).to(device) for name, value in tensors.items()}
+    batch: dict[str, Any] = {
+        name: torch.from_numpy(value.copy()).to(device) for name, value in tensors.items()
+    }
     sides = {name: batch.pop(name) for name in ("source", "target")}
     return batch | {"net_input": sides, "nsentences": pairs, "ntokens": 2 * pairs * pieces}

@@ -1,13 +1,15 @@
-"""Pairs per second and memory of preparing text: ours in several processes, and the same work as a plain script.
+"""Pairs per second and memory of preparing text: ours in several processes, and the same work as a
+plain script.
 
 python -m benchmarks.speed.prepare --data DIR --output benchmarks/speed/results/prepare.json
 
-DIR has aligned text as NAME.SRC.txt.gz and NAME.TGT.txt.gz. It is repeated until there are enough pairs; each
-repetition has a word of its own at the end of both sides, in letters, because sentences are compared without their
-digits. The plain script does in one process what `lxsr prepare` does but for the subwords, with the same filters: it
-remembers all sentences in memory, writes the pieces as text and calls `fairseq-preprocess --workers 1`. The rest is
-ours, at sizes up to --largest: is the time a straight line, does the memory stay? Memory is the sum over all processes,
-shared pages counted for each.
+DIR has aligned text as NAME.SRC.txt.gz and NAME.TGT.txt.gz. It is repeated until there are enough
+pairs; each repetition has a word of its own at the end of both sides, in letters, because sentences
+are compared without their digits. The plain script does in one process what `lxsr prepare` does but
+for the subwords, with the same filters: it remembers all sentences in memory, writes the pieces as
+text and calls `fairseq-preprocess --workers 1`. The rest is ours, at sizes up to --largest: is the
+time a straight line, does the memory stay? Memory is the sum over all processes, shared pages
+counted for each.
 """
 
 import argparse
@@ -70,17 +72,36 @@ def ours(work: Path, prefix: Path, count: int, args: argparse.Namespace) -> dict
     """Every stage of `lxsr prepare`, timed."""
     lxsr = (sys.executable, "-m", "fairseq_lxsr.cli.main")
     common: tuple[str | Path | int, ...] = (
-        *("--work", work, "--lang-pairs", "-".join(PAIR), "--workers", args.workers, "--data", prefix),
-        *("--filters", ",".join(FILTERS), "--valid-size", args.held_out, "--test-size", args.held_out),
+        *(
+            "--work",
+            work,
+            "--lang-pairs",
+            "-".join(PAIR),
+            "--workers",
+            args.workers,
+            "--data",
+            prefix,
+        ),
+        *(
+            "--filters",
+            ",".join(FILTERS),
+            "--valid-size",
+            args.held_out,
+            "--test-size",
+            args.held_out,
+        ),
         *("--vocab-size", args.vocab_size),
     )
-    # each call finds the stages before its own unchanged, which takes the time of reading their files once
+    # each call finds the stages before its own unchanged, which takes the time of reading their
+    # files once
     stages = {"clean": ("--until", "clean"), "subwords": ("--until", "subwords"), "binarise": ()}
     result: dict = {"pairs": count, "workers": args.workers}
     for stage, options in stages.items():
         seconds, _, memory, _ = measured([*lxsr, "prepare", *common, *options])
         result[stage] = {"seconds": seconds, "peak bytes": memory}
-        print(f"{count:,} pairs, {stage}: {seconds:.1f} s, {memory / 2**20:.0f} MiB", file=sys.stderr)
+        print(
+            f"{count:,} pairs, {stage}: {seconds:.1f} s, {memory / 2**20:.0f} MiB", file=sys.stderr
+        )
     return result
 
 
@@ -103,10 +124,14 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
     splits = {
         "valid": held[:held_out],
         "test": held[held_out:],
-        "train": [(pair, key) for pair, key in rest if key[0] not in sides[0] and key[1] not in sides[1]],
+        "train": [
+            (pair, key) for pair, key in rest if key[0] not in sides[0] and key[1] not in sides[1]
+        ],
     }
     cleaned = time.perf_counter()
-    tokenizer = Tokenizer(subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json"))
+    tokenizer = Tokenizer(
+        subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json")
+    )
     for split, pairs in splits.items():
         for side, language in enumerate(PAIR):
             with open(work / f"{split}.{language}", "w") as stream:
@@ -114,7 +139,15 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
                     lines = [pair[side] for pair, _ in pairs[start_at : start_at + 10_000]]
                     stream.writelines(" ".join(pieces) + "\n" for pieces in tokenizer.pieces(lines))
     prefixes = [part for split in splits for part in (f"--{split}pref", work / split)]
-    options = ("--srcdict", subwords / "dict.txt", "--joined-dictionary", "--destdir", work / "bin", "--workers", 1)
+    options = (
+        "--srcdict",
+        subwords / "dict.txt",
+        "--joined-dictionary",
+        "--destdir",
+        work / "bin",
+        "--workers",
+        1,
+    )
     languages = ("--source-lang", PAIR[0], "--target-lang", PAIR[1])
     measured([sys.executable, "-m", "fairseq_cli.preprocess", *languages, *prefixes, *options])
     end = time.perf_counter()
@@ -124,12 +157,19 @@ def plain(work: Path, prefix: Path, subwords: Path, held_out: int) -> dict:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of aligned text")
-    parser.add_argument("--pairs", type=int, default=300_000, help="of the comparison (default: 300,000)")
+    parser.add_argument(
+        "--pairs", type=int, default=300_000, help="of the comparison (default: 300,000)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="of the comparison (default: 3)")
-    parser.add_argument("--largest", type=int, nargs="*", default=[1_000_000, 10_000_000], help="further sizes")
+    parser.add_argument(
+        "--largest", type=int, nargs="*", default=[1_000_000, 10_000_000], help="further sizes"
+    )
     parser.add_argument("--workers", type=int, default=2, help="default: 2")
     parser.add_argument(
-        "--held-out", type=int, default=2000, help="pairs, for validation and for testing (default: 2000)"
+        "--held-out",
+        type=int,
+        default=2000,
+        help="pairs, for validation and for testing (default: 2000)",
     )
     parser.add_argument("--vocab-size", type=int, default=16_000, help="default: 16,000")
     args = parser.parse_args()
@@ -146,8 +186,12 @@ def main() -> None:
         write_text(pairs, args.pairs, work / "text")
         for run in range(args.repeats):
             mine = ours(work / f"ours{run}", work / "text", args.pairs, args)
-            theirs = plain(work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords", args.held_out)
-            files = (work / f"ours{run}/corpus/en-fr/{split}.en" for split in ("train", "valid", "test"))
+            theirs = plain(
+                work / f"plain{run}", work / "text", work / f"ours{run}" / "subwords", args.held_out
+            )
+            files = (
+                work / f"ours{run}/corpus/en-fr/{split}.en" for split in ("train", "valid", "test")
+            )
             kept = sum(1 for file in files for _ in read_lines(file))
             results["comparison"].append({"ours": mine, "plain": theirs, "kept by ours": kept})
             print(f"plain script: {theirs}", file=sys.stderr)
@@ -167,7 +211,9 @@ def report(results: dict) -> None:
             for stage in mine
         )
         whole = (run["plain"]["clean"] + run["plain"]["binarise"]) / sum(mine.values())
-        print(f"{count:,} pairs: {row}; together {count / sum(mine.values()):,.0f} pairs/s, {whole:.1f} x")
+        print(
+            f"{count:,} pairs: {row}; together {count / sum(mine.values()):,.0f} pairs/s, {whole:.1f} x"
+        )
     for size in results["sizes"]:
         stages = {stage: size[stage] for stage in ("clean", "subwords", "binarise")}
         row = ", ".join(

@@ -1,9 +1,12 @@
-"""Search and mining: time against the bare matrix product, peak memory, recall of the approximate indexes.
+"""Search and mining: time against the bare matrix product, peak memory, recall of the approximate
+indexes.
 
-python -m benchmarks.speed.retrieval --output benchmarks/speed/results/retrieval.json --model MODEL --data DIR
+python -m benchmarks.speed.retrieval --output benchmarks/speed/results/retrieval.json --model MODEL
+--data DIR
 
-Without --model, vectors are random; with it, candidates are the sentences of DIR/train, and the sets of DIR/eval tell
-whether bfloat16 finds what float32 finds. Contestants take turns, so that a noisy machine is noisy for all of them.
+Without --model, vectors are random; with it, candidates are the sentences of DIR/train, and the
+sets of DIR/eval tell whether bfloat16 finds what float32 finds. Contestants take turns, so that a
+noisy machine is noisy for all of them.
 """
 
 import os
@@ -36,7 +39,9 @@ K, MINING_K = 10, 4
 
 
 def random_vectors(count: int, width: int) -> np.ndarray:
-    return normalise_rows(np.random.default_rng(0).standard_normal((count, width), dtype=np.float32))
+    return normalise_rows(
+        np.random.default_rng(0).standard_normal((count, width), dtype=np.float32)
+    )
 
 
 def translations(vectors: np.ndarray, noise: float = 0.8) -> np.ndarray:
@@ -50,13 +55,17 @@ def bare_product(queries: np.ndarray, candidates: np.ndarray) -> None:
     torch.from_numpy(queries) @ torch.from_numpy(candidates).T
 
 
-def blocked_product(queries: np.ndarray, candidates: np.ndarray, dtype: torch.dtype = torch.float32) -> None:
+def blocked_product(
+    queries: np.ndarray, candidates: np.ndarray, dtype: torch.dtype = torch.float32
+) -> None:
     """The product in blocks into the same memory: its cost without that of fetching fresh pages."""
     a, b = torch.from_numpy(queries).to(dtype), torch.from_numpy(candidates).to(dtype)
     for rows in a.split(BLOCK // 2):
         scores = torch.empty(len(rows) * BLOCK, dtype=dtype)
         for block in b.split(BLOCK):
-            torch.mm(rows, block.T, out=scores[: len(rows) * len(block)].view(len(rows), len(block)))
+            torch.mm(
+                rows, block.T, out=scores[: len(rows) * len(block)].view(len(rows), len(block))
+            )
 
 
 def products_both_ways(source: np.ndarray, target: np.ndarray) -> None:
@@ -64,7 +73,9 @@ def products_both_ways(source: np.ndarray, target: np.ndarray) -> None:
     blocked_product(target, source)
 
 
-def timed(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
+def timed(
+    contestants: dict[str, Callable[[], object]], repeats: int
+) -> dict[str, dict[str, float]]:
     """Seconds of each: median, least, most."""
     return {
         name: {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
@@ -72,15 +83,21 @@ def timed(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[st
     }
 
 
-def search_times(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> dict[str, dict[str, float]]:
+def search_times(
+    queries: np.ndarray, candidates: np.ndarray, repeats: int
+) -> dict[str, dict[str, float]]:
     """XSR: the 10 nearest of 2,000 queries."""
     half = candidates.astype(np.float16)
     return timed(
         {
             "product": lambda: bare_product(queries, candidates),
             "product in blocks": lambda: blocked_product(queries, candidates),
-            "product in blocks, bfloat16": lambda: blocked_product(queries, candidates, torch.bfloat16),
-            "faiss flat": lambda: faiss.knn(queries, candidates, K, metric=faiss.METRIC_INNER_PRODUCT),
+            "product in blocks, bfloat16": lambda: blocked_product(
+                queries, candidates, torch.bfloat16
+            ),
+            "faiss flat": lambda: faiss.knn(
+                queries, candidates, K, metric=faiss.METRIC_INNER_PRODUCT
+            ),
             "float32": lambda: nearest_neighbours(queries, candidates, K),
             "float32, stored as float16": lambda: nearest_neighbours(queries, half, K),
             "bfloat16": lambda: nearest_neighbours(queries, candidates, K, precision="bfloat16"),
@@ -89,7 +106,9 @@ def search_times(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> d
     )
 
 
-def mining_times(source: np.ndarray, target: np.ndarray, repeats: int) -> dict[str, dict[str, float]]:
+def mining_times(
+    source: np.ndarray, target: np.ndarray, repeats: int
+) -> dict[str, dict[str, float]]:
     """Neighbours both ways, so two products; pairs by margin included."""
     return timed(
         {
@@ -132,7 +151,9 @@ def held() -> int:
 
 
 def memory(queries: np.ndarray, candidates: np.ndarray) -> list[dict[str, object]]:
-    """Peak memory of a search of memory-mapped vectors, without the mapped pages, in a process of its own."""
+    """Peak memory of a search of memory-mapped vectors, without the mapped pages, in a process of
+    its own.
+    """
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, rows in (("candidates", candidates), ("queries", queries)):
@@ -145,11 +166,20 @@ def memory(queries: np.ndarray, candidates: np.ndarray) -> list[dict[str, object
     return results
 
 
-def approximate(queries: np.ndarray, candidates: np.ndarray, repeats: int) -> list[dict[str, object]]:
-    """Every kind of index: time to build and to search, recall of the exact first and of the exact ten, size."""
+def approximate(
+    queries: np.ndarray, candidates: np.ndarray, repeats: int
+) -> list[dict[str, object]]:
+    """Every kind of index: time to build and to search, recall of the exact first and of the exact
+    ten, size.
+    """
     _, exact = nearest_neighbours(queries, candidates, K)
     results: list[dict[str, object]] = []
-    for kind, all_probes in (("flat", (1,)), ("float16", (1,)), ("ivf", (8, 32, 128)), ("ivf-pq", (8, 32, 128))):
+    for kind, all_probes in (
+        ("flat", (1,)),
+        ("float16", (1,)),
+        ("ivf", (8, 32, 128)),
+        ("ivf-pq", (8, 32, 128)),
+    ):
         start = time.perf_counter()
         index = build_index(candidates, kind)
         built = time.perf_counter() - start
@@ -183,11 +213,15 @@ def eval_sets(folder: Path) -> dict[str, list[Path]]:
 
 
 def agreement(encoder: SentenceEncoder, folder: Path, distractors: np.ndarray) -> dict[str, object]:
-    """Queries whose first neighbour differs between the precisions: each set alone, and with distractors added."""
+    """Queries whose first neighbour differs between the precisions: each set alone, and with
+    distractors added.
+    """
     counts = {"sets": 0, "directions": 0, "queries": 0, "differ": 0, "differ with distractors": 0}
     seconds = dict.fromkeys(PRECISIONS, 0.0)
     for name, paths in eval_sets(folder).items():
-        english = next((path for path in paths if ".en.txt" in path.name or ".eng.txt" in path.name), paths[0])
+        english = next(
+            (path for path in paths if ".en.txt" in path.name or ".eng.txt" in path.name), paths[0]
+        )
         vectors = {path: encoder.encode(list(read_lines(path))) for path in paths}
         counts["sets"] += 1
         for path in paths:
@@ -201,7 +235,9 @@ def agreement(encoder: SentenceEncoder, folder: Path, distractors: np.ndarray) -
                     found = {}
                     for precision in PRECISIONS:
                         start = time.perf_counter()
-                        found[precision] = nearest_neighbours(vectors[source], candidates, 1, precision=precision)[1]
+                        found[precision] = nearest_neighbours(
+                            vectors[source], candidates, 1, precision=precision
+                        )[1]
                         seconds[precision] += time.perf_counter() - start
                     counts[key] += int((found["float32"] != found["bfloat16"]).sum())
                 counts["directions"] += 1
@@ -222,12 +258,18 @@ def training_vectors(encoder: SentenceEncoder, folder: Path, count: int) -> np.n
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
     print(f"\n{title}")
     for row in rows:
-        print("  " + "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+        print(
+            "  "
+            + "  ".join(
+                f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
+            )
+        )
 
 
 def show_times(title: str, times: dict[str, dict[str, float]], unit: str) -> None:
     rows = [
-        {"": name} | found | {f"of {unit}": found["median"] / times[unit]["median"]} for name, found in times.items()
+        {"": name} | found | {f"of {unit}": found["median"] / times[unit]["median"]}
+        for name, found in times.items()
     ]
     show(title, rows)
 
@@ -236,15 +278,24 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--candidates", type=int, default=200_000, help="default: 200,000")
     parser.add_argument("--queries", type=int, default=2_000, help="default: 2,000")
-    parser.add_argument("--width", type=int, default=512, help="of the vectors that are timed (default: 512)")
-    parser.add_argument("--mining", type=int, default=200_000, help="sentences a side; 0 for no mining")
-    parser.add_argument("--repeats", type=int, default=5, help="of the search; mining runs once (default: 5)")
+    parser.add_argument(
+        "--width", type=int, default=512, help="of the vectors that are timed (default: 512)"
+    )
+    parser.add_argument(
+        "--mining", type=int, default=200_000, help="sentences a side; 0 for no mining"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="of the search; mining runs once (default: 5)"
+    )
     parser.add_argument("--model", help="model folder, for real vectors")
     parser.add_argument("--data", type=Path, help="folder with train and eval text")
     args = parser.parse_args()
     candidates = random_vectors(args.candidates, args.width)
     queries = translations(candidates[: args.queries])
-    results: dict[str, Any] = {"machine": machine(), "size": f"{args.queries} x {args.candidates} x {args.width}"}
+    results: dict[str, Any] = {
+        "machine": machine(),
+        "size": f"{args.queries} x {args.candidates} x {args.width}",
+    }
     results["search"] = times = search_times(queries, candidates, args.repeats)
     show_times(f"Search, {results['size']}, seconds", times, "product")
     results["memory"] = memory(translations(candidates), candidates)
@@ -252,12 +303,21 @@ def main() -> None:
     if args.mining:
         source = candidates[: args.mining]
         results["mining"] = mining = mining_times(source, translations(source), 1)
-        show_times(f"Mining, {args.mining:,} x {args.mining:,} x {args.width}", mining, "two products in blocks")
+        show_times(
+            f"Mining, {args.mining:,} x {args.mining:,} x {args.width}",
+            mining,
+            "two products in blocks",
+        )
     if args.model and args.data:
         encoder = SentenceEncoder.from_pretrained(args.model)
         vectors = training_vectors(encoder, args.data / "train", args.candidates)
-        results["approximate"] = approximate(translations(vectors[: args.queries]), vectors, args.repeats)
-        show(f"Approximate search among {len(vectors):,} sentences, width {vectors.shape[1]}", results["approximate"])
+        results["approximate"] = approximate(
+            translations(vectors[: args.queries]), vectors, args.repeats
+        )
+        show(
+            f"Approximate search among {len(vectors):,} sentences, width {vectors.shape[1]}",
+            results["approximate"],
+        )
         results["agreement"] = agreement(encoder, args.data / "eval", vectors)
         show("First neighbours that bfloat16 finds differently", [results["agreement"]])
     write_results(args.output, results)

@@ -1,11 +1,13 @@
-"""Requests a second and their times: `lxsr serve` beside the same model served by sentence-transformers.
+"""Requests a second and their times: `lxsr serve` beside the same model served by
+sentence-transformers.
 
 python -m benchmarks.speed.serve --model MODEL text.en --output benchmarks/speed/results/serve.json
 
-A request has one sentence, and its answer is in base64, as OpenAI's client asks for it. Clients keep their connections
-and ask again as soon as they have an answer; they are one process, on the cores that the server also has. The server
-of sentence-transformers is what users write: Starlette and uvicorn, `model.encode` in a thread for each request.
-Servers take turns; `alone` is ours with a batch for each request.
+A request has one sentence, and its answer is in base64, as OpenAI's client asks for it. Clients
+keep their connections and ask again as soon as they have an answer; they are one process, on the
+cores that the server also has. The server of sentence-transformers is what users write: Starlette
+and uvicorn, `model.encode` in a thread for each request. Servers take turns; `alone` is ours with a
+batch for each request.
 """
 
 import argparse
@@ -62,7 +64,9 @@ def app_of_st(model: str) -> Any:
         how = {"normalize_embeddings": True, "show_progress_bar": False}
         rows = await run_in_threadpool(encoder.encode, asked["input"], **how)
         values = [base64.b64encode(row.tobytes()).decode() for row in rows]
-        return JSONResponse({"data": [{"index": index, "embedding": value} for index, value in enumerate(values)]})
+        return JSONResponse(
+            {"data": [{"index": index, "embedding": value} for index, value in enumerate(values)]}
+        )
 
     return Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])
 
@@ -93,17 +97,34 @@ async def client(port: int, requests: list[bytes], until: float) -> list[float]:
 
 async def load(port: int, sentences: list[str], clients: int, seconds: float) -> dict[str, float]:
     """Ask by several clients at once."""
-    shares = [[request_of(text) for text in islice(sentences, start, None, clients)] for start in range(clients)]
+    shares = [
+        [request_of(text) for text in islice(sentences, start, None, clients)]
+        for start in range(clients)
+    ]
     start = time.perf_counter()
     found = await asyncio.gather(*(client(port, share, start + seconds) for share in shares))
     took, times = time.perf_counter() - start, sorted(one for part in found for one in part)
     p50, p99 = (1000 * times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
-    return {"requests per second": round(len(times) / took, 1), "p50 ms": round(p50, 3), "p99 ms": round(p99, 3)}
+    return {
+        "requests per second": round(len(times) / took, 1),
+        "p50 ms": round(p50, 3),
+        "p99 ms": round(p99, 3),
+    }
 
 
 def measured(contestant: str, model: str, port: int, run: Callable[[], Any]) -> Any:
     """Start a server, wait for it, measure, end it."""
-    command = [sys.executable, "-m", "benchmarks.speed.serve", "--serve", contestant, "--model", model, "--port", port]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.serve",
+        "--serve",
+        contestant,
+        "--model",
+        model,
+        "--port",
+        port,
+    ]
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT)
     try:
         for _ in range(600):
@@ -133,7 +154,10 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
                     found = measured(name, model, args.port, run)
                     print(f"{name}, {clients} clients: {found}", file=sys.stderr)
                     runs.setdefault(name, {}).setdefault(str(clients), []).append(found)
-    return {name: {clients: medians(found) for clients, found in rows.items()} for name, rows in runs.items()}
+    return {
+        name: {clients: medians(found) for clients, found in rows.items()}
+        for name, rows in runs.items()
+    }
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:
@@ -145,17 +169,26 @@ def main() -> None:
     parser.add_argument("text", nargs="?", metavar="FILE", help="sentences, one a line")
     parser.add_argument("--model", required=True, metavar="FOLDER")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64], metavar="N")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement (default: 5)")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="of each measurement (default: 5)"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--port", type=int, default=8765)
-    parser.add_argument("--serve", choices=(OURS, ALONE, ST), help="only serve; what the script starts itself with")
+    parser.add_argument(
+        "--serve", choices=(OURS, ALONE, ST), help="only serve; what the script starts itself with"
+    )
     args = parser.parse_args()
     if args.serve:
         serve(args.serve, args.model, args.port)
         return
     if not args.text:
         parser.error("no FILE; expected sentences to ask for")
-    found = {"machine": machine(), "versions": versions(), "commit": commit(), "seconds": args.seconds}
+    found = {
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "seconds": args.seconds,
+    }
     write_results(args.output, found | {"runs": compare(args)})
 
 

@@ -1,11 +1,13 @@
-"""Vectors of fewer bytes: recall against exact search, P@1 of the translation, bytes a vector, seconds.
+"""Vectors of fewer bytes: recall against exact search, P@1 of the translation, bytes a vector,
+seconds.
 
-python -m benchmarks.speed.small_vectors --model MODEL --source train.en --target train.fr --output FILE.json
+python -m benchmarks.speed.small_vectors --model MODEL --source train.en --target train.fr --output
+FILE.json
 
-Candidates are different sentences of --target, queries the translations of some of them. Measured are every kind of
-index, embeddings stored in int8 and as signs (`lxsr embed --output-dtype`) and searched exactly, and the first
-dimensions alone (`--truncate-dim`). Seconds are those of the processor, over all threads, for one search of all
-queries, which are float32.
+Candidates are different sentences of --target, queries the translations of some of them. Measured
+are every kind of index, embeddings stored in int8 and as signs (`lxsr embed --output-dtype`) and
+searched exactly, and the first dimensions alone (`--truncate-dim`). Seconds are those of the
+processor, over all threads, for one search of all queries, which are float32.
 """
 
 import tempfile
@@ -40,7 +42,9 @@ def different_pairs(source: Path, target: Path, count: int) -> list[tuple[str, s
     return [(line, other) for other, line in found.items()]
 
 
-def measure(name: str, size: float, search: Search, exact: np.ndarray, true: np.ndarray) -> dict[str, Any]:
+def measure(
+    name: str, size: float, search: Search, exact: np.ndarray, true: np.ndarray
+) -> dict[str, Any]:
     """One row of the table.
 
     Args:
@@ -63,12 +67,17 @@ def measure(name: str, size: float, search: Search, exact: np.ndarray, true: np.
         "seconds": seconds,
     }
     print(
-        "  ".join(f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+        "  ".join(
+            f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in row.items()
+        )
     )
     return row
 
 
-def index_rows(queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, true: np.ndarray) -> list[dict]:
+def index_rows(
+    queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, true: np.ndarray
+) -> list[dict]:
     """Every kind of `lxsr index`; the bytes are those of the file, its tables included."""
     rows = []
     for kind in INDEX_KINDS:
@@ -76,11 +85,15 @@ def index_rows(queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, t
         with tempfile.TemporaryDirectory() as folder:
             write_index(index, Path(folder) / "index")
             size = (Path(folder) / "index").stat().st_size / len(candidates)
-        rows.append(measure(f"index {kind}", size, partial(search_index, index, queries, K), exact, true))
+        rows.append(
+            measure(f"index {kind}", size, partial(search_index, index, queries, K), exact, true)
+        )
     return rows
 
 
-def stored_rows(queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, true: np.ndarray) -> list[dict]:
+def stored_rows(
+    queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, true: np.ndarray
+) -> list[dict]:
     """Candidates of fewer bytes or fewer dimensions, searched exactly by queries in float32."""
     calibration, width = Calibration.of(candidates[:CALIBRATED_ON]), candidates.shape[1]
     stored = {
@@ -89,7 +102,10 @@ def stored_rows(queries: np.ndarray, candidates: np.ndarray, exact: np.ndarray, 
         "int8": (width, calibration.values(calibration.codes(candidates))),
         "binary": (-(-width // 8), np.where(candidates > 0, 1, -1).astype(np.float32)),
     }
-    stored |= {f"first {width // part}": (4 * width // part, candidates[:, : width // part]) for part in (2, 4, 8)}
+    stored |= {
+        f"first {width // part}": (4 * width // part, candidates[:, : width // part])
+        for part in (2, 4, 8)
+    }
     rows = []
     for name, (size, vectors) in stored.items():
         search = partial(nearest_neighbours, queries[:, : vectors.shape[1]], vectors, K)
@@ -101,8 +117,16 @@ def main() -> None:
     parser = command_line(__doc__, required=True)
     parser.add_argument("--model", required=True, help="model folder")
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences")
-    parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="their translations, line by line")
-    parser.add_argument("--candidates", type=int, default=100_000, metavar="N", help="default: 100,000")
+    parser.add_argument(
+        "--target",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="their translations, line by line",
+    )
+    parser.add_argument(
+        "--candidates", type=int, default=100_000, metavar="N", help="default: 100,000"
+    )
     parser.add_argument("--queries", type=int, default=2_000, metavar="N", help="default: 2,000")
     args = parser.parse_args()
     encoder = SentenceEncoder.from_pretrained(args.model)

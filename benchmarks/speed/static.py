@@ -1,13 +1,15 @@
-"""Models without layers side by side: ours, sentence-transformers' StaticEmbedding, model2vec; encoding and training.
+"""Models without layers side by side: ours, sentence-transformers' StaticEmbedding, model2vec;
+encoding and training.
 
 python -m benchmarks.speed.static DATA_BIN --source train.en --target train.fr \
     --output benchmarks/speed/results/static.json
 
-DATA_BIN is a folder of `lxsr prepare`; the two files are the pairs that it was made of. All have tables of one size
-over the same pieces, in float32 with random numbers, which are as fast as others. Ours adds the order of the pieces,
-the others are means. Text becomes vectors in one call, in all threads that each takes by itself, and on one core.
-Training is as users run it: the recipe `best` by fairseq-train; SentenceTransformerTrainer with
-MultipleNegativesRankingLoss. Contestants take turns.
+DATA_BIN is a folder of `lxsr prepare`; the two files are the pairs that it was made of. All have
+tables of one size over the same pieces, in float32 with random numbers, which are as fast as
+others. Ours adds the order of the pieces, the others are means. Text becomes vectors in one call,
+in all threads that each takes by itself, and on one core. Training is as users run it: the recipe
+`best` by fairseq-train; SentenceTransformerTrainer with MultipleNegativesRankingLoss. Contestants
+take turns.
 """
 
 import argparse
@@ -59,7 +61,9 @@ def one_core(wanted: bool):
 
 
 def their_tokenizer(data: Path) -> Any:
-    """Theirs over the same pieces, with the normalization that it has itself: faster than what gives equal ids."""
+    """Theirs over the same pieces, with the normalization that it has itself: faster than what
+    gives equal ids.
+    """
     from tokenizers import normalizers
 
     fast = read_fast_tokenizer(data)
@@ -69,9 +73,16 @@ def their_tokenizer(data: Path) -> Any:
 
 
 def our_encoder(data: Path, width: int) -> SentenceEncoder:
-    size: dict[str, Any] = {"embed_dim": width, "ffn_embed_dim": width, "num_heads": 1, "num_layers": 0}
+    size: dict[str, Any] = {
+        "embed_dim": width,
+        "ffn_embed_dim": width,
+        "num_heads": 1,
+        "num_layers": 0,
+    }
     with tempfile.TemporaryDirectory() as folder:
-        return random_encoder(Path(folder, "model"), data, "cpu", **size, gated=True, order_coefficients=1)
+        return random_encoder(
+            Path(folder, "model"), data, "cpu", **size, gated=True, order_coefficients=1
+        )
 
 
 def encoders(data: Path, width: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
@@ -80,7 +91,9 @@ def encoders(data: Path, width: int) -> dict[str, Callable[[list[str]], np.ndarr
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     fast = their_tokenizer(data)
-    table = np.random.default_rng(1).standard_normal((fast.get_vocab_size(), width), dtype=np.float32)
+    table = np.random.default_rng(1).standard_normal(
+        (fast.get_vocab_size(), width), dtype=np.float32
+    )
     theirs = SentenceTransformer(modules=[StaticEmbedding(fast, table)], device="cpu")
     return {
         OURS: our_encoder(data, width).encode,
@@ -89,8 +102,12 @@ def encoders(data: Path, width: int) -> dict[str, Callable[[list[str]], np.ndarr
     }
 
 
-def time_encoding(data: Path, width: int, sentences: list[str], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds on the clock, and of all processors, of each run; the first of ours has read no word before."""
+def time_encoding(
+    data: Path, width: int, sentences: list[str], repeats: int
+) -> dict[str, dict[str, list[float]]]:
+    """Seconds on the clock, and of all processors, of each run; the first of ours has read no word
+    before.
+    """
     seconds: dict[str, dict[str, list[float]]] = {}
     runs = encoders(data, width)
     for name, run in runs.items():
@@ -106,23 +123,39 @@ def time_encoding(data: Path, width: int, sentences: list[str], repeats: int) ->
     return seconds
 
 
-def train_theirs(data: Path, width: int, files: tuple[Path, Path], updates: int) -> dict[str, float]:
+def train_theirs(
+    data: Path, width: int, files: tuple[Path, Path], updates: int
+) -> dict[str, float]:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     from benchmarks.quality.baselines import Training
 
-    pairs = dict(zip(("anchor", "positive"), (list(read_lines(path)) for path in files), strict=True))
-    model = SentenceTransformer(modules=[StaticEmbedding(their_tokenizer(data), embedding_dim=width)], device="cpu")
+    pairs = dict(
+        zip(("anchor", "positive"), (list(read_lines(path)) for path in files), strict=True)
+    )
+    model = SentenceTransformer(
+        modules=[StaticEmbedding(their_tokenizer(data), embedding_dim=width)], device="cpu"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        ends = Training(BATCH, 0.02).run(model, Dataset.from_dict(pairs), Path(folder), math.inf, updates, seed=1)
+        ends = Training(BATCH, 0.02).run(
+            model, Dataset.from_dict(pairs), Path(folder), math.inf, updates, seed=1
+        )
     return {"pairs per second": BATCH * (updates - WARM_UP) / (ends[-1] - ends[WARM_UP - 1])}
 
 
 def train_both(args: argparse.Namespace, width: int) -> dict[str, list[float]]:
     """Pairs a second of each run, without the first updates."""
-    own = ("--encoder-embed-dim", width, "--no-init-embeddings", "--batch-size", BATCH, "--log-interval", WARM_UP)
+    own = (
+        "--encoder-embed-dim",
+        width,
+        "--no-init-embeddings",
+        "--batch-size",
+        BATCH,
+        "--log-interval",
+        WARM_UP,
+    )
     program = ("fairseq_lxsr.cli.main", "train", args.data.absolute(), "--recipe", "best", *own)
     runs = {
         OURS: lambda: train_ours((*program, "--no-hard-negatives"), args.updates),
@@ -150,19 +183,41 @@ def show(name: str, speeds: dict[str, list[float]]) -> None:
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("data", type=Path, help="data folder of `lxsr prepare`")
-    parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences of its training text")
-    parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="their translations, line by line")
-    parser.add_argument("--sentences", type=int, default=113_000, help="of both files, evenly (default: 113,000)")
-    parser.add_argument("--widths", type=int, nargs="+", default=[512, 256], help="default: 512 256")
-    parser.add_argument("--updates", type=int, default=120, help="of a run of training (default: 120)")
+    parser.add_argument(
+        "--source", type=Path, required=True, metavar="FILE", help="sentences of its training text"
+    )
+    parser.add_argument(
+        "--target",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="their translations, line by line",
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=113_000, help="of both files, evenly (default: 113,000)"
+    )
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=[512, 256], help="default: 512 256"
+    )
+    parser.add_argument(
+        "--updates", type=int, default=120, help="of a run of training (default: 120)"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="default: 5")
-    parser.add_argument("--parts", nargs="+", choices=("encoding", "training"), default=["encoding", "training"])
-    parser.add_argument("--small", action="store_true", help="2,000 sentences, width 64, 40 updates, once")
+    parser.add_argument(
+        "--parts", nargs="+", choices=("encoding", "training"), default=["encoding", "training"]
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="2,000 sentences, width 64, 40 updates, once"
+    )
     args = parser.parse_args()
     if args.small:
         args.sentences, args.widths, args.updates, args.repeats = 2000, [64], 2 * WARM_UP, 1
-    lines = [line for path in (args.source, args.target) for line in read_lines(path) if line.strip()]
-    sentences = [lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: args.sentences]]
+    lines = [
+        line for path in (args.source, args.target) for line in read_lines(path) if line.strip()
+    ]
+    sentences = [
+        lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: args.sentences]
+    ]
     words = sum(len(sentence.split()) for sentence in sentences) / len(sentences)
     results: dict[str, Any] = {
         "machine": machine(),
@@ -179,7 +234,9 @@ def main() -> None:
             seconds = alone(time_encoding, args.data, width, sentences, args.repeats)
         results["encoding seconds"][name] = seconds
         for kind in ("clock", "processors"):
-            speeds = {who: [len(sentences) / t for t in found[kind]] for who, found in seconds.items()}
+            speeds = {
+                who: [len(sentences) / t for t in found[kind]] for who, found in seconds.items()
+            }
             show(f"encoding, {name}: sentences/s, {kind}", speeds)
     for width in args.widths if "training" in args.parts else ():
         speeds = results["training pairs per second"][f"width {width}"] = train_both(args, width)

@@ -1,13 +1,16 @@
 """Words per second and peak memory of training through fairseq-train, on a CPU.
 
 python -m benchmarks.speed.train DATA_BIN --updates 80 --output benchmarks/speed/results/train.json
-python -m benchmarks.speed.train DATA_BIN --systems laser_1 laser_6 ... --repeats 1 --updates 5 --precisions bfloat16
-    --output benchmarks/speed/results/train_laser_family.json      # and with --updates 4 --precisions float32
+python -m benchmarks.speed.train DATA_BIN --systems laser_1 laser_6 ... --repeats 1 --updates 5
+--precisions bfloat16
+    --output benchmarks/speed/results/train_laser_family.json      # and with --updates 4
+    --precisions float32
 
-DATA_BIN is a folder of `lxsr prepare`; the papers' size is --vocab-size 50000. Systems and precisions take turns, so
-that a noisy machine is noisy for all of them; each repeat is a process of its own. `fairseq_laser_lstm` is LASER_1 as
-fairseq's examples/laser has it, on the same text and with the same batches by tokens, in float32 (it has no other on a
-CPU). Words are pieces of the target, of both sides for the lightweight model.
+DATA_BIN is a folder of `lxsr prepare`; the papers' size is --vocab-size 50000. Systems and
+precisions take turns, so that a noisy machine is noisy for all of them; each repeat is a process of
+its own. `fairseq_laser_lstm` is LASER_1 as fairseq's examples/laser has it, on the same text and
+with the same batches by tokens, in float32 (it has no other on a CPU). Words are pieces of the
+target, of both sides for the lightweight model.
 """
 
 import json
@@ -38,11 +41,35 @@ SYSTEMS = {
 }  # a recipe of `lxsr recipes` and options
 FAIRSEQ_LASER = "fairseq_laser_lstm"
 FAIRSEQ_LASER_1 = (
-    *("--task", "laser", "--arch", "laser_lstm", "--criterion", "label_smoothed_cross_entropy", "--label-smoothing"),
+    *(
+        "--task",
+        "laser",
+        "--arch",
+        "laser_lstm",
+        "--criterion",
+        "label_smoothed_cross_entropy",
+        "--label-smoothing",
+    ),
     *("0.1", "--encoder-bidirectional", "--encoder-layers", "1", "--encoder-hidden-size", "512"),
     *("--encoder-embed-dim", "320", "--decoder-embed-dim", "1024", "--decoder-layers", "1"),
-    *("--decoder-hidden-size", "2048", "--decoder-out-embed-dim", "2048", "--decoder-lang-embed-dim", "32"),
-    *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "1e-4", "--lr", "0.001"),
+    *(
+        "--decoder-hidden-size",
+        "2048",
+        "--decoder-out-embed-dim",
+        "2048",
+        "--decoder-lang-embed-dim",
+        "32",
+    ),
+    *(
+        "--optimizer",
+        "adam",
+        "--adam-betas",
+        "(0.9, 0.98)",
+        "--weight-decay",
+        "1e-4",
+        "--lr",
+        "0.001",
+    ),
     *("--lr-scheduler", "inverse_sqrt", "--warmup-updates", "1000", *LIMITS),
 )
 
@@ -54,33 +81,67 @@ def train(program: Iterable[object], updates: int) -> dict[str, float]:
     """
     with tempfile.TemporaryDirectory() as save_dir:
         command = [
-            *(sys.executable, "-m", *program, "--cpu", "--max-update", updates, "--disable-validation", "--no-save"),
+            *(
+                sys.executable,
+                "-m",
+                *program,
+                "--cpu",
+                "--max-update",
+                updates,
+                "--disable-validation",
+                "--no-save",
+            ),
             *("--save-dir", save_dir, "--log-format", "json"),
         ]
         process = subprocess.Popen(
-            list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            list(map(str, command)),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert process.stdout is not None
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             sys.exit(f"fairseq-train failed:\n{output[-2000:]}")
-    lines = [json.loads(line[line.index("{") :]) for line in output.splitlines() if "train_inner" in line]
+    lines = [
+        json.loads(line[line.index("{") :]) for line in output.splitlines() if "train_inner" in line
+    ]
     numbers = [{name: float(value) for name, value in line.items()} for line in lines]
     counts = [line["num_updates"] - before["num_updates"] for before, line in pairwise(numbers)]
     timed = numbers[1:]
     # not by `ups`, which is rounded to two digits
-    seconds = sum(count * line["wpb"] / line["wps"] for count, line in zip(counts, timed, strict=True))
+    seconds = sum(
+        count * line["wpb"] / line["wps"] for count, line in zip(counts, timed, strict=True)
+    )
     return {
-        "words per second": sum(count * line["wpb"] for count, line in zip(counts, timed, strict=True)) / seconds,
-        "pairs per second": sum(count * line["bsz"] for count, line in zip(counts, timed, strict=True)) / seconds,
+        "words per second": sum(
+            count * line["wpb"] for count, line in zip(counts, timed, strict=True)
+        )
+        / seconds,
+        "pairs per second": sum(
+            count * line["bsz"] for count, line in zip(counts, timed, strict=True)
+        )
+        / seconds,
         "peak memory MB": usage.ru_maxrss / 1e3,
     }
 
 
-def ours(system: str, data: Path, updates: int, precision: str, more: Iterable[str]) -> dict[str, float]:
+def ours(
+    system: str, data: Path, updates: int, precision: str, more: Iterable[str]
+) -> dict[str, float]:
     recipe, *options = SYSTEMS[system]
-    program = ("fairseq_lxsr.cli.main", "train", data, "--recipe", recipe, *options, "--cpu-precision", precision)
+    program = (
+        "fairseq_lxsr.cli.main",
+        "train",
+        data,
+        "--recipe",
+        recipe,
+        *options,
+        "--cpu-precision",
+        precision,
+    )
     return train((*program, *more), updates)
 
 
@@ -98,10 +159,14 @@ def fairseq_laser(data: Path, updates: int) -> dict[str, float]:
             for language in languages:
                 prefix = Path(folder, "corpus", f"{source}-{target}", f"train.{language}")
                 builder = IndexedDatasetBuilder(f"{prefix}.bin")
-                for sentence in data_utils.load_indexed_dataset(str(data / f"train.{pair}.{language}"), None):
+                for sentence in data_utils.load_indexed_dataset(
+                    str(data / f"train.{pair}.{language}"), None
+                ):
                     builder.add_item(sentence)
                 builder.finalize(f"{prefix}.idx")
-        config = {f"{side}_vocab": str(data / f"dict.{languages[0]}.txt") for side in ("src", "tgt")}
+        config = {
+            f"{side}_vocab": str(data / f"dict.{languages[0]}.txt") for side in ("src", "tgt")
+        }
         directions = [
             {
                 "type": "translation",
@@ -128,10 +193,14 @@ def main() -> None:
         metavar="NAME",
         help=f"of {', '.join((*SYSTEMS, FAIRSEQ_LASER))} (default: lxsr_base)",
     )
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="default: both")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="default: both"
+    )
     parser.add_argument("--updates", type=int, default=120, help="updates of a run (default: 120)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
-    parser.add_argument("--options", default="", metavar="'--X Y'", help="of `lxsr train`, for all systems of ours")
+    parser.add_argument(
+        "--options", default="", metavar="'--X Y'", help="of `lxsr train`, for all systems of ours"
+    )
     args = parser.parse_args()
     data = args.data.absolute()
     runs: dict = {}
@@ -144,7 +213,12 @@ def main() -> None:
             else:
                 result = ours(system, data, args.updates, precision, shlex.split(args.options))
             runs.setdefault(f"{system}, {precision}", []).append(result)
-            print(system, precision, {key: round(value) for key, value in result.items()}, file=sys.stderr)
+            print(
+                system,
+                precision,
+                {key: round(value) for key, value in result.items()},
+                file=sys.stderr,
+            )
     show(runs)
     results = {"updates": args.updates, "options": args.options, "machine": machine(), "runs": runs}
     write_results(args.output, results)

@@ -1,9 +1,11 @@
-"""A dirty corpus whose every pair is known to be right or wrong, from clean text in three languages.
+"""A dirty corpus whose every pair is known to be right or wrong, from clean text in three
+languages.
 
 python make_dirty.py --source a.en --target a.fr --other a.de --output dirty
 
-Line by line the three files are translations of each other. Writes dirty.tsv, source and target, and dirty.labels, the
-kind of each pair: `true`, or one of the faults below, each with a probability of --rate.
+Line by line the three files are translations of each other. Writes dirty.tsv, source and target,
+and dirty.labels, the kind of each pair: `true`, or one of the faults below, each with a probability
+of --rate.
 """
 
 import argparse
@@ -40,9 +42,13 @@ FAULTS = {fault.__name__: fault for fault in (shifted, truncated, wrong_language
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for side in ("source", "target", "other"):
-        parser.add_argument(f"--{side}", type=Path, nargs="+", required=True, metavar="FILE", help=".gz too")
+        parser.add_argument(
+            f"--{side}", type=Path, nargs="+", required=True, metavar="FILE", help=".gz too"
+        )
     parser.add_argument("--output", type=Path, required=True, metavar="PREFIX")
     parser.add_argument("--rate", type=float, default=0.1, help="of each fault (default: 0.1)")
     parser.add_argument("--seed", type=int, default=1)
@@ -61,11 +67,18 @@ def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         for side in ("source", "target", "other")
     }
     if len({len(lines) for lines in sides.values()}) != 1:
-        parser.error("the three sides have " + ", ".join(f"{len(lines):,}" for lines in sides.values()) + " lines")
+        parser.error(
+            "the three sides have "
+            + ", ".join(f"{len(lines):,}" for lines in sides.values())
+            + " lines"
+        )
     draw = random.Random(args.seed)
     weights = [1 - args.rate * len(FAULTS), *[args.rate] * len(FAULTS)]
     labels = draw.choices(["true", *FAULTS], weights, k=len(sides["source"]))
-    with open(f"{args.output}.tsv", "w", encoding="utf-8") as text, open(f"{args.output}.labels", "w") as kinds:
+    with (
+        open(f"{args.output}.tsv", "w", encoding="utf-8") as text,
+        open(f"{args.output}.labels", "w") as kinds,
+    ):
         for row, label in enumerate(labels):
             target = FAULTS[label](row, sides) if label in FAULTS else sides["target"][row]
             text.write(f"{sides['source'][row]}\t{target}\n")

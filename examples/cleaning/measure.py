@@ -15,7 +15,8 @@ from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 
 def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
-    """Rows of the dirty corpus that were kept; a pair that occurs twice is the first one that is left.
+    """Rows of the dirty corpus that were kept; a pair that occurs twice is the first one that is
+    left.
 
     Raises:
         InputError: for a line that is not left in it.
@@ -26,14 +27,18 @@ def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
             row = dirty.index(line, start)
         except ValueError:
             where = f"{path}, line {number}: {line!r:.60}"
-            raise InputError(f"{where} is not left in the dirty corpus; expected its pairs in their order") from None
+            raise InputError(
+                f"{where} is not left in the dirty corpus; expected its pairs in their order"
+            ) from None
         rows.append(row)
         start = row + 1
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kept", nargs="+", type=Path, metavar="FILE.tsv")
     parser.add_argument("--dirty", type=Path, required=True, metavar="PREFIX")
     args = parser.parse_args()
@@ -50,8 +55,13 @@ def show(args: argparse.Namespace) -> None:
     for path in args.kept:
         left = Counter(labels[row] for row in kept_rows(dirty, path))
         total = left.total()
-        shares = [left["true"] / max(1, total), *(left[kind] / counts[kind] for kind in ("true", *faults))]
-        print(f"| {path.stem} | {total:,} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+        shares = [
+            left["true"] / max(1, total),
+            *(left[kind] / counts[kind] for kind in ("true", *faults)),
+        ]
+        print(
+            f"| {path.stem} | {total:,} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |"
+        )
 
 
 if __name__ == "__main__":

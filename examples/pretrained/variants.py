@@ -1,4 +1,6 @@
-"""Other spellings of sentences, so that a model reads them alike: Serbian in both scripts, Korean with fewer blanks."""
+"""Other spellings of sentences, so that a model reads them alike: Serbian in both scripts, Korean
+with fewer blanks.
+"""
 
 import random
 import re
@@ -26,8 +28,14 @@ def other_script(text: str, _: random.Random) -> str:
     """
     text = unicodedata.normalize("NFC", text)
     is_cyrillic = any(letter in _TO_LATIN for letter in text)
-    made = text.translate(_LETTERS) if is_cyrillic else _LATIN.sub(lambda found: _TO_CYRILLIC[found[0]], text)
-    left = re.search("[\u0400-\u04ff]" if is_cyrillic else "[a-z\u00c0-\u024f]|://|@", made, re.IGNORECASE)
+    made = (
+        text.translate(_LETTERS)
+        if is_cyrillic
+        else _LATIN.sub(lambda found: _TO_CYRILLIC[found[0]], text)
+    )
+    left = re.search(
+        "[\u0400-\u04ff]" if is_cyrillic else "[a-z\u00c0-\u024f]|://|@", made, re.IGNORECASE
+    )
     return text if left else made
 
 

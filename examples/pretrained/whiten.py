@@ -1,10 +1,12 @@
 """Changes embeddings after the training, so that no direction and no word piece counts too much.
 
-python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus --output FOLDER/checkpoint_last.pt
+python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus --output
+FOLDER/checkpoint_last.pt
 
-Directions in which the embeddings of the text vary much are shortened: each is divided by its variance to the power of
-0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening sentence representations"). The lengths of the
-vectors of pieces are raised to the power of 0.85. Only the vectors of pieces change.
+Directions in which the embeddings of the text vary much are shortened: each is divided by its
+variance to the power of 0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening
+sentence representations"). The lengths of the vectors of pieces are raised to the power of 0.85.
+Only the vectors of pieces change.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from average import copy_text
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
-from fairseq_lxsr.encoder.folder import TEACHER
+from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import read_lines
@@ -43,9 +45,13 @@ def sentences(corpus: Path) -> Iterator[str]:
 
 
 def changed(vectors: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    """Whiten the vectors of pieces [V, D], partly, by the covariance of embeddings [N, D], and even their lengths."""
+    """Whiten the vectors of pieces [V, D], partly, by the covariance of embeddings [N, D], and even
+    their lengths.
+    """
     if len(np.unique(embeddings, axis=0)) < 2:
-        raise InputError("--corpus: no two sentences with different embeddings; expected the text of the training")
+        raise InputError(
+            "--corpus: no two sentences with different embeddings; expected the text of the training"
+        )
     variances, directions = np.linalg.eigh(np.cov(embeddings.T))
     factors = variances.clip(LEAST * variances[-1]) ** (-WHITENED / 2)
     vectors = vectors @ (directions * factors) @ directions.T
@@ -54,15 +60,25 @@ def changed(vectors: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
-    parser.add_argument("--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="checkpoint to write")
+    parser.add_argument(
+        "--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("whiten.py"), tempfile.TemporaryDirectory() as work:
-        encoder = SentenceEncoder.from_pretrained(export_checkpoint(args.checkpoint, Path(work) / "model"))
+        encoder = SentenceEncoder.from_pretrained(
+            export_checkpoint(args.checkpoint, Path(work) / "model")
+        )
         if not getattr(encoder.size, "is_bag", False) or encoder.size.order_coefficients:
-            raise InputError(f"{args.checkpoint}: a model with layers or coefficients of order; expected one without")
+            raise InputError(
+                f"{args.checkpoint}: a model with layers or coefficients of order; expected one without"
+            )
         embeddings = encoder.encode(list(sentences(args.corpus)), normalize=True)
         checkpoint = read_checkpoint(args.checkpoint)
         vectors = changed(checkpoint["model"][VECTORS].double().numpy(), embeddings)

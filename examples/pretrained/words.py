@@ -2,9 +2,10 @@
 
 python examples/pretrained/words.py --wordnets omw-data/wns --english dict --output DIR/words
 
-WNS is the folder `wns` of the repository omwn/omw-data, DICT that of WordNet 3.0 with data.noun and cntlist.rev (in
-Debian's wordnet-base /usr/share/wordnet). Taken are wordnets whose licence asks for attribution alone. A word is paired
-with one English word of its synset: of those that occur in WordNet's own texts, the one with the fewest other senses.
+WNS is the folder `wns` of the repository omwn/omw-data, DICT that of WordNet 3.0 with data.noun and
+cntlist.rev (in Debian's wordnet-base /usr/share/wordnet). Taken are wordnets whose licence asks for
+attribution alone. A word is paired with one English word of its synset: of those that occur in
+WordNet's own texts, the one with the fewest other senses.
 """
 
 import argparse
@@ -17,9 +18,23 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.write import atomic_write
 
 WORDNETS = {
-    **{"bg": ["bul/wn-data-bul"], "ca": ["mcr/wn-data-cat"], "da": ["dan/wn-data-dan"], "el": ["ell/wn-data-ell"]},
-    **{"he": ["heb/wn-data-heb"], "hr": ["hrv/wn-data-hrv"], "id": ["msa/wn-data-ind"], "is": ["isl/wn-data-isl"]},
-    **{"it": ["ita/wn-data-ita", "iwn/wn-data-ita"], "nb": ["nor/wn-data-nob"], "pl": ["pol/wn-data-pol"]},
+    **{
+        "bg": ["bul/wn-data-bul"],
+        "ca": ["mcr/wn-data-cat"],
+        "da": ["dan/wn-data-dan"],
+        "el": ["ell/wn-data-ell"],
+    },
+    **{
+        "he": ["heb/wn-data-heb"],
+        "hr": ["hrv/wn-data-hrv"],
+        "id": ["msa/wn-data-ind"],
+        "is": ["isl/wn-data-isl"],
+    },
+    **{
+        "it": ["ita/wn-data-ita", "iwn/wn-data-ita"],
+        "nb": ["nor/wn-data-nob"],
+        "pl": ["pol/wn-data-pol"],
+    },
     **{"sv": ["swe/wn-data-swe"], "zh": ["cow/wn-data-cmn"]},
 }
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
@@ -28,13 +43,18 @@ HEBREW_POINTS = re.compile("[\u0591-\u05c7]")  # which text does not have
 
 
 def english_words(folder: Path) -> dict[str, str]:
-    """Choose the English word of each synset, by its number and part of speech as the wordnets write them."""
+    """Choose the English word of each synset, by its number and part of speech as the wordnets
+    write them.
+    """
     synsets = {}
     for part, letter in PARTS.items():
         for line in (folder / f"data.{part}").read_text(encoding="utf-8").splitlines():
             if not line.startswith("  "):  # the licence
                 fields = line.split(" ")
-                words = [re.sub(r"\(.*\)", "", word) for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+                words = [
+                    re.sub(r"\(.*\)", "", word)
+                    for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+                ]
                 synsets[f"{fields[0]}-{letter}"] = words
     occurs = Counter[str]()
     for line in (folder / "cntlist.rev").read_text(encoding="utf-8").splitlines():
@@ -49,7 +69,9 @@ def english_words(folder: Path) -> dict[str, str]:
 
 
 def word_pairs(files: list[Path], english: dict[str, str]) -> list[tuple[str, str]]:
-    """Pair each word of some wordnets with the English word of its synset, in lower case and random order."""
+    """Pair each word of some wordnets with the English word of its synset, in lower case and random
+    order.
+    """
     pairs: dict[tuple[str, str], None] = {}
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -66,10 +88,18 @@ def word_pairs(files: list[Path], english: dict[str, str]) -> list[tuple[str, st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--wordnets", type=Path, required=True, metavar="WNS", help="folder of the wordnets")
-    parser.add_argument("--english", type=Path, required=True, metavar="DICT", help="folder of WordNet 3.0")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--wordnets", type=Path, required=True, metavar="WNS", help="folder of the wordnets"
+    )
+    parser.add_argument(
+        "--english", type=Path, required=True, metavar="DICT", help="folder of WordNet 3.0"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
+    )
     args = parser.parse_args()
     with exit_on_input_error("words.py"):
         for folder, name in ((args.english, "data.noun"), (args.wordnets, "ita/wn-data-ita.tab")):

@@ -1,6 +1,7 @@
 """Choose the text of the demo: python choose.py PAIRS.en.txt.gz PAIRS.fr.txt.gz OUTPUT.tsv.gz
 
-Sentences of everyday life that a person would look for: 3 to 12 words, no names, each sentence once.
+Sentences of everyday life that a person would look for: 3 to 12 words, no names, each sentence
+once.
 """
 
 import gzip
@@ -53,10 +54,14 @@ def main(source: str, target: str, output: str) -> None:
         if seen.isdisjoint(keys):
             seen |= keys
             chosen.append(pair)
-    packed = gzip.compress("".join("\t".join(pair) + "\n" for pair in chosen[:HOW_MANY]).encode(), 9, mtime=0)
+    packed = gzip.compress(
+        "".join("\t".join(pair) + "\n" for pair in chosen[:HOW_MANY]).encode(), 9, mtime=0
+    )
     with open(output, "wb") as stream:
         stream.write(packed)
-    print(f"{output}: {min(len(chosen), HOW_MANY):,} of {len(chosen):,} pairs, {len(packed):,} bytes")
+    print(
+        f"{output}: {min(len(chosen), HOW_MANY):,} of {len(chosen):,} pairs, {len(packed):,} bytes"
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ def main(model: str, query_file: str, candidate_file: str) -> None:
     for query, scores, neighbours in zip(shown, cosines, found, strict=True):
         print(f"\n{queries[query]}")
         for score, neighbour in zip(scores, neighbours, strict=True):
-            print(f"   {score:.2f}  {candidates[neighbour]}{'   <- its translation' if neighbour == query else ''}")
+            print(
+                f"   {score:.2f}  {candidates[neighbour]}{'   <- its translation' if neighbour == query else ''}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""`lxsr --print-completion`: what a shell completes, written by shtab from the parsers of all verbs."""
+"""`lxsr --print-completion`: what a shell completes, written by shtab from the parsers of all
+verbs.
+"""
 
 import argparse
 import re
@@ -9,7 +11,9 @@ PLACES = r"FILE|FOLDER|DIR|DATA_BIN|PATH|PREFIX|TEMPLATE|\.jsonl|\.yaml"  # in t
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script by which a shell completes the verbs of a parser, their options, choices and names of files."""
+    """Return the script by which a shell completes the verbs of a parser, their options, choices
+    and names of files.
+    """
     require("shtab", "completion", "--print-completion")
     import shtab
 
@@ -27,5 +31,12 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """List the options of a parser and of those below it."""
     if hasattr(parser, "add_all_options"):  # of a protocol, which otherwise come when it parses
         parser.add_all_options()
-    below = [action.choices.values() for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return [*parser._actions, *(action for some in below for one in some for action in _actions(one))]
+    below = [
+        action.choices.values()
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return [
+        *parser._actions,
+        *(action for some in below for one in some for action in _actions(one)),
+    ]

@@ -26,13 +26,23 @@ def add_parser(verbs) -> None:
     showing = actions.add_parser("show", help="all about one")
     showing.add_argument("name")
     showing.set_defaults(run=run_show)
-    getting = actions.add_parser("get", help="download and unpack one; an interrupted download goes on where it was")
-    getting.add_argument("name")
-    getting.add_argument("--lang-pair", metavar="SRC-TGT", help="of a corpus; a test set comes in all its languages")
-    getting.add_argument(
-        "--output", type=file_path, default=Path("text"), metavar="FOLDER", help="where the text goes (default: text)"
+    getting = actions.add_parser(
+        "get", help="download and unpack one; an interrupted download goes on where it was"
     )
-    getting.add_argument("--keep-archive", action="store_true", help="do not remove the archive after unpacking")
+    getting.add_argument("name")
+    getting.add_argument(
+        "--lang-pair", metavar="SRC-TGT", help="of a corpus; a test set comes in all its languages"
+    )
+    getting.add_argument(
+        "--output",
+        type=file_path,
+        default=Path("text"),
+        metavar="FOLDER",
+        help="where the text goes (default: text)",
+    )
+    getting.add_argument(
+        "--keep-archive", action="store_true", help="do not remove the archive after unpacking"
+    )
     getting.set_defaults(run=run_get)
 
 
@@ -49,19 +59,29 @@ def run_list(args: argparse.Namespace) -> None:
             print(f"{corpus.name:20} {languages + partner:22} {corpus.format:13} {corpus.about}")
     for test_set in test_sets().values():
         if not pair or all(best_code(language, test_set.codes) for language in pair):
-            print(f"{test_set.name:20} {f'{len(test_set.codes)} languages':22} {'test set':13} {test_set.about}")
+            print(
+                f"{test_set.name:20} {f'{len(test_set.codes)} languages':22} {'test set':13} {test_set.about}"
+            )
 
 
 def check_known(source: str, target: str) -> None:
-    """Check that there is text of a language pair; say which codes there are, and where text is for tests alone."""
+    """Check that there is text of a language pair; say which codes there are, and where text is for
+    tests alone.
+    """
     from fairseq_lxsr.preparation.registry import registry
 
     if any(corpus.has(source, target) for corpus in registry().values()):
         return
-    pair, known = f"{source}-{target}", sorted({code for corpus in registry().values() for code in corpus.languages})
+    pair, known = (
+        f"{source}-{target}",
+        sorted({code for corpus in registry().values() for code in corpus.languages}),
+    )
     lacking = [code for code in (source, target) if not best_code(code, [*known, "en"])]
     said = f"{pair}: no corpus to train on has {' or '.join(lacking) or 'this pair'}; there are en, {', '.join(known)}"
-    if not any(best_code(source, found.codes) and best_code(target, found.codes) for found in test_sets().values()):
+    if not any(
+        best_code(source, found.codes) and best_code(target, found.codes)
+        for found in test_sets().values()
+    ):
         raise InputError(f"{said}, and languages of test sets (`lxsr corpus show`)")
     print(f"{said}; test sets have it:")
 
@@ -94,8 +114,10 @@ def describe_corpus(corpus: "PublicCorpus") -> dict[str, str]:
         "format": corpus.format,
         "address": corpus.url or "local",
         "licence": corpus.licence,
-        "size": ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items()) or "not published",
-        "SHA-256": ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items()) or "not published",
+        "size": ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items())
+        or "not published",
+        "SHA-256": ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items())
+        or "not published",
     }
 
 
@@ -116,12 +138,21 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
     from fairseq_lxsr.files.download import get_archive
 
     if args.lang_pair:
-        raise InputError(f"--lang-pair with {test_set.name}; expected none, its archive holds all languages")
+        raise InputError(
+            f"--lang-pair with {test_set.name}; expected none, its archive holds all languages"
+        )
     wanted = {Path(name).name: args.output / name for name in test_set.all_files()}
     expected = test_set.size, test_set.sha256
-    get_archive(test_set.url, args.output / Path(test_set.url).name, wanted, expected, args.keep_archive)
+    get_archive(
+        test_set.url, args.output / Path(test_set.url).name, wanted, expected, args.keep_archive
+    )
     print(f"{args.output}: {test_set.name}, {len(wanted)} languages (licence: {test_set.licence})")
-    print(shlex.join(["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]), "...")
+    print(
+        shlex.join(
+            ["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]
+        ),
+        "...",
+    )
 
 
 def run_get(args: argparse.Namespace) -> None:
@@ -137,6 +168,10 @@ def run_get(args: argparse.Namespace) -> None:
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)
     data = files[0] if len(files) == 1 else files[0].with_suffix("")
-    pair = (files[0].name if len(files) == 1 else data.name).removeprefix(f"{corpus.name}.").removesuffix(".tsv")
+    pair = (
+        (files[0].name if len(files) == 1 else data.name)
+        .removeprefix(f"{corpus.name}.")
+        .removesuffix(".tsv")
+    )
     print(f"{', '.join(map(str, files))} (licence: {corpus.licence})")
     print(shlex.join(["lxsr", "prepare", "--lang-pairs", pair, "--data", str(data)]))

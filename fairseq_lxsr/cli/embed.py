@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("embed", description=__doc__)
     add_any_model_options(parser)
-    parser.add_argument("--lang", default="", metavar="LANG", help="of the text, where --model names several")
+    parser.add_argument(
+        "--lang", default="", metavar="LANG", help="of the text, where --model names several"
+    )
     parser.add_argument(
         "--input",
         required=True,
@@ -52,7 +54,13 @@ def add_parser(verbs) -> None:
         help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard "
         "input",
     )
-    parser.add_argument("--output", required=True, type=output_path, metavar="FILE", help="embeddings, and FILE.json")
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=output_path,
+        metavar="FILE",
+        help="embeddings, and FILE.json",
+    )
     parser.add_argument(
         "--format",
         choices=EMBEDDING_FORMATS,
@@ -66,9 +74,16 @@ def add_parser(verbs) -> None:
         help="of the file: int8, a byte a dimension, calibrated on the first 20,000 lines; binary, signs alone, eight "
         "to a byte (default: float32)",
     )
-    parser.add_argument("--dtype", choices=COMPUTE_DTYPES, default="float32", help="of computation (default: float32)")
+    parser.add_argument(
+        "--dtype",
+        choices=COMPUTE_DTYPES,
+        default="float32",
+        help="of computation (default: float32)",
+    )
     parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
-    parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions")
+    parser.add_argument(
+        "--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions"
+    )
     parser.add_argument(
         "--on-long",
         choices=ON_LONG,
@@ -76,15 +91,27 @@ def add_parser(verbs) -> None:
         help="lines longer than the model reads: keep the beginning, the mean over all parts, or stop (default: cut)",
     )
     parser.add_argument(
-        "--shard", type=part_of_parts, metavar="I/N", help="only the I-th of N equal parts of the lines, 1/N to N/N"
+        "--shard",
+        type=part_of_parts,
+        metavar="I/N",
+        help="only the I-th of N equal parts of the lines, 1/N to N/N",
     )
-    parser.add_argument("--resume", action="store_true", help="go on after an interruption; the bytes are the same")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on after an interruption; the bytes are the same"
+    )
     add_ray_options(parser, "--output is then a folder of files and shards.json")
     parser.set_defaults(run=run_embed)
 
 
 def run_embed(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import embed_lines, index_path, model_files, refuse_idf, side_files, width_of
+    from fairseq_lxsr.embeddings import (
+        embed_lines,
+        index_path,
+        model_files,
+        refuse_idf,
+        side_files,
+        width_of,
+    )
     from fairseq_lxsr.embeddings.formats import find_format
 
     args.format = format_of_output(args)
@@ -119,7 +146,9 @@ def run_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings import model_files
 
     if args.shard:
-        raise InputError("--shard with --ray, which cuts the text itself; expected one or the other")
+        raise InputError(
+            "--shard with --ray, which cuts the text itself; expected one or the other"
+        )
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
     total = count_input(args.input)
     line, lines = peek(chain.from_iterable(map(read_lines, args.input)))
@@ -138,9 +167,13 @@ def format_of_output(args: argparse.Namespace) -> str:
     """Return the format that --format or the name of --output says, else npy."""
     from fairseq_lxsr.embeddings.formats import format_name
 
-    named = None if in_cluster(args) else format_name(args.output)  # in a cluster, --output is a folder
+    named = (
+        None if in_cluster(args) else format_name(args.output)
+    )  # in a cluster, --output is a folder
     if named and args.format and named != args.format:
-        raise InputError(f"--format {args.format} with --output {args.output}, the name of {named}; expected the same")
+        raise InputError(
+            f"--format {args.format} with --output {args.output}, the name of {named}; expected the same"
+        )
     return args.format or named or "npy"
 
 
@@ -149,7 +182,10 @@ def load_embedder(args: argparse.Namespace) -> "Encoder":
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
-    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (COMPUTE_DTYPES[0], ON_LONG[0]):
+    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (
+        COMPUTE_DTYPES[0],
+        ON_LONG[0],
+    ):
         raise InputError(
             f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
             "folder of `lxsr export folder`"
@@ -162,12 +198,16 @@ def layout_of(args: argparse.Namespace, width: int) -> "Layout":
     from fairseq_lxsr.embeddings import Layout
 
     if args.truncate_dim and args.truncate_dim > width:
-        raise InputError(f"--truncate-dim {args.truncate_dim}; expected 1 to {width}, the width of the model")
+        raise InputError(
+            f"--truncate-dim {args.truncate_dim}; expected 1 to {width}, the width of the model"
+        )
     return Layout(args.format, args.output_dtype, args.truncate_dim or width)
 
 
 def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int | None) -> "Text":
-    """Return lines of the input from number `first`, from 0, with their origin; `total` is None where it is unknown."""
+    """Return lines of the input from number `first`, from 0, with their origin; `total` is None
+    where it is unknown.
+    """
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -179,13 +219,17 @@ def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int |
 def embedder(
     args: argparse.Namespace, total: int | None, encoder: "Encoder", first: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Return a function from windows of lines, the first of number `first`, to embeddings, as the options say."""
+    """Return a function from windows of lines, the first of number `first`, to embeddings, as the
+    options say.
+    """
     from fairseq_lxsr.vectors.rows import unit_rows
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
         start = first + counts["lines"]
         try:
-            embeddings = encoder.embed(text_of(args, window, start, total), counts)[:, : args.truncate_dim]
+            embeddings = encoder.embed(text_of(args, window, start, total), counts)[
+                :, : args.truncate_dim
+            ]
         except SentenceError as error:
             row, sentence, why = error.args
             raise InputError(f"{place(args.input, start + row)}: {sentence!r:.60}: {why}") from None
@@ -194,7 +238,9 @@ def embedder(
     return encode
 
 
-def describe(args: argparse.Namespace, fingerprint: str, layout: "Layout", first: int) -> dict[str, Any]:
+def describe(
+    args: argparse.Namespace, fingerprint: str, layout: "Layout", first: int
+) -> dict[str, Any]:
     """Collect all settings that the bytes depend on, for the description beside the output."""
     settings = {
         "model": fingerprint,
@@ -222,13 +268,19 @@ def is_of_laser(layout: "Layout") -> bool:
 
 
 def laser_options(layout: "Layout") -> str:
-    """Return the options of LASER's scripts (mine_bitexts.py, xsim.py) for raw embeddings, which have no header."""
+    """Return the options of LASER's scripts (mine_bitexts.py, xsim.py) for raw embeddings, which
+    have no header.
+    """
     return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
 
 
 def is_stream(name: str) -> bool:
-    """Return whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz b.gz)`."""
-    return name == "-" or (Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir())
+    """Return whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz
+    b.gz)`.
+    """
+    return name == "-" or (
+        Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir()
+    )
 
 
 def count_input(paths: list[str]) -> int | None:
@@ -244,7 +296,9 @@ def count_input(paths: list[str]) -> int | None:
 
 
 def place(paths: list[str], number: int) -> str:
-    """Name the file and the line of a line of all inputs together, from 0; after a stream its number alone."""
+    """Name the file and the line of a line of all inputs together, from 0; after a stream its
+    number alone.
+    """
     if len(paths) == 1:
         return f"{paths[0]}, line {number + 1:,}"
     before = 0
@@ -265,13 +319,17 @@ def part_of_parts(text: str) -> tuple[int, int]:
         count = int(at_least(1)(parts))
         return int(at_least(1, count)(part)), count
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected for example 2/4, the second of four parts") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.60}; expected for example 2/4, the second of four parts"
+        ) from None
 
 
 def shard(
     lines: Iterator[str], total: int | None, which: tuple[int, int] | None
 ) -> tuple[Iterator[str], int | None, int]:
-    """Return the lines of one part, their number where it is known, and the number of the first line from 0."""
+    """Return the lines of one part, their number where it is known, and the number of the first
+    line from 0.
+    """
     if which is None:
         return lines, total, 0
     part, parts = which
@@ -279,5 +337,7 @@ def shard(
         raise InputError("--shard of a stream, whose length is not known; give a file")
     start, stop = (total * count // parts for count in (part - 1, part))
     if start == stop:
-        raise InputError(f"--shard {part}/{parts}: this part of {total:,} lines is empty; expected fewer parts")
+        raise InputError(
+            f"--shard {part}/{parts}: this part of {total:,} lines is empty; expected fewer parts"
+        )
     return islice(lines, start, stop), stop - start, start

@@ -1,4 +1,6 @@
-"""`lxsr eval`: score an encoder by one of the field's protocols. `lxsr compare`: compare two files of scores."""
+"""`lxsr eval`: score an encoder by one of the field's protocols. `lxsr compare`: compare two files
+of scores.
+"""
 
 import argparse
 import sys
@@ -23,15 +25,23 @@ def add_parser(verbs) -> None:
 
 
 def _add_eval_parser(verbs) -> None:
-    parser = verbs.add_parser("eval", description="Score an encoder by one of the field's protocols.")
-    protocols = parser.add_subparsers(title="protocols", required=True, metavar="PROTOCOL", parser_class=ProtocolParser)
+    parser = verbs.add_parser(
+        "eval", description="Score an encoder by one of the field's protocols."
+    )
+    protocols = parser.add_subparsers(
+        title="protocols", required=True, metavar="PROTOCOL", parser_class=ProtocolParser
+    )
     for name, (_, _, help_text) in PROTOCOLS.items():
-        child = protocols.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        child = protocols.add_parser(
+            name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}."
+        )
         child.set_defaults(run=run_eval, protocol=name)
 
 
 class ProtocolParser(Parser):
-    """The parser of one protocol: its options come with its module, which brings numpy, when it parses."""
+    """The parser of one protocol: its options come with its module, which brings numpy, when it
+    parses.
+    """
 
     def parse_known_args(self, args=None, namespace=None):
         self.add_all_options()
@@ -40,11 +50,18 @@ class ProtocolParser(Parser):
     def add_all_options(self) -> None:
         add_any_model_options(self)
         add_options(self, protocol_class(self.get_default("protocol")))
-        self.add_argument("--output", type=FILE_NAME, metavar="FILE.jsonl", help="file to add the scores to, as JSON")
+        self.add_argument(
+            "--output",
+            type=FILE_NAME,
+            metavar="FILE.jsonl",
+            help="file to add the scores to, as JSON",
+        )
 
 
 def run_eval(args: argparse.Namespace) -> None:
-    """Append scores to the file as they are measured; print the table and the signatures, even of partial results."""
+    """Append scores to the file as they are measured; print the table and the signatures, even of
+    partial results.
+    """
     from fairseq_lxsr.embeddings import model_files
     from fairseq_lxsr.evaluation.score import append_scores, check_scores_file
     from fairseq_lxsr.evaluation.tables import report_scores
@@ -66,8 +83,12 @@ def run_eval(args: argparse.Namespace) -> None:
 
 
 def _add_compare_parser(verbs) -> None:
-    parser = verbs.add_parser("compare", description="Two files of scores, value by value, with confidence intervals.")
-    parser.add_argument("first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`")
+    parser = verbs.add_parser(
+        "compare", description="Two files of scores, value by value, with confidence intervals."
+    )
+    parser.add_argument(
+        "first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`"
+    )
     parser.add_argument(
         "second",
         type=FILE_NAME,
@@ -82,7 +103,9 @@ def _add_compare_parser(verbs) -> None:
         metavar="N",
         help=f"of the bootstrap (default: {BOOTSTRAP_DRAWS})",
     )
-    parser.add_argument("--published", action="store_true", help="show scores from papers that measured alike")
+    parser.add_argument(
+        "--published", action="store_true", help="show scores from papers that measured alike"
+    )
     parser.set_defaults(run=run_compare)
 
 
@@ -91,7 +114,9 @@ def run_compare(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.tables import published_table
 
     if not (args.second or args.published):
-        raise InputError(f"compare {args.first}: one file of scores; expected two, or --published beside it")
+        raise InputError(
+            f"compare {args.first}: one file of scores; expected two, or --published beside it"
+        )
     files = [read_scores(name) for name in (args.first, args.second) if name]
     protocols = _compare(files[0], files[1], args) if args.second else _show(files[0])
     if args.published:
@@ -107,7 +132,10 @@ def _show(scores: "Sequence[Score]") -> list[str]:
 
     taken = list(latest(scores).values())
     rows = [
-        (f"{score.protocol} {score.task} {name} {score.settings.get('metric', '')}".strip(), f"{value:8.1f}")
+        (
+            f"{score.protocol} {score.task} {name} {score.settings.get('metric', '')}".strip(),
+            f"{value:8.1f}",
+        )
         for score in taken
         for name, value in score.values.items()
         if name not in NOT_PERCENT
@@ -117,7 +145,9 @@ def _show(scores: "Sequence[Score]") -> list[str]:
     return [score.protocol for score in taken]
 
 
-def _compare(first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace) -> list[str]:
+def _compare(
+    first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
+) -> list[str]:
     """Print what both files have, side by side; return the protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
@@ -125,7 +155,9 @@ def _compare(first: "Sequence[Score]", second: "Sequence[Score]", args: argparse
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
-        raise InputError(f"{args.first} and {args.second} have no score that was measured alike; evaluate both again")
+        raise InputError(
+            f"{args.first} and {args.second} have no score that was measured alike; evaluate both again"
+        )
     rows = []
     for r in results:
         interval = f"[{r.low:+.1f}, {r.high:+.1f}]"

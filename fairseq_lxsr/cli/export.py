@@ -1,4 +1,6 @@
-"""`lxsr export`: a fairseq checkpoint as a model folder that needs no fairseq, and that folder for other programs."""
+"""`lxsr export`: a fairseq checkpoint as a model folder that needs no fairseq, and that folder for
+other programs.
+"""
 
 import argparse
 from dataclasses import dataclass
@@ -22,14 +24,26 @@ _FOLDER: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FOLDER"}
 class FolderExport:
     """a model folder from a checkpoint of fairseq-train"""
 
-    checkpoint: str = option("such as checkpoints/checkpoint_best.pt", allowed=FILE_NAME, metavar="FILE.pt")
-    output: str = option(OUTPUT_HELP, **_FOLDER)
-    dtype: str = option("stored: float16 is half, int8 a quarter, int4 an eighth for pieces", "float32", STORED_TYPES)
-    ema: bool = option("take the moving average of the weights, of fairseq-train --store-ema", False)
-    data: str | None = option(
-        "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)", None, **_FOLDER
+    checkpoint: str = option(
+        "such as checkpoints/checkpoint_best.pt", allowed=FILE_NAME, metavar="FILE.pt"
     )
-    sentencepiece_model: str | None = option("default: sentencepiece.model of the data folder", None, **_FILE)
+    output: str = option(OUTPUT_HELP, **_FOLDER)
+    dtype: str = option(
+        "stored: float16 is half, int8 a quarter, int4 an eighth for pieces",
+        "float32",
+        STORED_TYPES,
+    )
+    ema: bool = option(
+        "take the moving average of the weights, of fairseq-train --store-ema", False
+    )
+    data: str | None = option(
+        "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)",
+        None,
+        **_FOLDER,
+    )
+    sentencepiece_model: str | None = option(
+        "default: sentencepiece.model of the data folder", None, **_FILE
+    )
     lowercase: bool | None = option(
         "whether the training text was lower-cased (default: as text.json of the data folder says)",
         None,
@@ -44,7 +58,13 @@ class FolderExport:
         data = filter(Path.is_file, Path(self.data).glob("*")) if self.data else ()
         refuse_overlap([self.output], [self.checkpoint, self.sentencepiece_model, *data])
         folder = export_checkpoint(
-            self.checkpoint, self.output, self.data, self.sentencepiece_model, self.lowercase, self.dtype, self.ema
+            self.checkpoint,
+            self.output,
+            self.data,
+            self.sentencepiece_model,
+            self.lowercase,
+            self.dtype,
+            self.ema,
         )
         write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {self.checkpoint}")
@@ -53,10 +73,17 @@ class FolderExport:
 @dataclass(frozen=True, kw_only=True)
 class _Card:
     scores: tuple[str, ...] = option(
-        "what `lxsr eval --output` wrote of this model", (), FILE_NAME, nargs="+", metavar="FILE.jsonl"
+        "what `lxsr eval --output` wrote of this model",
+        (),
+        FILE_NAME,
+        nargs="+",
+        metavar="FILE.jsonl",
     )
     sources: str | None = option(
-        "sources of its text, as examples/pretrained/sources.json", None, FILE_NAME, metavar="FILE.json"
+        "sources of its text, as examples/pretrained/sources.json",
+        None,
+        FILE_NAME,
+        metavar="FILE.json",
     )
 
     def about(self, output: str | Path) -> tuple[Any, Any]:
@@ -77,8 +104,8 @@ class CardExport(_Card):
 
     def run(self) -> None:
         from fairseq_lxsr.encoder import SentenceEncoder
-        from fairseq_lxsr.encoder.find import find_model
-        from fairseq_lxsr.encoder.folder import CARD_FILE
+        from fairseq_lxsr.encoder.locate import find_model
+        from fairseq_lxsr.encoder.model_folder import CARD_FILE
         from fairseq_lxsr.export.card import write_card
 
         folder = find_model(self.model)
@@ -116,7 +143,9 @@ class SentenceTransformersExport(_Converted):
         from fairseq_lxsr.export import export_sentence_transformers
 
         encoder = self.encoder()
-        difference = export_sentence_transformers(encoder, self.output, (), self.normalize, self.drop_order)
+        difference = export_sentence_transformers(
+            encoder, self.output, (), self.normalize, self.drop_order
+        )
         found = "were not compared: sentence-transformers is not installed"
         found = found if difference is None else f"differ by at most {difference:.1g}"
         print(f"{self.output}: for sentence-transformers; its vectors {found}")
@@ -127,7 +156,9 @@ class SentenceTransformersExport(_Converted):
         from fairseq_lxsr.export.st_folder import why_own_module, without_order
 
         if why := why_own_module(without_order(encoder) if self.drop_order else encoder):
-            drop = "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
+            drop = (
+                "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
+            )
             print(f"{self.output}: needs this package and trust_remote_code=True, for {why}{drop}")
 
 
@@ -148,7 +179,9 @@ class WebExport(_Converted):
         sentences = [line for path in self.input for line in read_lines(path)]
         count = export_web(encoder, sentences, self.output, self.title, self.example)
         page = Path(self.output) / PAGE_FILE
-        print(f"{page}: {count:,} sentences, {page.stat().st_size / 1e6:.1f} MB; open it in a browser")
+        print(
+            f"{page}: {count:,} sentences, {page.stat().st_size / 1e6:.1f} MB; open it in a browser"
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +196,11 @@ class OnnxExport(_Converted):
         from fairseq_lxsr.export.onnx import TOKENIZER_CONFIG_FILE
 
         agreement = export_onnx(self.encoder(), self.output, self.normalize, self.int8)
-        found = f"least cosine {agreement:.4f}" if self.int8 else f"its vectors differ by at most {agreement:.1g}"
+        found = (
+            f"least cosine {agreement:.4f}"
+            if self.int8
+            else f"its vectors differ by at most {agreement:.1g}"
+        )
         if not (Path(self.output) / TOKENIZER_CONFIG_FILE).exists():
             found += "; not for transformers.js, whose unigram models have no bytes for letters without a piece"
         print(f"{self.output}: for onnx; {found}")
@@ -171,7 +208,9 @@ class OnnxExport(_Converted):
 
 @dataclass(frozen=True)
 class HubExport(SentenceTransformersExport, _Card):
-    """a folder for a hub of models, to upload with its own tool: for sentence-transformers, with a card"""
+    """a folder for a hub of models, to upload with its own tool: for sentence-transformers, with a
+    card
+    """
 
     onnx: bool = option("write onnx/model.onnx too, of a model without layers", False)
 
@@ -195,7 +234,9 @@ FORMS = {
 
 
 def add_parser(verbs) -> None:
-    forms = verbs.add_parser("export", description=__doc__).add_subparsers(title="forms", required=True, metavar="FORM")
+    forms = verbs.add_parser("export", description=__doc__).add_subparsers(
+        title="forms", required=True, metavar="FORM"
+    )
     for name, kind in FORMS.items():
         form = forms.add_parser(name, help=kind.__doc__, description=f"Write {kind.__doc__}.")
         add_options(form, kind)

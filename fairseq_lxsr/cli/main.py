@@ -12,15 +12,23 @@ from typing import Any, NoReturn
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.cli.streams import escaped_streams
-from fairseq_lxsr.errors import InputError, Terminated, discard, exit_on_input_error, say, sigterm_as_interrupt
+from fairseq_lxsr.errors import (
+    InputError,
+    Terminated,
+    discard,
+    exit_on_input_error,
+    say,
+    sigterm_as_interrupt,
+)
 from fairseq_lxsr.files.write import target_of
 
 SIGNALLED = 128  # plus the number of the signal: exit status of a process that a signal ended
 SIGPIPE = getattr(signal, "SIGPIPE", 13)  # Windows has none
 QUIET_OPTION = "--quiet"
 SHELLS = ("bash", "zsh", "fish")  # whose completions shtab writes
-# for each verb: its module, which has `add_parser`, and its help; only the module of the given verb is imported, and
-# it imports torch and numpy, which take seconds, when it runs and not when it parses
+# for each verb: its module, which has `add_parser`, and its help; only the module of the given verb
+# is imported, and it imports torch and numpy, which take seconds, when it runs and not when it
+# parses
 VERBS = {
     "run": ("run", "from aligned text to a model and its scores, in one command"),
     "corpus": ("corpus", "list and get public training text"),
@@ -54,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     args.run(args)
         except KeyboardInterrupt as stop:
             terminated = isinstance(stop, Terminated)
-            what, number = ("terminated", signal.SIGTERM) if terminated else ("interrupted", signal.SIGINT)
+            what, number = (
+                ("terminated", signal.SIGTERM) if terminated else ("interrupted", signal.SIGINT)
+            )
             say(f"lxsr: {what}; outputs have their names only when they are complete")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:
@@ -64,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line; `others` are the options that the verb passes on."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    quiet = QUIET_OPTION in arguments[:end]  # before or after the verb, and one option for all of them
+    quiet = (
+        QUIET_OPTION in arguments[:end]
+    )  # before or after the verb, and one option for all of them
     arguments = [word for word in arguments[:end] if word != QUIET_OPTION] + arguments[end:]
     parser = make_parser(arguments[0] if arguments else "")
     if not arguments:
@@ -77,7 +89,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if "others" in args:
         args.others = others
     elif others:
-        raise InputError(f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help")
+        raise InputError(
+            f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help"
+        )
     args.command_line, args.quiet = arguments, quiet
     for name in ("output", "pairs_output"):
         given = getattr(args, name, None)
@@ -88,14 +102,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def quiet_messages() -> Iterator[None]:
-    """Drop what the block says on standard error: progress and notes; the errors that it raises are not dropped."""
+    """Drop what the block says on standard error: progress and notes; the errors that it raises are
+    not dropped.
+    """
     with open(os.devnull, "w", encoding="utf-8") as nothing, contextlib.redirect_stderr(nothing):
         yield
 
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush all output at the end of the block; a reader that has closed the pipe is not an error."""
+    """Flush all output at the end of the block; a reader that has closed the pipe is not an
+    error.
+    """
     if isinstance(exact := getattr(sys.stdout, "exact", sys.stdout), io.TextIOWrapper):
         if exact.isatty() or os.environ.get("PYTHONIOENCODING"):
             exact.reconfigure(errors="backslashreplace")  # for text that the terminal cannot show
@@ -114,11 +132,15 @@ def flushed_output() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends a wrong command line with one line; argparse prints the usage before it, up to twenty lines."""
+    """Ends a wrong command line with one line; argparse prints the usage before it, up to twenty
+    lines.
+    """
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        self.color = False  # Python 3.14 colours help by control characters, which our streams show as text
+        self.color = (
+            False  # Python 3.14 colours help by control characters, which our streams show as text
+        )
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -145,8 +167,15 @@ def make_parser(*some: str) -> Parser:
     """Make the parser of some verbs with all their options, or of all verbs without options."""
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
-    parser.add_argument(QUIET_OPTION, action="store_true", help="only results and errors, no progress; of any verb")
-    parser.add_argument("--print-completion", action=Completion, choices=SHELLS, help="print the completion of a shell")
+    parser.add_argument(
+        QUIET_OPTION, action="store_true", help="only results and errors, no progress; of any verb"
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=Completion,
+        choices=SHELLS,
+        help="print the completion of a shell",
+    )
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", action=Verbs)
     for module in dict.fromkeys(VERBS[verb][0] for verb in some if verb in VERBS):
         importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)

@@ -1,4 +1,6 @@
-"""`lxsr mine`: two monolingual files in, scored sentence pairs out; of one file, its paraphrases."""
+"""`lxsr mine`: two monolingual files in, scored sentence pairs out; of one file, its
+paraphrases.
+"""
 
 import argparse
 import shutil
@@ -33,14 +35,18 @@ if TYPE_CHECKING:
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
-    parser.add_argument("--source", required=True, type=file_path, metavar="FILE", help="sentences, one a line")
+    parser.add_argument(
+        "--source", required=True, type=file_path, metavar="FILE", help="sentences, one a line"
+    )
     parser.add_argument(
         "--target",
         type=file_path,
         metavar="FILE",
         help="sentences of another language (default: pairs within --source, none with itself, each once)",
     )
-    parser.add_argument("--lang-pair", metavar="PAIR", help="their languages, where --model names one for each")
+    parser.add_argument(
+        "--lang-pair", metavar="PAIR", help="their languages, where --model names one for each"
+    )
     parser.add_argument(
         "--output",
         required=True,
@@ -94,29 +100,45 @@ def write_mined(args: argparse.Namespace) -> str:
         ("--memory", options.memory_mb, Mining.memory_mb),
     ):
         if options.kind != "flat" and value != default:
-            raise InputError(f"{option} {value} with --kind {options.kind}; expected it with --kind flat alone")
+            raise InputError(
+                f"{option} {value} with --kind {options.kind}; expected it with --kind flat alone"
+            )
     languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
     files = [args.source] if args.target is None else [args.source, args.target]
     if len(files) == 1 and len(set(languages)) > 1:
-        raise InputError(f"--lang-pair {args.lang_pair} without --target; expected one language, as in fr-fr")
+        raise InputError(
+            f"--lang-pair {args.lang_pair} without --target; expected one language, as in fr-fr"
+        )
     for path in files:
         if not path.is_file():
-            why = "is read more than once; expected a file" if path.exists() else "no such file; check the name"
-            raise InputError(f"{path}: {'is in an archive; unpack it' if archive_of(path) else why}")
+            why = (
+                "is read more than once; expected a file"
+                if path.exists()
+                else "no such file; check the name"
+            )
+            raise InputError(
+                f"{path}: {'is in an archive; unpack it' if archive_of(path) else why}"
+            )
     if in_cluster(args):
         return mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
     encoder = load_any(args)
-    source, *others = (Side(path, encoder, language) for path, language in zip(files, languages, strict=False))
+    source, *others = (
+        Side(path, encoder, language) for path, language in zip(files, languages, strict=False)
+    )
     target = others[0] if others else None
     with naming_option("--k"):
         pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
     return f"{len(pairs):,} pairs{score_range(pairs)}"
 
 
-def mine_in_cluster(args: argparse.Namespace, texts: list[tuple[Path, str]], options: Mining) -> str:
+def mine_in_cluster(
+    args: argparse.Namespace, texts: list[tuple[Path, str]], options: Mining
+) -> str:
     from fairseq_lxsr.cluster import Corpus, mine_shards
 
-    source, *others = (Corpus(path, language, sum(1 for _ in read_lines(path))) for path, language in texts)
+    source, *others = (
+        Corpus(path, language, sum(1 for _ in read_lines(path))) for path, language in texts
+    )
     target = others[0] if others else None
     with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
         pairs, done = mine_shards(source, target, args.output, those, args.work, options)

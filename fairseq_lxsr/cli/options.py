@@ -30,7 +30,9 @@ ANY_MODEL = (
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add an option for each field of a dataclass that `option` declares: `--lang-pairs` for `lang_pairs`."""
+    """Add an option for each field of a dataclass that `option` declares: `--lang-pairs` for
+    `lang_pairs`.
+    """
     hints = get_type_hints(kind)
     for item in fields(kind):
         if not item.metadata.get("help") or item.metadata["only_in_files"]:
@@ -42,7 +44,11 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
         elif "choices" in item.metadata:
             how["choices"] = item.metadata["choices"]
         elif allowed is not None:
-            how |= {"type": allowed, "metavar": "N"} if isinstance(allowed, Range) else {"type": allowed}
+            how |= (
+                {"type": allowed, "metavar": "N"}
+                if isinstance(allowed, Range)
+                else {"type": allowed}
+            )
         if item.default is MISSING:
             how["required"] = True
         else:
@@ -51,13 +57,23 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
                 how["help"] += f" (default: {item.default})"
         if item.metadata["how"].get("nargs") == "+":
             how |= {"action": "extend", "default": []}  # given twice, it has all of them
-        parser.add_argument(f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {}))
+        parser.add_argument(
+            f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {})
+        )
 
 
 def filled(kind: type[Filled], args: argparse.Namespace, **others: Any) -> Filled:
-    """Fill a dataclass of `add_options` from a parsed command line; `others` are fields that are no options of it."""
+    """Fill a dataclass of `add_options` from a parsed command line; `others` are fields that are no
+    options of it.
+    """
     given = {item.name: getattr(args, item.name) for item in fields(kind) if item.name in args}  # type: ignore[arg-type]
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()} | others)
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+        }
+        | others
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,9 @@ class Batching:
     """How `embeddings.load` is told to encode."""
 
     batch_size: int = option("sentences encoded together", 256, at_least(1))
-    device: str | None = option("cpu or cuda (default: cuda for layers, where there is one)", None, metavar="NAME")
+    device: str | None = option(
+        "cpu or cuda (default: cuda for layers, where there is one)", None, metavar="NAME"
+    )
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:
@@ -83,7 +101,9 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
 
 def model_name(text: str) -> str:
     """Check a value of --model, as `type=` of argparse."""
-    from fairseq_lxsr.embeddings.load import ModelName  # brings numpy, which verbs without --model do not need
+    from fairseq_lxsr.embeddings.load import (
+        ModelName,
+    )  # brings numpy, which verbs without --model do not need
 
     try:
         ModelName.parse(FILE_NAME(text))
@@ -93,7 +113,9 @@ def model_name(text: str) -> str:
 
 
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
-    """Load the encoder that --model names, see `embeddings.load`; `options` are of our model folders."""
+    """Load the encoder that --model names, see `embeddings.load`; `options` are of our model
+    folders.
+    """
     from fairseq_lxsr.embeddings import load
 
     check_language(args)
@@ -108,7 +130,9 @@ def named_languages(args: argparse.Namespace) -> list[str]:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that the languages of the text are given where --model names languages, and --lang only there."""
+    """Check that the languages of the text are given where --model names languages, and --lang only
+    there.
+    """
     named, models = named_languages(args), " ".join(args.model)
     for name, is_used, example in (
         ("lang", True, named[:1]),
@@ -122,7 +146,9 @@ def check_language(args: argparse.Namespace) -> None:
                 + "-".join(example)
             )
     if not named and "lang" in args and args.lang:
-        raise InputError(f"--lang {args.lang} with --model {models}, which names no language; leave it out")
+        raise InputError(
+            f"--lang {args.lang} with --model {models}, which names no language; leave it out"
+        )
 
 
 LOCAL = "local"
@@ -139,9 +165,14 @@ def add_ray_options(parser: argparse.ArgumentParser, output: str) -> None:
         f"alone); auto, the cluster that runs; HOST:PORT or ray://HOST:PORT. {output}; a rerun does what is missing",
     )
     parser.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="of --ray (default: one a core; one a GPU with --device cuda)"
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="of --ray (default: one a core; one a GPU with --device cuda)",
     )
-    parser.add_argument("--shard-lines", type=at_least(1), metavar="N", help="of --ray (default: 1,000,000)")
+    parser.add_argument(
+        "--shard-lines", type=at_least(1), metavar="N", help="of --ray (default: 1,000,000)"
+    )
 
 
 def in_cluster(args: argparse.Namespace) -> bool:
@@ -174,9 +205,13 @@ def summary(done: dict[str, Any], workers: "Workers") -> str:
 
 
 def data_first(args: argparse.Namespace) -> None:
-    """Find the data of a verb that passes options on: `--max-update 500 DATA` reads as if 500 were the data."""
+    """Find the data of a verb that passes options on: `--max-update 500 DATA` reads as if 500 were
+    the data.
+    """
     words, others = args.command_line, args.others
     before = words[words.index(args.data) - 1] if args.data in words else ""
-    place = others.index(before) + 1 if before.startswith("--") and before in others else len(others)
+    place = (
+        others.index(before) + 1 if before.startswith("--") and before in others else len(others)
+    )
     if place < len(others) and not others[place].startswith("--"):
         args.data, others[place] = others[place], args.data

@@ -1,4 +1,6 @@
-"""`lxsr prepare`: from raw text to what fairseq-train reads, in stages that are skipped while nothing has changed."""
+"""`lxsr prepare`: from raw text to what fairseq-train reads, in stages that are skipped while
+nothing has changed.
+"""
 
 import argparse
 import shlex
@@ -10,7 +12,14 @@ from fairseq_lxsr.files.open import PACKAGE
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.config import SOURCE_NAME, Cleaning, PrepareConfig, Sources, SubwordOptions, TextName
+from fairseq_lxsr.preparation.config import (
+    SOURCE_NAME,
+    Cleaning,
+    PrepareConfig,
+    Sources,
+    SubwordOptions,
+    TextName,
+)
 from fairseq_lxsr.preparation.formats import holds_languages
 from fairseq_lxsr.text.languages import split_pairs
 
@@ -81,7 +90,9 @@ def config_of(args: argparse.Namespace) -> PrepareConfig:
 
 
 def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]:
-    """Return the text of each language pair: that of `--data`, by the name of each source where names are given."""
+    """Return the text of each language pair: that of `--data`, by the name of each source where
+    names are given.
+    """
     for text in data:
         if len(pairs) > 1 and "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
             raise InputError(
@@ -93,11 +104,18 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
         if equals and SOURCE_NAME.fullmatch(name):
             named.setdefault(name, []).append(prefix)
         elif len(data) > 1:
-            raise InputError(f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts")
+            raise InputError(
+                f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts"
+            )
     if not named:
-        return {pair: text.replace("{pair}", pair) for pair in pairs for text in data} or dict.fromkeys(pairs)
+        return {
+            pair: text.replace("{pair}", pair) for pair in pairs for text in data
+        } or dict.fromkeys(pairs)
     return {
-        pair: {name: tuple(text.replace("{pair}", pair) for text in texts) for name, texts in named.items()}
+        pair: {
+            name: tuple(text.replace("{pair}", pair) for text in texts)
+            for name, texts in named.items()
+        }
         for pair in pairs
     }
 
@@ -116,7 +134,9 @@ def run_prepare(args: argparse.Namespace) -> None:
     validation = ["--disable-validation"] if config.valid_size == 0 else []
     by_recipe = shlex.join(["lxsr", "train", data, *how, *validation, "--save-dir", save_dir])
     pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
-    by_options = shlex.join(["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs, *validation])
+    by_options = shlex.join(
+        ["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs, *validation]
+    )
     print(
         f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
         f"are in {done.summary}\nto train: {by_recipe}\nwith options of your own: {by_options} ..."

@@ -34,7 +34,9 @@ def add_parser(verbs) -> None:
         help="with *.log of fairseq-train and *.jsonl of lxsr eval; the text is DIR/corpus/PAIR/test.LANG, or what "
         "--source or --data names",
     )
-    parser.add_argument("--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html")
+    parser.add_argument(
+        "--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html"
+    )
     parser.add_argument("--title", help="default: Training of, and the name of the folder")
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
@@ -53,14 +55,18 @@ def report(args: argparse.Namespace) -> None:
     output = args.output or args.folder / "report.html"
     files = aligned_texts(args)
     texts = chain.from_iterable(pair[2:] for pair in files)
-    read = chain(args.folder.glob(LOGS), args.folder.glob(SCORES), texts, model_files(args.model or []))
+    read = chain(
+        args.folder.glob(LOGS), args.folder.glob(SCORES), texts, model_files(args.model or [])
+    )
     refuse_overlap([output], list(read))
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
     samples = list(closer_looks(args, files))
     title = args.title or f"Training of {args.folder.resolve().name}"
     write_report(output, title, logs, scores, samples, training_pairs(args.folder))
-    print(f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at")
+    print(
+        f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at"
+    )
 
 
 def training_pairs(folder: Path) -> int:
@@ -70,7 +76,10 @@ def training_pairs(folder: Path) -> int:
     try:
         text = (folder / "prepare.json").read_text(encoding="utf-8")
         stages = parse_json(text)
-        return sum(stages[pair]["report"]["pairs"]["train"] for pair in stages["data-bin"]["report"]["pairs"])
+        return sum(
+            stages[pair]["report"]["pairs"]["train"]
+            for pair in stages["data-bin"]["report"]["pairs"]
+        )
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return 0
 
@@ -80,7 +89,9 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
     for path in files_of(folder, LOGS):
         with skipped_if_unfit():
-            name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()  # which can be written as UTF-8
+            name = (
+                str(path.relative_to(folder)).encode("utf-8", "replace").decode()
+            )  # which can be written as UTF-8
             curves = read_log(path, name)
             if curves is not None:
                 yield curves
@@ -113,13 +124,17 @@ def names_text(args: argparse.Namespace) -> bool:
 
 
 def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
-    """Return the text that was named, or the held-out text beside the model; empty where there is no model."""
-    from fairseq_lxsr.encoder.folder import CONFIG_FILE
+    """Return the text that was named, or the held-out text beside the model; empty where there is
+    no model.
+    """
+    from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
 
     if args.model is None:
         if not (args.folder / "model" / CONFIG_FILE).is_file():
             if names_text(args):
-                raise InputError(f"{args.folder} has no model folder, to look at that text with; name one, --model")
+                raise InputError(
+                    f"{args.folder} has no model folder, to look at that text with; name one, --model"
+                )
             return []
         args.model = [str(args.folder / "model")]
     return filled(AlignedText, args).files() if names_text(args) else list(held_out(args.folder))
@@ -144,7 +159,14 @@ def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterato
         with contextlib.nullcontext() if names_text(args) else skipped_if_unfit():
             embeddings = [embed(encoder, text) for text in texts]
             languages = first or "source", second or "target"
-            yield look_at(texts[0].lines, texts[1].lines, embeddings[0], embeddings[1], languages, encoder.fingerprint)
+            yield look_at(
+                texts[0].lines,
+                texts[1].lines,
+                embeddings[0],
+                embeddings[1],
+                languages,
+                encoder.fingerprint,
+            )
 
 
 def held_out(folder: Path) -> Iterator[AlignedFiles]:

@@ -13,9 +13,9 @@ from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
+from fairseq_lxsr.preparation.tables import Columns, Row, Table, parse_columns
 from fairseq_lxsr.search import PairScoring
 from fairseq_lxsr.text.languages import split_pair
-from fairseq_lxsr.text.tables import Columns, Row, Table, parse_columns
 
 if TYPE_CHECKING:
     from fairseq_lxsr.search import PairEncoder
@@ -38,9 +38,15 @@ def add_parser(verbs) -> None:
         help="columns of the source and of the target sentence, from 1 or by name (default: those that a header names, "
         "else the first two of text)",
     )
-    parser.add_argument("--source", type=file_path, metavar="FILE", help="instead of --input: the source sentences")
-    parser.add_argument("--target", type=file_path, metavar="FILE", help="with --source: their translations")
-    parser.add_argument("--lang-pair", metavar="PAIR", help="the languages, where --model names one for each")
+    parser.add_argument(
+        "--source", type=file_path, metavar="FILE", help="instead of --input: the source sentences"
+    )
+    parser.add_argument(
+        "--target", type=file_path, metavar="FILE", help="with --source: their translations"
+    )
+    parser.add_argument(
+        "--lang-pair", metavar="PAIR", help="the languages, where --model names one for each"
+    )
     parser.add_argument(
         "--output",
         type=FILE_NAME,
@@ -49,7 +55,10 @@ def add_parser(verbs) -> None:
         "(default: scores alone, to standard output)",
     )
     parser.add_argument(
-        "--threshold", type=FINITE, metavar="SCORE", help="write the rows of at least this score, as with --output"
+        "--threshold",
+        type=FINITE,
+        metavar="SCORE",
+        help="write the rows of at least this score, as with --output",
     )
     parser.add_argument(
         "--skip-bad",
@@ -109,17 +118,27 @@ def run_score(args: argparse.Namespace) -> None:
 def check(args: argparse.Namespace) -> None:
     """Check options that exclude or need each other."""
     if (args.source is None) != (args.target is None):
-        raise InputError("--source without --target, or the other way round; expected both, or --input FILE.tsv")
+        raise InputError(
+            "--source without --target, or the other way round; expected both, or --input FILE.tsv"
+        )
     if args.source and args.input:
         raise InputError("--input beside --source and --target; expected one or the other")
     if args.source and args.columns:
-        raise InputError("--columns beside --source and --target; expected it with --input, whose columns they are")
+        raise InputError(
+            "--columns beside --source and --target; expected it with --input, whose columns they are"
+        )
     if args.source and args.skip_bad:
-        raise InputError("--skip-bad beside --source and --target; expected it with --input: lines must stay aligned")
+        raise InputError(
+            "--skip-bad beside --source and --target; expected it with --input: lines must stay aligned"
+        )
     if args.index and args.margin == "absolute":
-        raise InputError("--index with --margin absolute, which needs none; expected --margin ratio or distance")
+        raise InputError(
+            "--index with --margin absolute, which needs none; expected --margin ratio or distance"
+        )
     if args.k != PairScoring.k and args.margin == "absolute":
-        raise InputError(f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out")
+        raise InputError(
+            f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out"
+        )
     if args.margin != "absolute" and not args.index:
         for path in inputs(args):
             if not Path(path).is_file() and not archive_of(path):
@@ -176,7 +195,9 @@ class InputRows:
             if row.why == "header":
                 yield "score\n" if self.scores_alone else f"score\t{row.text}\n"
             elif row.pair is None:
-                if self.scores_alone and not self.skip_bad:  # line N of the output is that of line N of the input
+                if (
+                    self.scores_alone and not self.skip_bad
+                ):  # line N of the output is that of line N of the input
                     yield "0.000000\n"
             else:
                 self.pairs += 1

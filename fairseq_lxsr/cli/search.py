@@ -1,4 +1,6 @@
-"""`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in it."""
+"""`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in
+it.
+"""
 
 import argparse
 import json
@@ -46,9 +48,15 @@ def _add_index_parser(verbs) -> None:
     add_any_model_options(parser)
     add_language_option(parser)
     parser.add_argument(
-        "--input", required=True, type=FILE_NAME, metavar="FILE", help="sentences, one a line; - for standard input"
+        "--input",
+        required=True,
+        type=FILE_NAME,
+        metavar="FILE",
+        help="sentences, one a line; - for standard input",
     )
-    parser.add_argument("--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write")
+    parser.add_argument(
+        "--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write"
+    )
     add_options(parser, IndexOptions)
     add_ray_options(parser, "--output then has an index for each shard")
     parser.set_defaults(run=run_index)
@@ -56,18 +64,30 @@ def _add_index_parser(verbs) -> None:
 
 def _add_search_parser(verbs) -> None:
     parser = verbs.add_parser("search", description="Search an index with sentences.")
-    parser.add_argument("queries", nargs="*", metavar="SENTENCE", help="of any language the model knows")
-    parser.add_argument("--index", required=True, type=file_path, metavar="FOLDER", help="index folder of `lxsr index`")
+    parser.add_argument(
+        "queries", nargs="*", metavar="SENTENCE", help="of any language the model knows"
+    )
+    parser.add_argument(
+        "--index",
+        required=True,
+        type=file_path,
+        metavar="FOLDER",
+        help="index folder of `lxsr index`",
+    )
     add_any_model_options(parser, "the one that the index was made with")
     add_language_option(parser)
-    parser.add_argument("--input", type=FILE_NAME, metavar="FILE", help="queries, one a line; - for standard input")
+    parser.add_argument(
+        "--input", type=FILE_NAME, metavar="FILE", help="queries, one a line; - for standard input"
+    )
     parser.add_argument(
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
         help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
     )
-    parser.add_argument("--numbered", action="store_true", help="with --output: first column, the line of the query")
+    parser.add_argument(
+        "--numbered", action="store_true", help="with --output: first column, the line of the query"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -78,7 +98,9 @@ def _add_search_parser(verbs) -> None:
 
 
 def add_language_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lang", default="", metavar="LANG", help="of the sentences, where --model names several")
+    parser.add_argument(
+        "--lang", default="", metavar="LANG", help="of the sentences, where --model names several"
+    )
 
 
 def run_index(args: argparse.Namespace) -> None:
@@ -142,9 +164,11 @@ def left_out(read: Counter[str], kept: int) -> str:
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """Return the model for later searches; none for several or for `NAME#...`, whose searches need --model."""
+    """Return the model for later searches; none for several or for `NAME#...`, whose searches need
+    --model.
+    """
     from fairseq_lxsr.embeddings.load import ModelName
-    from fairseq_lxsr.encoder.find import find_model
+    from fairseq_lxsr.encoder.locate import find_model
 
     name = ModelName.parse(args.model[0])
     return "" if name.language or name.words else str(find_model(name.path).resolve())
@@ -164,7 +188,9 @@ def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> 
     return Text(line, args.lang, args.input, np.arange(len(line)), total)
 
 
-def text_embedder(args: argparse.Namespace, total: int | None, encoder: "Encoder") -> "Callable[[Text], np.ndarray]":
+def text_embedder(
+    args: argparse.Namespace, total: int | None, encoder: "Encoder"
+) -> "Callable[[Text], np.ndarray]":
     """Return a function that embeds text of --input or of the command line.
 
     Args:
@@ -191,20 +217,29 @@ def run_search(args: argparse.Namespace) -> None:
     if args.json and args.numbered:
         raise InputError("--numbered with --json, which numbers the queries; leave it out")
     if args.numbered and not args.output:
-        raise InputError("--numbered without --output; expected --output FILE.tsv, whose first column it is")
+        raise InputError(
+            "--numbered without --output; expected --output FILE.tsv, whose first column it is"
+        )
     refuse_idf(args.model or [])
     index = open_index(args.index)
     kind = str(index.config.get("kind", ""))
     if args.probes != SearchOptions.probes and not kind.startswith("ivf"):
-        raise InputError(f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out")
+        raise InputError(
+            f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out"
+        )
     args.model = args.model or [index_model(index, args.index)]
-    refuse_overlap([args.output if args.output != "-" else None], [args.input, *index.files, *model_files(args.model)])
+    refuse_overlap(
+        [args.output if args.output != "-" else None],
+        [args.input, *index.files, *model_files(args.model)],
+    )
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
     rows = [row for row, line in enumerate(queries) if not is_blank(line)]
     if not rows:
-        raise InputError(f"{args.input or 'the command line'}: no text; expected sentences to look for")
+        raise InputError(
+            f"{args.input or 'the command line'}: no text; expected sentences to look for"
+        )
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode, options = text_embedder(args, count(args.input), encoder), filled(SearchOptions, args)
     found = index.search(text, encode, options.k, options.probes, find_reranker(encoder, options))
@@ -215,11 +250,15 @@ def run_search(args: argparse.Namespace) -> None:
     if len(rows) < len(queries):
         say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
     if lost := sum(not hits for hits in found):
-        say(f"{lost:,} of {len(queries):,} queries have no known word or no neighbour: nothing found")
+        say(
+            f"{lost:,} of {len(queries):,} queries have no known word or no neighbour: nothing found"
+        )
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
-    """Refuse a model other than that of the index; the one of stored embeddings without a description is not known."""
+    """Refuse a model other than that of the index; the one of stored embeddings without a
+    description is not known.
+    """
     from fairseq_lxsr.embeddings import is_stored
 
     made_of = index.config["model_folder"]
@@ -238,21 +277,30 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
     if model:
         restore_folder(model)
     if not model or not Path(model).exists():
-        raise InputError(f"{folder}: its model is no longer at {model or 'the place it does not name'}; name --model")
+        raise InputError(
+            f"{folder}: its model is no longer at {model or 'the place it does not name'}; name --model"
+        )
     return model
 
 
 def write(
-    output: str | None, queries: "Sequence[str]", found: list[list["Hit"]], numbers: "Sequence[int] | None"
+    output: str | None,
+    queries: "Sequence[str]",
+    found: list[list["Hit"]],
+    numbers: "Sequence[int] | None",
 ) -> None:
-    """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin the TSV's rows."""
+    """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin
+    the TSV's rows.
+    """
     if output:
         names = [single_line(query) for query in queries]
         if numbers is not None:
             names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
             for name, hits in zip(names, found, strict=True):
-                stream.writelines(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits)
+                stream.writelines(
+                    f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits
+                )
         return
     results()  # refuses standard output that is closed
     for query, hits in zip(queries, found, strict=True):
@@ -267,4 +315,7 @@ def write_json(
         for query, hits, number in zip(queries, found, numbers, strict=True):
             rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
             query = query.encode(errors="replace").decode()  # an argument that was not UTF-8
-            stream.write(json.dumps({"query": query, "number": number + 1, "hits": rows}, ensure_ascii=False) + "\n")
+            stream.write(
+                json.dumps({"query": query, "number": number + 1, "hits": rows}, ensure_ascii=False)
+                + "\n"
+            )

@@ -17,10 +17,17 @@ from fairseq_lxsr.serve import API_KEY, ServeOptions
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("serve", description=__doc__)
     parser.add_argument(
-        "--model", type=FILE_NAME, metavar="FOLDER", help=f"{OUR_MODEL} (default: the one that --index was made with)"
+        "--model",
+        type=FILE_NAME,
+        metavar="FOLDER",
+        help=f"{OUR_MODEL} (default: the one that --index was made with)",
     )
-    parser.add_argument("--index", type=file_path, metavar="FOLDER", help="folder of `lxsr index`, for /search")
-    parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: as for `lxsr embed`)")
+    parser.add_argument(
+        "--index", type=file_path, metavar="FOLDER", help="folder of `lxsr index`, for /search"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu or cuda (default: as for `lxsr embed`)"
+    )
     add_options(parser, ServeOptions)
     parser.set_defaults(run=run)
 
@@ -41,13 +48,17 @@ def run(args: argparse.Namespace) -> None:
         index = open_index(args.index) if args.index else None
         model = args.model or (index_model(index, args.index) if index is not None else None)
         if model is None:
-            raise InputError("neither --model nor --index; expected a model, or an index, which names its model")
+            raise InputError(
+                "neither --model nor --index; expected a model, or an index, which names its model"
+            )
         encoder = SentenceEncoder.from_pretrained(model, args.device)
         name = options.name or (encoder.folder.resolve().name if encoder.folder else str(model))
         app = make_app(encoder, name, options, index)
         host, port = listener.getsockname()[:2]
         if not is_local(host) and not options.api_key:
-            say(f"every machine that reaches {host} may use this server; {API_KEY} in the environment demands a key")
+            say(
+                f"every machine that reaches {host} may use this server; {API_KEY} in the environment demands a key"
+            )
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -55,8 +66,13 @@ def run(args: argparse.Namespace) -> None:
             server_header=False,
             timeout_graceful_shutdown=ceil(options.timeout),
         )
-        print(f"{name}, {encoder.output_dim} wide: http://{f'[{host}]' if ':' in host else host}:{port}/v1", flush=True)
-        with suppress(KeyboardInterrupt):  # uvicorn has finished what was at work, and passes the signal on
+        print(
+            f"{name}, {encoder.output_dim} wide: http://{f'[{host}]' if ':' in host else host}:{port}/v1",
+            flush=True,
+        )
+        with suppress(
+            KeyboardInterrupt
+        ):  # uvicorn has finished what was at work, and passes the signal on
             uvicorn.Server(config).run(sockets=[listener])
     say("lxsr serve: stopped")
 
@@ -68,4 +84,6 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"--host {host} --port {port}: {why}; choose others, --port 0 for a free one") from None
+        raise InputError(
+            f"--host {host} --port {port}: {why}; choose others, --port 0 for a free one"
+        ) from None

@@ -1,4 +1,6 @@
-"""Standard streams of the command line: what corpora and file names say never reaches a terminal as commands."""
+"""Standard streams of the command line: what corpora and file names say never reaches a terminal as
+commands.
+"""
 
 import contextlib
 import os
@@ -13,7 +15,9 @@ PROGRESS = re.compile(r"(\x1b\[A|\r|\n)*")  # what tqdm writes by itself to move
 
 
 class EscapedStream:
-    """A stream of text without control characters but line ends and tabs; `exact` is the stream that it writes to."""
+    """A stream of text without control characters but line ends and tabs; `exact` is the stream
+    that it writes to.
+    """
 
     def __init__(self, exact: TextIO):
         self.exact = exact
@@ -36,12 +40,18 @@ class EscapedStream:
 
 
 class Messages(EscapedStream):
-    """Standard error: where it cannot be written, the work goes on, and the exit status says the rest."""
+    """Standard error: where it cannot be written, the work goes on, and the exit status says the
+    rest.
+    """
 
     def write(self, text: str) -> int:
         with self._lost():
             start = "\r" if text.startswith("\r") else ""  # of a progress bar
-            escaped = text if PROGRESS.fullmatch(text) else start + printable(text.removeprefix("\r"), but="\n\t")
+            escaped = (
+                text
+                if PROGRESS.fullmatch(text)
+                else start + printable(text.removeprefix("\r"), but="\n\t")
+            )
             self.exact.write(escaped)
         return len(text)
 
@@ -59,7 +69,9 @@ class Messages(EscapedStream):
 
 @contextlib.contextmanager
 def escaped_streams() -> Iterator[None]:
-    """Escape what the block writes to the standard streams; no file gets the number of one that is closed."""
+    """Escape what the block writes to the standard streams; no file gets the number of one that is
+    closed.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -76,5 +88,7 @@ def escaped_streams() -> Iterator[None]:
 def results() -> TextIO:
     """Return standard output for results that programs read: exact, but not on a terminal."""
     if sys.stdout is None:
-        raise InputError("standard output is closed; expected --output FILE, or a reader of the results")
+        raise InputError(
+            "standard output is closed; expected --output FILE, or a reader of the results"
+        )
     return sys.stdout if sys.stdout.isatty() else getattr(sys.stdout, "exact", sys.stdout)

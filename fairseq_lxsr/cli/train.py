@@ -1,4 +1,6 @@
-"""`lxsr train`: a recipe as one command of fairseq-train, printed and run; `lxsr recipes` lists them."""
+"""`lxsr train`: a recipe as one command of fairseq-train, printed and run; `lxsr recipes` lists
+them.
+"""
 
 import argparse
 import importlib.util
@@ -19,16 +21,35 @@ from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
-# without its extension modules: training/mends.py has what is needed of them
-PIP = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-r", str(FAIRSEQ))
+# without its extension modules: training/fairseq_patches.py has what is needed of them
+PIP = (
+    sys.executable,
+    "-m",
+    "pip",
+    "install",
+    "--no-deps",
+    "--no-build-isolation",
+    "-r",
+    str(FAIRSEQ),
+)
 INSTALL = f"READTHEDOCS=1 {shlex.join(PIP)}"
-# where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a training
-ADVISED = ("hydra.compose", "hydra.core.default_element", "hydra.experimental.compose", "hydra.experimental.initialize")
-WARNED = ("UserWarning:runpy", "UserWarning:torch.utils.data.dataloader", "FutureWarning:fairseq.tasks.fairseq_task")
+# where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a
+# training
+ADVISED = (
+    "hydra.compose",
+    "hydra.core.default_element",
+    "hydra.experimental.compose",
+    "hydra.experimental.initialize",
+)
+WARNED = (
+    "UserWarning:runpy",
+    "UserWarning:torch.utils.data.dataloader",
+    "FutureWarning:fairseq.tasks.fairseq_task",
+)
 SILENT = (*(f"UserWarning:{module}" for module in ADVISED), *WARNED)
 QUIET = [word for warning in SILENT for word in ("-W", f"ignore::{warning}")]
-# fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be the first to import
-# this package
+# fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be
+# the first to import this package
 START = """import logging.handlers, os, runpy, sys
 def report(kind, error, traceback, others=sys.excepthook):
     if not issubclass(kind, KeyboardInterrupt):
@@ -50,8 +71,15 @@ fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("train", description=__doc__, epilog=EPILOG, allow_abbrev=False)
-    parser.usage = "lxsr train DATA_BIN [--recipe NAME] [--from MODEL] [--print] [option of fairseq-train ...]"
-    parser.add_argument("data", type=FILE_NAME, metavar="DATA_BIN", help="folder of `lxsr prepare`; shards joined by :")
+    parser.usage = (
+        "lxsr train DATA_BIN [--recipe NAME] [--from MODEL] [--print] [option of fairseq-train ...]"
+    )
+    parser.add_argument(
+        "data",
+        type=FILE_NAME,
+        metavar="DATA_BIN",
+        help="folder of `lxsr prepare`; shards joined by :",
+    )
     parser.add_argument("--recipe", metavar="NAME", help="one of `lxsr recipes`")
     parser.add_argument(
         "--from",
@@ -62,7 +90,9 @@ def add_parser(verbs) -> None:
         "--from-model MODEL` (default recipe: new_language where it has pieces more than MODEL, whose rows stay then; "
         "else new_domain)",
     )
-    parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and stop")
+    parser.add_argument(
+        "--print", action="store_true", dest="only_print", help="print the command and stop"
+    )
     parser.set_defaults(run=run_train, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
     listing.set_defaults(run=run_recipes)
@@ -73,7 +103,7 @@ def add_parser(verbs) -> None:
 def run_train(args: argparse.Namespace) -> None:
     data_first(args)
     # numpy and others take a moment
-    from fairseq_lxsr.encoder.start import start_options
+    from fairseq_lxsr.encoder.starting_model import start_options
     from fairseq_lxsr.recipes import override, read_recipe, train_command
     from fairseq_lxsr.text.data_folder import check_data_folder, count_pairs
 
@@ -94,7 +124,11 @@ def run_train(args: argparse.Namespace) -> None:
     options = dict(pairwise(command))
     own = {word.partition("=")[0] for word in args.others}
     chosen = {"--max-update", "--max-epoch", "--total-num-update", "--save-interval"}
-    if recipe.updates and not own & chosen and {"--max-update", "--save-interval"} <= options.keys():
+    if (
+        recipe.updates
+        and not own & chosen
+        and {"--max-update", "--save-interval"} <= options.keys()
+    ):
         wanted, shards = options.get("--lang-pairs", ""), map(Path, args.data.split(os.pathsep))
         pairs = sum(sum(count_pairs(shard, wanted).values()) for shard in shards)
         checked = "" if "--disable-validation" in own else "validated and "
@@ -113,7 +147,9 @@ def run_train(args: argparse.Namespace) -> None:
         )
     if importlib.util.find_spec("fairseq_cli") is None:
         raise _not_installed()
-    for shard in args.data.split(os.pathsep):  # before fairseq prints its configuration and makes --save-dir
+    for shard in args.data.split(
+        os.pathsep
+    ):  # before fairseq prints its configuration and makes --save-dir
         check_data_folder(Path(shard))
     shown = "errors" if args.quiet else "fairseq" if "--log-format" in own else "progress"
     os.environ["LXSR_TRAIN_SHOWS"] = shown  # the processes of other GPUs inherit it
@@ -131,7 +167,9 @@ def run_recipes(args: argparse.Namespace) -> None:
 
 
 def _goes_on(command: Sequence[str]) -> bool:
-    """Say whether training begins with a trained model: one that is named, or one in the folder of checkpoints."""
+    """Say whether training begins with a trained model: one that is named, or one in the folder of
+    checkpoints.
+    """
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
     return not GOING_ON.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
 
@@ -148,7 +186,9 @@ def print_user_dir(args: argparse.Namespace) -> None:
 def add_context(verbs) -> None:
     description = "Train without parallel text: both stages and all rounds, resumable."
     parser = verbs.add_parser("train-context", description=description)
-    parser.add_argument("config", type=file_path, metavar="CONFIG.yaml", help="see examples/context")
+    parser.add_argument(
+        "config", type=file_path, metavar="CONFIG.yaml", help="see examples/context"
+    )
     parser.set_defaults(run=run_context)
 
 

@@ -41,7 +41,9 @@ def run_verify(args: argparse.Namespace) -> None:
     for path in args.paths:
         if not path.exists():
             raise InputError(f"{path}: no such file or folder; check the name")
-        files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+        files = (
+            [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+        )
         shown = Progress(files, desc="verify", unit=" files", disable=None)
         before = checked
         for file, why in (each for one in shown for each in verified(one)):
@@ -50,15 +52,21 @@ def run_verify(args: argparse.Namespace) -> None:
                 damaged += 1
                 print(f"{file}: {why}")
         if checked == before:
-            raise InputError(f"{path}: nothing that has a checksum; expected what lxsr or training wrote")
+            raise InputError(
+                f"{path}: nothing that has a checksum; expected what lxsr or training wrote"
+            )
     names = ", ".join(map(str, args.paths))
     if damaged:
-        raise InputError(f"{names}: {damaged:,} of {checked:,} files damaged or missing; delete what stands above")
+        raise InputError(
+            f"{names}: {damaged:,} of {checked:,} files damaged or missing; delete what stands above"
+        )
     print(f"{names}: {checked:,} files are as they were written")
 
 
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files that a file vouches for, or itself, with what is wrong with each, empty where nothing is."""
+    """Yield the files that a file vouches for, or itself, with what is wrong with each, empty where
+    nothing is.
+    """
     described = file.with_name(f"{file.name}.json")
     if file.suffix == ".pt" and not _is_portuguese(file):
         yield file, _checkpoint(file)
@@ -70,12 +78,16 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield file, damage
     elif described.is_file():
         yield from _listed(described)
-    elif file.suffix == ".json" and not (file.name not in MAKERS and file.with_suffix("").is_file()):
+    elif file.suffix == ".json" and not (
+        file.name not in MAKERS and file.with_suffix("").is_file()
+    ):
         yield from _listed(file)
 
 
 def _is_portuguese(file: Path) -> bool:
-    """Say whether a file .pt is text of that language, which no archive and no checkpoint of fairseq is."""
+    """Say whether a file .pt is text of that language, which no archive and no checkpoint of
+    fairseq is.
+    """
     with file.open("rb") as stream:
         return stream.read(2) != b"PK" and not file.name.startswith("checkpoint")
 
@@ -102,7 +114,9 @@ def _unfinished(progress: Path) -> str:
         whole = rows == about["counts"].get(CRC_OF_ROWS, rows)
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
-    return "" if whole else f"it or {progress.name} is damaged; delete both, and embed the text again"
+    return (
+        "" if whole else f"it or {progress.name} is damaged; delete both, and embed the text again"
+    )
 
 
 def _scores(file: Path) -> str | None:
@@ -119,9 +133,15 @@ def _scores(file: Path) -> str | None:
 
 
 def _listed(description: Path) -> Iterator[tuple[Path, str]]:
-    """Yield what a description in JSON says of files: their SHA-256, the CRC-32 of rows, or that they are there."""
+    """Yield what a description in JSON says of files: their SHA-256, the CRC-32 of rows, or that
+    they are there.
+    """
     beside = description.with_suffix("")
-    is_ours = description.name in MAKERS or beside.is_file() or beside.with_name(f"{beside.name}.partial").is_file()
+    is_ours = (
+        description.name in MAKERS
+        or beside.is_file()
+        or beside.with_name(f"{beside.name}.partial").is_file()
+    )
     try:
         about = parse_json(description.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -129,7 +149,9 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
             advice = MAKERS.get(description.name, "make it again")
             yield description, f"damaged ({error!r:.150}); delete {_with(description)} and {advice}"
         return
-    advice = f"delete {_with(description)} and {MAKERS.get(description.name, 'embed the text again')}"
+    advice = (
+        f"delete {_with(description)} and {MAKERS.get(description.name, 'embed the text again')}"
+    )
     listed = about.get("files")
     if description.name in MAKERS and isinstance(listed, dict):
         for name, value in listed.items():
@@ -137,18 +159,24 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
     elif description.name == "shards.json" and isinstance(about.get("shards"), list):
         for shard in about["shards"]:
             name = str(shard.get("name", "")) if isinstance(shard, dict) else ""
-            there = bool(name) and any(file.name.startswith(name) for file in description.parent.iterdir())
+            there = bool(name) and any(
+                file.name.startswith(name) for file in description.parent.iterdir()
+            )
             yield description.parent / name, "" if there else f"missing; {MAKERS['shards.json']}"
     elif {"sha256", "count"} <= about.keys():
         yield beside, _hashed(beside, about["sha256"], advice)
-    elif {"settings", "counts", "text"} <= about.keys() and dict is type(about["settings"]) is type(about["counts"]):
+    elif {"settings", "counts", "text"} <= about.keys() and dict is type(about["settings"]) is type(
+        about["counts"]
+    ):
         yield from _work(beside, about)
     elif description.name in MAKERS and description.name != "config.json":
         yield description, f"damaged, it lists nothing; {advice}"
 
 
 def _with(description: Path) -> str:
-    """Name what is to be deleted with a description: the folder that it describes, or the file beside it."""
+    """Name what is to be deleted with a description: the folder that it describes, or the file
+    beside it.
+    """
     own = description.name in MAKERS
     return str(description.parent if own else f"{description.with_suffix('')} and {description}")
 
@@ -160,7 +188,9 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
 
 
 def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Check the rows of interrupted or kept work, see `search.resumable`, or the index of a shard."""
+    """Check the rows of interrupted or kept work, see `search.resumable`, or the index of a
+    shard.
+    """
     from fairseq_lxsr.search.resumable import rows_are_whole
 
     value = about["settings"].get("sha256")
@@ -174,7 +204,9 @@ def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _dataset(index: Path) -> str:
-    """Compare the sizes of a memory-mapped dataset of fairseq; the bits of its text have a checksum in stage.json."""
+    """Compare the sizes of a memory-mapped dataset of fairseq; the bits of its text have a checksum
+    in stage.json.
+    """
     import numpy as np
 
     from fairseq_lxsr.text.data_folder import INDEX_MAGIC
@@ -193,4 +225,8 @@ def _dataset(index: Path) -> str:
     ends = size * lengths.cumsum()
     text = index.with_suffix(".bin")
     whole = text.is_file() and text.stat().st_size == (ends[-1] if count else 0)
-    return "" if whole and (places == ends - size * lengths).all() else f"does not fit its .bin; {advice}"
+    return (
+        ""
+        if whole and (places == ends - size * lengths).all()
+        else f"does not fit its .bin; {advice}"
+    )

@@ -2,8 +2,8 @@
 
     from fairseq_lxsr.clients import LangChainEmbeddings
 
-All embed with a model folder, or a model of this package by its name, to vectors of length one; a text that is longer
-than the model reads is read to its end. A model is loaded once a process.
+All embed with a model folder, or a model of this package by its name, to vectors of length one; a
+text that is longer than the model reads is read to its end. A model is loaded once a process.
 """
 
 import importlib
@@ -34,18 +34,24 @@ __all__ = [*CLASSES, "filters_of_opuscleaner"]
 
 def __getattr__(name: str) -> Any:
     if name not in CLASSES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; expected one of {', '.join(CLASSES)}")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; expected one of {', '.join(CLASSES)}"
+        )
     module, package = CLASSES[name]
     try:
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fairseq_lxsr"):
             raise
-        raise InputError(f"{name} needs {error.name}, which is not installed: pip install {package}") from None
+        raise InputError(
+            f"{name} needs {error.name}, which is not installed: pip install {package}"
+        ) from None
 
 
 def filters_of_opuscleaner() -> Path:
-    """Return the folder whose lxsr.json is a filter of OpusCleaner: `opuscleaner-clean --filters FOLDER/*.json`."""
+    """Return the folder whose lxsr.json is a filter of OpusCleaner: `opuscleaner-clean --filters
+    FOLDER/*.json`.
+    """
     return Path(__file__).parent
 
 
@@ -59,4 +65,6 @@ def model_named(model: str) -> "SentenceEncoder":
 
 def unit_vectors(model: str, texts: list[str], dimensions: int | None = None) -> "FloatArray":
     """Embed texts: float32 [N, D], or the first `dimensions` of them, of length one."""
-    return model_named(str(model)).encode(texts, normalize=True, truncate_dim=dimensions, on_long="split-mean")
+    return model_named(str(model)).encode(
+        texts, normalize=True, truncate_dim=dimensions, on_long="split-mean"
+    )

@@ -23,7 +23,9 @@ class BertalignEncoder:
         self.encoder = load(model)
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
-        """Embed sentences, float32 [N, D], of length one, as Bertalign takes products for cosines; no option counts."""
+        """Embed sentences, float32 [N, D], of length one, as Bertalign takes products for cosines;
+        no option counts.
+        """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
         return unit_rows(self.encoder.embed(Text(list(sentences))))
@@ -34,8 +36,9 @@ def bertalign_with(model: str = DEFAULT) -> ModuleType:
 
         aligner = bertalign_with("work/en-fr/model").Bertalign(source, target, is_split=True)
 
-    It loads LaBSE when it is imported, has no option for another model, and asks a server for the languages, which only
-    its splitter of sentences needs: the text must be split, a sentence a line.
+    It loads LaBSE when it is imported, has no option for another model, and asks a server for the
+    languages, which only its splitter of sentences needs: the text must be split, a sentence a
+    line.
     """
     import sentence_transformers
 

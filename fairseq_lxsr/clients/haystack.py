@@ -27,7 +27,9 @@ class HaystackTextEmbedder:
 
 @component
 class HaystackDocumentEmbedder:
-    """Embeds documents in a pipeline of Haystack; its options are those of `HaystackTextEmbedder`."""
+    """Embeds documents in a pipeline of Haystack; its options are those of
+    `HaystackTextEmbedder`.
+    """
 
     def __init__(self, model: str = DEFAULT, dimensions: int | None = None):
         self.model, self.dimensions = model, dimensions
@@ -35,5 +37,11 @@ class HaystackDocumentEmbedder:
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
         """Return copies of the documents with embeddings; one without content has zeros."""
-        rows = unit_vectors(self.model, [document.content or "" for document in documents], self.dimensions).tolist()
-        return {"documents": [replace(one, embedding=row) for one, row in zip(documents, rows, strict=True)]}
+        rows = unit_vectors(
+            self.model, [document.content or "" for document in documents], self.dimensions
+        ).tolist()
+        return {
+            "documents": [
+                replace(one, embedding=row) for one, row in zip(documents, rows, strict=True)
+            ]
+        }

@@ -9,7 +9,8 @@ from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
 
 @register("fairseq-lxsr")
 class LanceEmbeddingFunction(TextEmbeddingFunction):
-    """Embeds for LanceDB, which stores the options with a table: `LanceEmbeddingFunction.create(model="lxsr-static")`.
+    """Embeds for LanceDB, which stores the options with a table:
+    `LanceEmbeddingFunction.create(model="lxsr-static")`.
 
     Attributes:
         model: folder or name of the model.

@@ -6,7 +6,8 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LangChainEmbeddings(Embeddings):
-    """Embeds for LangChain: `InMemoryVectorStore(LangChainEmbeddings())`, or any other vector store.
+    """Embeds for LangChain: `InMemoryVectorStore(LangChainEmbeddings())`, or any other vector
+    store.
 
     Args:
         model: folder or name of the model.

@@ -6,7 +6,8 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LlamaIndexEmbedding(BaseEmbedding):
-    """Embeds for LlamaIndex: `Settings.embed_model = LlamaIndexEmbedding(model_name="lxsr-static")`.
+    """Embeds for LlamaIndex: `Settings.embed_model =
+    LlamaIndexEmbedding(model_name="lxsr-static")`.
 
     Attributes:
         model_name: folder or name of the model.

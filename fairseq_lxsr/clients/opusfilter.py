@@ -35,7 +35,9 @@ class LxsrFilter(FilterABC):
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
-            source, target = (unit_vectors(self.model, list(side)) for side in zip(*chunk, strict=True))
+            source, target = (
+                unit_vectors(self.model, list(side)) for side in zip(*chunk, strict=True)
+            )
             yield from (source * target).sum(axis=1).tolist()
 
     def accept(self, score: float) -> bool:

@@ -10,7 +10,8 @@ from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):
-    """Turns sentences into vectors in a pipeline: `make_pipeline(SentenceVectors(), LogisticRegression())`.
+    """Turns sentences into vectors in a pipeline: `make_pipeline(SentenceVectors(),
+    LogisticRegression())`.
 
     A classifier that is trained on one language then reads the others.
 

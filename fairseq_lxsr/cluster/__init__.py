@@ -1,7 +1,8 @@
-"""Embedding, indexing and mining in the workers of a Ray cluster, shard by shard; a rerun does only what is missing.
+"""Embedding, indexing and mining in the workers of a Ray cluster, shard by shard; a rerun does only
+what is missing.
 
-All machines of the cluster see the same folders, in which workers write their shards; only tasks and a few numbers go
-through Ray.
+All machines of the cluster see the same folders, in which workers write their shards; only tasks
+and a few numbers go through Ray.
 """
 
 from fairseq_lxsr.cluster.embed import Embedding, embed_shards

@@ -1,4 +1,6 @@
-"""Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index` opens."""
+"""Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index`
+opens.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -19,7 +21,9 @@ from fairseq_lxsr.vectors.index import least_rows
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """Makes the index of a shard, a folder of its name; `embedder` makes the function that embeds text."""
+    """Makes the index of a shard, a folder of its name; `embedder` makes the function that embeds
+    text.
+    """
 
     shard: Shard
     options: IndexOptions
@@ -52,13 +56,16 @@ def index_shards(
 ) -> dict[str, Any]:
     """Make an index of the lines of each shard that are not empty, and `shards.json`.
 
-    Those of an earlier run with the same options are kept. `embedder` makes the function that embeds text, in a worker.
-    Returns the numbers of `sentences`, of `shards` and of those that were there (`kept`).
+    Those of an earlier run with the same options are kept. `embedder` makes the function that
+    embeds text, in a worker. Returns the numbers of `sentences`, of `shards` and of those that were
+    there (`kept`).
     """
     options = options or IndexOptions()
     rows, least = workers.shard_lines, least_rows(options.kind, options.lists)
     if rows < least:
-        raise InputError(f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard")
+        raise InputError(
+            f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard"
+        )
     settings = {"model": workers.model, **asdict(options)}
     with work_folder(folder, "index"):
         shards = [
@@ -68,11 +75,17 @@ def index_shards(
         ]
         if not shards:
             raise InputError("no text to index; expected one sentence a line")
-        done = complete([IndexShard(shard.name, shard, options, embedder) for shard in shards], workers)
+        done = complete(
+            [IndexShard(shard.name, shard, options, embedder) for shard in shards], workers
+        )
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         if max(counts) < least:  # all of them flat
             expected = f"expected {least:,} or more in a shard, or kind flat"
             raise InputError(f"{sum(counts):,} sentences, too few for {options.kind}; {expected}")
         about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
-        finish(folder, about, [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)])
+        finish(
+            folder,
+            about,
+            [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)],
+        )
     return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}

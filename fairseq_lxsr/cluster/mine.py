@@ -1,5 +1,6 @@
-"""Mining in shards: each side is embedded, each shard searches all shards of the other side, and the rest is as on one
-machine: margins of the merged neighbourhoods, then the choice of pairs."""
+"""Mining in shards: each side is embedded, each shard searches all shards of the other side, and
+the rest is as on one machine: margins of the merged neighbourhoods, then the choice of pairs.
+"""
 
 import contextlib
 from bisect import bisect_right
@@ -49,8 +50,12 @@ class ShardVectors:
     index: Path  # that of the vectors where the search is exact
     count: int
 
-    def search(self, queries: np.ndarray, options: Mining, within: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest, one more `within` one text, or all where there are fewer: cosines and ids [n, k]."""
+    def search(
+        self, queries: np.ndarray, options: Mining, within: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find the k nearest, one more `within` one text, or all where there are fewer: cosines and
+        ids [n, k].
+        """
         if self.index == self.vectors:
             return searcher(open_array(self.vectors), options, within)(queries)
         return search_index(read_index(self.index), queries, min(options.k + within, self.count))
@@ -69,7 +74,9 @@ class Corpus:
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
     def check(self, k: int, within: bool = False) -> Text:
-        """Check that k lines differ, or k from one of them, reading no more than that takes; return the first."""
+        """Check that k lines differ, or k from one of them, reading no more than that takes; return
+        the first.
+        """
         first = list(islice(distinct(self.path), max(k, 1) + within))
         if not first:
             raise InputError(f"{self.path}: no text in it; expected one sentence a line")
@@ -80,7 +87,9 @@ class Corpus:
 
 @dataclass(frozen=True)
 class EmbedDistinct(ShardTask):
-    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a file."""
+    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a
+    file.
+    """
 
     shard: Shard
     corpus: Corpus
@@ -112,7 +121,11 @@ class EmbedDistinct(ShardTask):
 
     def __call__(self, encoder: Load) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
-        lines, numbers, settings = self.shard.lines(), np.asarray(self.shard.numbers), {"shard": self.shard.stem.name}
+        lines, numbers, settings = (
+            self.shard.lines(),
+            np.asarray(self.shard.numbers),
+            {"shard": self.shard.stem.name},
+        )
         width = width_of(side.encoder, self.corpus.text(lines[:1], numbers[:1]))
         texts = Distinct(side, lines, numbers, self.corpus.total, width, settings, content=0)
         vectors = embed_distinct(self.vectors.vectors, texts)
@@ -126,7 +139,9 @@ class EmbedDistinct(ShardTask):
 
 @dataclass(frozen=True)
 class SearchShard(ShardTask):
-    """Finds the neighbours of a shard in all shards of the other side, or of its own within one text."""
+    """Finds the neighbours of a shard in all shards of the other side, or of its own within one
+    text.
+    """
 
     queries: ShardVectors
     candidates: Sequence[ShardVectors]
@@ -141,21 +156,29 @@ class SearchShard(ShardTask):
 
     @property
     def output(self) -> Path:
-        return self.queries.vectors.with_suffix(f".{short_hash(*map(str, self.settings.values()))}{VECTORS}")
+        return self.queries.vectors.with_suffix(
+            f".{short_hash(*map(str, self.settings.values()))}{VECTORS}"
+        )
 
     def is_whole(self) -> bool:
         return is_whole(self.output)
 
     def __call__(self, encoder: Load) -> int:
         queries = open_array(self.queries.vectors)
-        return len(find_neighbours(self.output, queries, self.search, self.settings, first=self.first))
+        return len(
+            find_neighbours(self.output, queries, self.search, self.settings, first=self.first)
+        )
 
     def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest of some queries in all shards: cosines and numbers of distinct sentences [n, k]."""
+        """Find the k nearest of some queries in all shards: cosines and numbers of distinct
+        sentences [n, k].
+        """
         starts = accumulate((part.count for part in self.candidates), initial=0)
         parts = zip(self.candidates, starts, strict=False)
         within = self.first is not None
-        found = (shifted(part.search(queries, self.options, within), start) for part, start in parts)
+        found = (
+            shifted(part.search(queries, self.options, within), start) for part, start in parts
+        )
         return merge_neighbours(found, self.options.k + within)
 
 
@@ -169,12 +192,14 @@ def mine_shards(
 ) -> tuple[MinedPairs, dict[str, Any]]:
     """Write what `search.mine_files` writes, with the work on embeddings and neighbours in shards.
 
-    `work` is as of `mine_files`, on a disk that all machines see. Returns the pairs, and the numbers of `shards` and of
-    tasks that an earlier run had done (`kept`).
+    `work` is as of `mine_files`, on a disk that all machines see. Returns the pairs, and the
+    numbers of `shards` and of tasks that an earlier run had done (`kept`).
     """
     options = options or Mining()
     if options.rerank:  # it needs the text of all shards
-        raise InputError(f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it")
+        raise InputError(
+            f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it"
+        )
     options.check()
     target = None if target is None or _is_same_text(source, target) else target
     sides = [source] if target is None else [source, target]
@@ -183,23 +208,39 @@ def mine_shards(
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        cut = [_cut(side, folder / name, options.kind, workers) for side, name in zip(sides, NAMES, strict=False)]
+        cut = [
+            _cut(side, folder / name, options.kind, workers)
+            for side, name in zip(sides, NAMES, strict=False)
+        ]
         left, right = cut[0], cut[-1]
         done = complete(list(chain(*cut)), workers)
-        ways = [_searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)]
+        ways = [
+            _searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)
+        ]
         done += complete(list(chain(*ways)), workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
-        found = [np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways]
+        found = [
+            np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways
+        ]
         pairs = chosen_pairs(found, options)
-        write_pairs(output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right)))
+        write_pairs(
+            output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right))
+        )
     count = sum(map(len, cut))
     return pairs, {"shards": count, "kept": 2 * count - done}
 
 
 def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
-    """Cut the distinct sentences of a text into shards, which keep their text: the pairs are written from it."""
+    """Cut the distinct sentences of a text into shards, which keep their text: the pairs are
+    written from it.
+    """
     name = str(corpus.path)
-    settings = {"model": workers.model, "language": corpus.language, "file": name, "total": corpus.total}
+    settings = {
+        "model": workers.model,
+        "language": corpus.language,
+        "file": name,
+        "total": corpus.total,
+    }
     shards = [
         make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, name)
         for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
@@ -207,25 +248,45 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
     return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
 
 
-def _searches(side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining) -> list[SearchShard]:
+def _searches(
+    side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining
+) -> list[SearchShard]:
     candidates = [task.vectors for task in other]
     starts = accumulate((task.vectors.count for task in side), initial=0)
     return [
-        SearchShard(f"search of {task.name}", task.vectors, candidates, options, start if side is other else None)
+        SearchShard(
+            f"search of {task.name}",
+            task.vectors,
+            candidates,
+            options,
+            start if side is other else None,
+        )
         for task, start in zip(side, starts, strict=False)
     ]
 
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both have the same lines in any order; one text in two languages is refused."""
-    if len({sum(int.from_bytes(line_key(line)) for _, line in distinct(side.path)) for side in (source, target)}) > 1:
+    """Return whether both have the same lines in any order; one text in two languages is
+    refused.
+    """
+    if (
+        len(
+            {
+                sum(int.from_bytes(line_key(line)) for _, line in distinct(side.path))
+                for side in (source, target)
+            }
+        )
+        > 1
+    ):
         return False
     check_one_language(source, target, source.language == target.language)
     return True
 
 
 def distinct(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps; memory holds 16 bytes of their hashes."""
+    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps; memory holds 16 bytes
+    of their hashes.
+    """
     known: set[bytes] = set()
     for number, line in enumerate(read_lines(path)):
         if not is_blank(line) and (key := line_key(line)) not in known:

@@ -1,4 +1,6 @@
-"""Shards of text: their names, files, and the list of them; a name changes with the text and the settings."""
+"""Shards of text: their names, files, and the list of them; a name changes with the text and the
+settings.
+"""
 
 import hashlib
 import json
@@ -28,8 +30,8 @@ Block = tuple[Numbers, list[str]]  # line numbers from 0, and the lines
 class Shard:
     """Lines of the input that one worker takes at a time.
 
-    The name of `stem` has the number of the shard and a hash of its lines, their numbers and the settings. So the same
-    work has the same name in every run.
+    The name of `stem` has the number of the shard and a hash of its lines, their numbers and the
+    settings. So the same work has the same name in every run.
     """
 
     stem: Path  # in the folder of the output, without an ending
@@ -39,7 +41,9 @@ class Shard:
     @property
     def name(self) -> str:
         of = f" of {self.source}" if self.source else ""
-        return f"shard {self.stem.name}, lines {self.first + 1:,} to {int(self.numbers[-1]) + 1:,}{of}"
+        return (
+            f"shard {self.stem.name}, lines {self.first + 1:,} to {int(self.numbers[-1]) + 1:,}{of}"
+        )
 
     @property
     def first(self) -> int:
@@ -67,7 +71,9 @@ def blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
 
 
 def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str = "") -> Shard:
-    """Write the lines of a shard, named by `stem` and a hash of them and of all settings that the work depends on."""
+    """Write the lines of a shard, named by `stem` and a hash of them and of all settings that the
+    work depends on.
+    """
     numbers, lines = block
     text = "\n".join(lines).encode("utf-8")
     where = np.asarray(numbers, dtype=np.int64).tobytes()
@@ -80,14 +86,23 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
     return shard
 
 
-def finish(folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]) -> None:
-    """Write the list of the shards, and remove shards of earlier runs, the text of all, and what killed workers left.
+def finish(
+    folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
+) -> None:
+    """Write the list of the shards, and remove shards of earlier runs, the text of all, and what
+    killed workers left.
 
-    `about` is true of all shards, which come in the order of the text, with what is to be known of each.
+    `about` is true of all shards, which come in the order of the text, with what is to be known of
+    each.
     """
-    rows = [{"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards]
+    rows = [
+        {"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards
+    ]
     with atomic_write(folder / MANIFEST) as stream:
-        stream.write(json.dumps(sealed({"version": MANIFEST_VERSION, **about, "shards": rows}), indent=2) + "\n")
+        stream.write(
+            json.dumps(sealed({"version": MANIFEST_VERSION, **about, "shards": rows}), indent=2)
+            + "\n"
+        )
     kept = {shard.stem.name for shard, _ in shards}
     for path in folder.iterdir():
         found = SHARD_NAME.match(path.name.removeprefix("."))

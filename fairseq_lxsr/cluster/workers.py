@@ -1,4 +1,5 @@
-"""Workers in the processes of a Ray cluster: each holds the model and takes one shard after the other.
+"""Workers in the processes of a Ray cluster: each holds the model and takes one shard after the
+other.
 
 A worker that dies is replaced; its shard goes to whichever worker is idle, a few times.
 """
@@ -23,7 +24,9 @@ from fairseq_lxsr.machine import require
 
 ATTEMPTS = 3  # at one shard, by any workers
 SECONDS = 10  # to wait for a machine that should run a cluster
-STORE_BYTES = 100 * 2**20  # least object store of a local cluster; only tasks and what they return lie in it
+STORE_BYTES = (
+    100 * 2**20
+)  # least object store of a local cluster; only tasks and what they return lie in it
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
 Load = Callable[[], Encoder]
@@ -31,7 +34,9 @@ Load = Callable[[], Encoder]
 
 @dataclass(frozen=True)
 class Task:
-    """Work that can be sent to a worker and done again; `name` says in messages what it works on."""
+    """Work that can be sent to a worker and done again; `name` says in messages what it works
+    on.
+    """
 
     name: str
 
@@ -41,14 +46,18 @@ class Task:
 
 
 class ShardTask(Task):
-    """A task whose output, a file or folder, has its name only when it is whole: a rerun does what is missing."""
+    """A task whose output, a file or folder, has its name only when it is whole: a rerun does what
+    is missing.
+    """
 
     @property
     def output(self) -> Path:
         raise NotImplementedError
 
     def is_whole(self) -> bool:
-        """Return whether the output of an earlier run is as it was written; one that is cut off or damaged is not."""
+        """Return whether the output of an earlier run is as it was written; one that is cut off or
+        damaged is not.
+        """
         raise NotImplementedError
 
     def is_done(self) -> bool:
@@ -70,7 +79,9 @@ class Cluster:
     """Where the workers are, and what they take at a time."""
 
     address: str = "local"  # processes of this machine; `auto`, the cluster that runs; HOST:PORT or ray://HOST:PORT
-    count: int | None = None  # of workers; None for one on each core, or on each GPU where they use one
+    count: int | None = (
+        None  # of workers; None for one on each core, or on each GPU where they use one
+    )
     gpu: bool = False  # whether each worker has a GPU for itself
     shard_lines: int = SHARD_LINES
 
@@ -83,7 +94,9 @@ class Loading(Task):
 
     def __call__(self, encoder: Load) -> str:
         if not self.folder.is_dir():
-            raise InputError(f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders")
+            raise InputError(
+                f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders"
+            )
         os.chdir(self.folder)
         return encoder().fingerprint
 
@@ -111,13 +124,19 @@ class Worker:
 
 
 class Workers:
-    """Gives tasks to actors that are idle; one of the `count` that `make` starts is idle when it has loaded its model.
+    """Gives tasks to actors that are idle; one of the `count` that `make` starts is idle when it
+    has loaded its model.
 
     All have the same current folder.
     """
 
-    def __init__(self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES):
-        self.model, self.seconds = "", 0.0  # fingerprint; of the processor, in all tasks that ended well
+    def __init__(
+        self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES
+    ):
+        self.model, self.seconds = (
+            "",
+            0.0,
+        )  # fingerprint; of the processor, in all tasks that ended well
         self.shard_lines, self.make, self.loading = shard_lines, make, Loading("the model", folder)
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
@@ -145,7 +164,9 @@ class Workers:
         return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and what they return, as they end; bad input and too many failures name their shard."""
+        """Yield tasks and what they return, as they end; bad input and too many failures name their
+        shard.
+        """
         remaining, todo = iter(tasks), deque[Task]()
         try:
             while True:
@@ -165,7 +186,9 @@ class Workers:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Replace the workers that are still at it after an error: their results are nothing to the next run."""
+        """Replace the workers that are still at it after an error: their results are nothing to the
+        next run.
+        """
         import ray
 
         self._failures.clear()
@@ -179,7 +202,9 @@ class Workers:
         self._running[actor.run.remote(task)] = actor, task
 
     def _wait(self) -> tuple[Task, Any]:
-        """Wait for the end of any task; return None for its result where it is to be done again, or was loading."""
+        """Wait for the end of any task; return None for its result where it is to be done again, or
+        was loading.
+        """
         import ray
 
         (reference,), _ = ray.wait(list(self._running))
@@ -198,7 +223,9 @@ class Workers:
             return task, result
         if self.model not in ("", result):
             ray.kill(actor)
-            raise InputError(f"workers have models {self.model} and {result}; all machines need the same files")
+            raise InputError(
+                f"workers have models {self.model} and {result}; all machines need the same files"
+            )
         self.model = result
         self._idle.append(actor)
         return task, None
@@ -215,7 +242,9 @@ class Workers:
             said = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
             why = said[-1] if said else "its worker died (killed, or no memory was left)"
             again = "what is done stays: correct it and run the same command again"
-            raise InputError(f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; {again}") from None
+            raise InputError(
+                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; {again}"
+            ) from None
 
 
 def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
@@ -226,7 +255,9 @@ def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
 
 @contextlib.contextmanager
 def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
-    """Start the workers of a cluster, each of which loads the encoder, and end them with the block."""
+    """Start the workers of a cluster, each of which loads the encoder, and end them with the
+    block.
+    """
     require("ray", "ray", "--ray")
     import ray
 
@@ -237,9 +268,13 @@ def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
         kind = "GPU" if cluster.gpu else "CPU"
         there = int(ray.cluster_resources().get(kind, 0))
         if not there:
-            raise InputError(f"the cluster at {cluster.address} has no {kind}; expected at least one for a worker")
+            raise InputError(
+                f"the cluster at {cluster.address} has no {kind}; expected at least one for a worker"
+            )
         actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=int(cluster.gpu))
-        workers = Workers(lambda: actor.remote(load), cluster.count or there, Path.cwd(), cluster.shard_lines)
+        workers = Workers(
+            lambda: actor.remote(load), cluster.count or there, Path.cwd(), cluster.shard_lines
+        )
         try:
             workers.load()
             yield workers
@@ -268,16 +303,22 @@ def _initialise(cluster: Cluster) -> None:
         ray.init(cluster.address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.200}"
-        raise InputError(f"no Ray cluster at {cluster.address} ({reason}); start one with `ray start`") from None
+        raise InputError(
+            f"no Ray cluster at {cluster.address} ({reason}); start one with `ray start`"
+        ) from None
 
 
 def check_address(address: str) -> None:
     """Check that something answers at the address of a cluster."""
     found = ADDRESS.fullmatch(address)
     if found is None:
-        raise InputError(f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT")
+        raise InputError(
+            f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT"
+        )
     if found["host"]:
         try:
             socket.create_connection((found["host"], int(found["port"])), SECONDS).close()
         except (OSError, OverflowError) as error:
-            raise InputError(f"--ray {address}: no answer ({error}); start a cluster with `ray start`") from None
+            raise InputError(
+                f"--ray {address}: no answer ({error}); start a cluster with `ray start`"
+            ) from None

@@ -1,1 +1,3 @@
-"""Embeddings without parallel text: mining of similar sentences, and the rounds that train on them."""
+"""Embeddings without parallel text: mining of similar sentences, and the rounds that train on
+them.
+"""

@@ -15,12 +15,16 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
-MAX_EMPTY_ROUNDS = 20  # rounds of all language pairs without a new pair of sentences, after which mining stops
+MAX_EMPTY_ROUNDS = (
+    20  # rounds of all language pairs without a new pair of sentences, after which mining stops
+)
 
 
 @dataclass(frozen=True)
 class Mined:
-    """A mined pair: its CSLS, the cosine of the two embeddings, and language and number of either sentence."""
+    """A mined pair: its CSLS, the cosine of the two embeddings, and language and number of either
+    sentence.
+    """
 
     score: float
     cosine: float
@@ -29,32 +33,44 @@ class Mined:
 
 
 class Embedded:
-    """Normalized embeddings of the sentences of one language, computed on first access and kept in a file."""
+    """Normalized embeddings of the sentences of one language, computed on first access and kept in
+    a file.
+    """
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
         self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
         with naming(file), open(file, "wb") as stream:
             reserve(stream, len(sentences) * encoder.output_dim * np.dtype(np.float32).itemsize)
-        self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.output_dim))
+        self.vectors = np.memmap(
+            file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.output_dim)
+        )
         self.known = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
         missing = np.sort(index[~self.known[index]])
         if len(missing):
-            vectors = self.encoder.encode([self.sentences[number] for number in missing], dtype=self.dtype)
+            vectors = self.encoder.encode(
+                [self.sentences[number] for number in missing], dtype=self.dtype
+            )
             self.vectors[missing] = normalise_rows(vectors)
             self.known[missing] = True
         return self.vectors[index]
 
 
 def mine_draws(
-    embedded: Mapping[str, Embedded], draw: int, best: int, count: int, seed: int, neighbours: int = 10
+    embedded: Mapping[str, Embedded],
+    draw: int,
+    best: int,
+    count: int,
+    seed: int,
+    neighbours: int = 10,
 ) -> tuple[list[Mined], dict[str, float]]:
-    """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count` different pairs.
+    """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count`
+    different pairs.
 
-    Pairs of languages take turns. `draw` is m, sentences of either side in a draw (all where there are fewer), and
-    `best` the largest number of pairs kept of it. Beside the pairs, in the order they were found: seconds of `encode`
-    and `search`, number of `draws`.
+    Pairs of languages take turns. `draw` is m, sentences of either side in a draw (all where there
+    are fewer), and `best` the largest number of pairs kept of it. Beside the pairs, in the order
+    they were found: seconds of `encode` and `search`, number of `draws`.
     """
     rng = np.random.default_rng(seed)
     found: dict[tuple, Mined] = {}
@@ -65,7 +81,9 @@ def mine_draws(
         for languages in itertools.cycle(turns):
             start = time.perf_counter()
             sides = [_draw(rng, len(embedded[language].sentences), draw) for language in languages]
-            vectors = [embedded[language][side] for language, side in zip(languages, sides, strict=True)]
+            vectors = [
+                embedded[language][side] for language, side in zip(languages, sides, strict=True)
+            ]
             encoded = time.perf_counter()
             before = len(found)
             for pair in _best_of(languages, sides, vectors, best, neighbours):
@@ -79,7 +97,9 @@ def mine_draws(
             if len(found) == count:
                 return list(found.values()), seconds
             if fruitless == MAX_EMPTY_ROUNDS * len(turns):
-                raise InputError(f"pairs {count:,}: only {len(found):,} different ones were found; ask for fewer")
+                raise InputError(
+                    f"pairs {count:,}: only {len(found):,} different ones were found; ask for fewer"
+                )
     raise AssertionError
 
 
@@ -89,18 +109,28 @@ def _draw(rng: np.random.Generator, size: int, draw: int) -> np.ndarray:
 
 def _best_of(languages, sides, vectors, best: int, neighbours: int) -> Iterator[Mined]:
     k = min(neighbours, *map(len, vectors))
-    scores, rows, columns = csls_pairs(vectors[0], vectors[1], min(best, len(vectors[0]) * len(vectors[1])), k)
+    scores, rows, columns = csls_pairs(
+        vectors[0], vectors[1], min(best, len(vectors[0]) * len(vectors[1])), k
+    )
     cosines = (vectors[0][rows] * vectors[1][columns]).sum(axis=1)
     for score, cosine, row, column in zip(scores, cosines, rows, columns, strict=True):
-        yield Mined(float(score), float(cosine), languages, (int(sides[0][row]), int(sides[1][column])))
+        yield Mined(
+            float(score), float(cosine), languages, (int(sides[0][row]), int(sides[1][column]))
+        )
 
 
-def precision(pairs: Sequence[Mined], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]) -> float:
-    """Share of true pairs among the pairs with a sentence that occurs in the true pairs; NaN without any such pair."""
+def precision(
+    pairs: Sequence[Mined], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
+) -> float:
+    """Share of true pairs among the pairs with a sentence that occurs in the true pairs; NaN
+    without any such pair.
+    """
     known = {sentence for pair in gold for sentence in pair}
     judged = right = 0
     for pair in pairs:
-        one, other = (texts[language][at] for language, at in zip(pair.languages, pair.sentences, strict=True))
+        one, other = (
+            texts[language][at] for language, at in zip(pair.languages, pair.sentences, strict=True)
+        )
         judged += one in known or other in known
         right += (one, other) in gold or (other, one) in gold
     return right / judged if judged else float("nan")

@@ -1,4 +1,6 @@
-"""Training without parallel text: both stages and all rounds, each step kept when it is finished."""
+"""Training without parallel text: both stages and all rounds, each step kept when it is
+finished.
+"""
 
 import contextlib
 import hashlib
@@ -20,8 +22,8 @@ import numpy as np
 from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint, read_checkpoint
-from fairseq_lxsr.encoder.find import find_model
-from fairseq_lxsr.encoder.folder import CONFIG_FILE, read_config
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, read_config
 from fairseq_lxsr.errors import InputError, sigterm_as_interrupt
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import Lines, read_lines
@@ -50,12 +52,18 @@ CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{size}" for size in SIZES)
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """Options of both stages and all rounds; defaults are the values of Wang et al. where they state them."""
+    """Options of both stages and all rounds; defaults are the values of Wang et al. where they
+    state them.
+    """
 
     documents: Mapping[str, str] = option("file or folder of each language")
     work: str = option("folder of all results", "work/context", FILE_NAME)
-    arch: str = option("a preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES)
-    vocab_size: int = option("entries of the dictionary of all languages", 16_000, at_least(1, 10_000_000))
+    arch: str = option(
+        "a preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES
+    )
+    vocab_size: int = option(
+        "entries of the dictionary of all languages", 16_000, at_least(1, 10_000_000)
+    )
     lowercase: bool = option("lower-case all text", True)
     split_han: bool = option("treat every Chinese character as a word", True)
     valid_documents: int = option("documents of each language that are held out", 10, at_least(1))
@@ -93,7 +101,9 @@ class ContextConfig:
     )
     batch_size: int = option("samples of an update", 128, at_least(1))
     learning_rate: float = option(
-        "initial learning rate, which decreases linearly to zero in every stage and round", 1e-4, positive()
+        "initial learning rate, which decreases linearly to zero in every stage and round",
+        1e-4,
+        positive(),
     )
     dropout: float = option("dropout probability", 0.1, below(1))
     max_positions: int = option("pieces of a sentence that are read", 150, at_least(2))
@@ -115,26 +125,33 @@ class ContextConfig:
             check_language_code(language)
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
-            raise InputError(f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more")
+            raise InputError(
+                f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more"
+            )
         if not self.documents:
             raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")
         if os.pathsep in (work := os.path.abspath(self.work)):
-            raise InputError(f"work: {work}; expected a path without {os.pathsep!r}, which separates shards")
+            raise InputError(
+                f"work: {work}; expected a path without {os.pathsep!r}, which separates shards"
+            )
 
 
 RECORD, REPORT = "context.json", "rounds.jsonl"
-# options that may change between two calls on one work folder: always, and only before anything is mined
+# options that may change between two calls on one work folder: always, and only before anything is
+# mined
 MAY_CHANGE = {"work", "rounds", "workers", "gold"}
 OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
 SAVE_EVERY = 1000  # updates
-DEFAULTS = {option.name: option.default for option in fields(ContextConfig) if option.default is not MISSING}
+DEFAULTS = {
+    option.name: option.default for option in fields(ContextConfig) if option.default is not MISSING
+}
 
 
 class Rounds:
     """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
-    `prepare` prepares the text, or finds it unchanged, and returns its data folders and the folder of train.LANG; it is
-    called with the work folder locked.
+    `prepare` prepares the text, or finds it unchanged, and returns its data folders and the folder
+    of train.LANG; it is called with the work folder locked.
     """
 
     shards: Sequence[Path]
@@ -166,7 +183,9 @@ class Rounds:
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
-            samples = self.config.epochs * [self._sentences_with_context(shard) for shard in self.shards]
+            samples = self.config.epochs * [
+                self._sentences_with_context(shard) for shard in self.shards
+            ]
             options: tuple[str | Path, ...] = ("--both-samples",) * self.config.both_samples
             if self.config.negatives != "language":
                 options += ("--negatives", self.config.negatives)
@@ -211,7 +230,9 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        add_report(self.work / REPORT, report)  # before the pairs, because a round that has them is not mined again
+        add_report(
+            self.work / REPORT, report
+        )  # before the pairs, because a round that has them is not mined again
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in rows(pairs, texts))
         print(
@@ -224,7 +245,9 @@ class Rounds:
     # -- training
 
     def _train(self, folder: Path, samples: Sequence[int], options: tuple) -> None:
-        """Train one step; `samples` has the size of every epoch; an epoch of fairseq is one shard."""
+        """Train one step; `samples` has the size of every epoch; an epoch of fairseq is one
+        shard.
+        """
         config, log = self.config, folder / "train.log"
         updates = sum(math.ceil(count / config.batch_size) for count in samples)
         data = os.pathsep.join(str(shard.absolute()) for shard in self.shards)
@@ -233,22 +256,60 @@ class Rounds:
             *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
             *("--langs", ",".join(config.documents)),
             *("--max-positions", config.max_positions, "--dropout", config.dropout),
-            *("--batch-size", config.batch_size, "--max-epoch", len(samples), "--optimizer", "torch_adam"),
-            *("--lr", config.learning_rate, "--lr-scheduler", "polynomial_decay", "--total-num-update", updates),
-            *("--cpu-precision", config.cpu_precision, "--seed", config.seed, "--log-format", "simple"),
+            *(
+                "--batch-size",
+                config.batch_size,
+                "--max-epoch",
+                len(samples),
+                "--optimizer",
+                "torch_adam",
+            ),
+            *(
+                "--lr",
+                config.learning_rate,
+                "--lr-scheduler",
+                "polynomial_decay",
+                "--total-num-update",
+                updates,
+            ),
+            *(
+                "--cpu-precision",
+                config.cpu_precision,
+                "--seed",
+                config.seed,
+                "--log-format",
+                "simple",
+            ),
             *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),
             *("--save-interval-updates", SAVE_EVERY, "--keep-interval-updates", 1),
-            *("--distributed-world-size", 1),  # the updates and the learning rate are counted for one
+            *(
+                "--distributed-world-size",
+                1,
+            ),  # the updates and the learning rate are counted for one
             *(option.absolute() if isinstance(option, Path) else option for option in options),
         ]
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
         restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
-        start, said = time.perf_counter(), sum(1 for _ in read_lines(log, is_sentence=False)) if log.is_file() else 0
+        start, said = (
+            time.perf_counter(),
+            sum(1 for _ in read_lines(log, is_sentence=False)) if log.is_file() else 0,
+        )
         if run_logged(list(map(str, command)), log, self.lock):
-            lines = [line for line in islice(read_lines(log, is_sentence=False), said, None) if line.strip()]
-            message = next((line for line in reversed(lines) if ": error: " in line), lines[-1] if lines else "")
-            raise InputError(f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again")
-        print(f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}")
+            lines = [
+                line
+                for line in islice(read_lines(log, is_sentence=False), said, None)
+                if line.strip()
+            ]
+            message = next(
+                (line for line in reversed(lines) if ": error: " in line),
+                lines[-1] if lines else "",
+            )
+            raise InputError(
+                f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again"
+            )
+        print(
+            f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}"
+        )
 
     def _last_figures(self, log: Path) -> str:
         """Read the metrics of the last epoch from the log of fairseq-train."""
@@ -258,11 +319,15 @@ class Rounds:
             for kind, marker in (("train", "| train |"), ("valid", "| valid on ")):
                 if marker in line:
                     fields = (field.strip().rpartition(" ") for field in line.split("|"))
-                    found[kind] = ", ".join(f"{name} {value}" for name, _, value in fields if name in wanted)
+                    found[kind] = ", ".join(
+                        f"{name} {value}" for name, _, value in fields if name in wanted
+                    )
         return "; ".join(f"{kind} {figures}" for kind, figures in found.items())
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Count the samples of an epoch of the first stage: sentences that are not alone in their document."""
+        """Count the samples of an epoch of the first stage: sentences that are not alone in their
+        document.
+        """
         count = 0
         for language in self.config.documents:
             sizes = np.diff(np.load(shard / f"train.{language}.documents.npy", allow_pickle=False))
@@ -272,21 +337,31 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Compute the options and hashes of the text; if training has begun, they must be those it began with."""
+        """Compute the options and hashes of the text; if training has begun, they must be those it
+        began with.
+        """
         path, documents = self.work / RECORD, dict(self.config.documents)
         now = asdict(self.config) | {"documents": documents}
-        now["text"] = {language: hash_source(Path(source)) for language, source in documents.items()}
+        now["text"] = {
+            language: hash_source(Path(source)) for language, source in documents.items()
+        }
         begun = any(self.work.glob("stage1/checkpoints/*.pt")) or any(self.work.glob("*/model"))
         if begun and path.is_file():
             try:
                 # an option that an older version did not have counts as its default
                 before = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise InputError(f"{path}: not the options of an earlier run ({error!r}); take another work") from None
-            may_change = MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
+                raise InputError(
+                    f"{path}: not the options of an earlier run ({error!r}); take another work"
+                ) from None
+            may_change = (
+                MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
+            )
             for name in sorted(now.keys() - may_change):
                 # the languages take turns, so their order is a part of the option
-                if before.get(name) != now[name] or (name == "documents" and [*before[name]] != [*documents]):
+                if before.get(name) != now[name] or (
+                    name == "documents" and [*before[name]] != [*documents]
+                ):
                     raise InputError(
                         f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
                         "another work"
@@ -302,7 +377,9 @@ class Rounds:
 
 
 def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
-    """Format mined pairs as lines for the task sent_context; the text in the last columns is for people."""
+    """Format mined pairs as lines for the task sent_context; the text in the last columns is for
+    people.
+    """
     for pair in pairs:
         sides = list(zip(pair.languages, pair.sentences, strict=True))
         places = [str(value) for side in sides for value in side]
@@ -311,7 +388,9 @@ def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
-    """Add the line of a round to the file of reports; it replaces a line of the same round from a killed run."""
+    """Add the line of a round to the file of reports; it replaces a line of the same round from a
+    killed run.
+    """
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
@@ -322,7 +401,9 @@ def add_report(path: Path, report: dict[str, Any]) -> None:
 
 
 def hash_source(path: Path) -> str:
-    """Hash a file, or all files of a folder; the hash is empty if there is none, which fails when it is read."""
+    """Hash a file, or all files of a folder; the hash is empty if there is none, which fails when
+    it is read.
+    """
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     hashes = [sha256(file) for file in files if file.is_file()]
     return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12] if hashes else ""
@@ -340,7 +421,8 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def restore_last_checkpoint(checkpoint: Path) -> None:
-    """Replace a last checkpoint that is missing or corrupt by the newest intact one: fairseq copies it.
+    """Replace a last checkpoint that is missing or corrupt by the newest intact one: fairseq copies
+    it.
 
     Where all are corrupt, they are removed: training would refuse to begin beside them.
     """
@@ -358,9 +440,15 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
 
 
 def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
-    """Run a command that inherits the descriptors of our lock; append its output to `log`; return its exit status.
+    """Run a command that inherits the descriptors of our lock; append its output to `log`; return
+    its exit status.
 
     SIGTERM ends it together with us.
     """
-    with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:  # on an exception, run() kills its child
-        return subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock).returncode
+    with (
+        sigterm_as_interrupt(),
+        log.open("a", encoding="utf-8") as stream,
+    ):  # on an exception, run() kills its child
+        return subprocess.run(
+            command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock
+        ).returncode

@@ -1,4 +1,6 @@
-"""Embeddings in a byte or a bit a dimension, and back; the calibration that int8 needs is stored beside them."""
+"""Embeddings in a byte or a bit a dimension, and back; the calibration that int8 needs is stored
+beside them.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +15,9 @@ from fairseq_lxsr.vectors.rows import FloatArray
 class Calibration:
     """The value of a code: (code - zero) step, for each dimension; the code `zero` is exactly 0.
 
-    As `quantize_embeddings` of sentence-transformers, least and largest value of a dimension are the ends of the 256
-    codes; here 0 is among the values, so that the embedding of an empty sentence stays zero.
+    As `quantize_embeddings` of sentence-transformers, least and largest value of a dimension are
+    the ends of the 256 codes; here 0 is among the values, so that the embedding of an empty
+    sentence stays zero.
 
     Args:
         zero: code of 0, a whole number from -128 to 127 for each of D dimensions.
@@ -51,7 +54,10 @@ class Calibration:
         return cls(zero, step)
 
     def to_json(self) -> dict[str, list[float]]:
-        return {"zero": [int(code) for code in self.zero], "step": [float(step) for step in self.step]}
+        return {
+            "zero": [int(code) for code in self.zero],
+            "step": [float(step) for step in self.step],
+        }
 
     def codes(self, embeddings: FloatArray) -> NDArray[np.int8]:
         """Round embeddings [n, D] to codes."""
@@ -63,11 +69,14 @@ class Calibration:
 
 
 def signs_of(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
-    """Return -1 and 1 [n, D] for the bits [n, D / 8, rounded up] of `numpy.packbits(embeddings > 0, axis=1)`.
+    """Return -1 and 1 [n, D] for the bits [n, D / 8, rounded up] of `numpy.packbits(embeddings > 0,
+    axis=1)`.
 
     A row without a bit stays zero: it is that of a sentence without a known word.
     """
-    return (np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1) * bits.any(axis=1, keepdims=True)
+    return (np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1) * bits.any(
+        axis=1, keepdims=True
+    )
 
 
 class StoredCodes:
@@ -84,7 +93,11 @@ class StoredCodes:
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.float32]:
         """Return rows, by a slice or by their numbers."""
         codes = np.asarray(self.codes[rows])
-        return signs_of(codes, self.shape[1]) if self.calibration is None else self.calibration.values(codes)
+        return (
+            signs_of(codes, self.shape[1])
+            if self.calibration is None
+            else self.calibration.values(codes)
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or self.dtype, copy=False)

@@ -16,13 +16,15 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Text(Sequence[str]):
-    """Sentences and their origin: word vectors are chosen by language, stored vectors by file and row.
+    """Sentences and their origin: word vectors are chosen by language, stored vectors by file and
+    row.
 
     Args:
         lines: N sentences.
         language: language code as the user writes it.
         file: the file that holds the sentences.
-        rows: line numbers of the sentences in that file, from 0 [N]; None where they are the whole file.
+        rows: line numbers of the sentences in that file, from 0 [N]; None where they are the whole
+            file.
         total: number of lines of the file; None where it is N.
     """
 
@@ -50,11 +52,15 @@ class Text(Sequence[str]):
 
 
 class Encoder(Protocol):
-    """Anything that embeds: a model folder, another library's model, word vectors, embeddings made elsewhere."""
+    """Anything that embeds: a model folder, another library's model, word vectors, embeddings made
+    elsewhere.
+    """
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model in a signature; it is equal only for encoders that give the same embeddings."""
+        """Identifies the model in a signature; it is equal only for encoders that give the same
+        embeddings.
+        """
 
     @property
     def width(self) -> int:
@@ -76,22 +82,29 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     """Embed sentences for an evaluation.
 
     Raises:
-        InputError: for a sentence that the encoder refuses, and for an embedding that is not finite or, without
-            `zeros`, is zero (an empty sentence, or no known word), because its neighbours would be arbitrary.
+        InputError: for a sentence that the encoder refuses, and for an embedding that is not finite
+            or, without `zeros`, is zero (an empty sentence, or no known word), because its
+            neighbours would be arbitrary.
     """
     try:
         embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
-    except SentenceError as error:  # which counts from the first of these sentences, not of the file
+    except (
+        SentenceError
+    ) as error:  # which counts from the first of these sentences, not of the file
         row, _, why = error.args
         raise InputError(f"{text.where(row)}: {why}") from None
     if embeddings.ndim != 2 or len(embeddings) != len(text):
-        raise InputError(f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}")
+        raise InputError(
+            f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}"
+        )
     check_directions(embeddings, text.where, zeros)
     return embeddings
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty` sentences."""
+    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty`
+    sentences.
+    """
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings

@@ -14,7 +14,12 @@ from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
-DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}  # eight signs to a byte in binary
+DTYPES = {
+    "float32": "<f4",
+    "float16": "<f2",
+    "int8": "|i1",
+    "binary": "|u1",
+}  # eight signs to a byte in binary
 FLOATS = (np.float32, np.float16, np.float64)
 CONVERTED_ROWS = 20_000  # rows that are converted together
 
@@ -50,7 +55,9 @@ class Layout:
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
-            raise InputError("embeddings with numbers over 65,504; expected --output-dtype float32 for them")
+            raise InputError(
+                "embeddings with numbers over 65,504; expected --output-dtype float32 for them"
+            )
         return rows.tobytes()
 
 
@@ -60,13 +67,17 @@ def columns(dtype: str, width: int) -> int:
 
 
 def check_stored(path: Path, stored: np.ndarray, about: dict[str, Any]) -> np.ndarray:
-    """Check that an array holds embeddings: floating-point numbers, or what the description beside it says."""
+    """Check that an array holds embeddings: floating-point numbers, or what the description beside
+    it says.
+    """
     dtype, width = about["dtype"], about["dimension"]
     coded = dtype in ("int8", "binary")
     fits = (
         stored.dtype == DTYPES[dtype] and stored.shape[1:] == (columns(dtype, width),)
         if coded
-        else (stored.dtype.newbyteorder("=") in FLOATS)  # of other byte orders too: numpy converts what is taken
+        else (
+            stored.dtype.newbyteorder("=") in FLOATS
+        )  # of other byte orders too: numpy converts what is taken
     )
     if stored.ndim != 2 or not fits or not len(stored) or not stored.shape[1]:
         expected = f"{dtype} of width {width} as its description says" if coded else "floats [N, D]"
@@ -75,10 +86,12 @@ def check_stored(path: Path, stored: np.ndarray, about: dict[str, Any]) -> np.nd
 
 
 class Format:
-    """Writes and reads one format: a header of fixed length, then rows, so that an interrupted file goes on.
+    """Writes and reads one format: a header of fixed length, then rows, so that an interrupted file
+    goes on.
 
-    Sub-classes set `suffix`, the end of the names that `lxsr eval` finds; `described` where a file is taken for
-    embeddings only with the description of `lxsr embed` beside it, because other files have that suffix too.
+    Sub-classes set `suffix`, the end of the names that `lxsr eval` finds; `described` where a file
+    is taken for embeddings only with the description of `lxsr embed` beside it, because other files
+    have that suffix too.
     """
 
     suffix = ""
@@ -96,15 +109,19 @@ class Format:
         return rows
 
     def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
-        """Embeddings [N, D], or their codes, as `check_stored` allows them, memory-mapped where that is possible.
+        """Embeddings [N, D], or their codes, as `check_stored` allows them, memory-mapped where
+        that is possible.
 
-        The description beside the file, or the user, says what they are `about`: `dimension` and `dtype`.
+        The description beside the file, or the user, says what they are `about`: `dimension` and
+        `dtype`.
         """
         raise NotImplementedError
 
 
 def find_format(name: str) -> Format:
-    """The format of a name, one of `options.EMBEDDING_FORMATS`: that of its class, in small letters."""
+    """The format of a name, one of `options.EMBEDDING_FORMATS`: that of its class, in small
+    letters.
+    """
     return {kind.__name__.lower(): kind for kind in Format.__subclasses__()}[name]()
 
 
@@ -115,7 +132,9 @@ def all_formats() -> list[Format]:
 
 def format_name(path: Path) -> str | None:
     """The name of the format that a file's name says; None where it says none."""
-    return next((name for name in EMBEDDING_FORMATS if find_format(name).suffix == path.suffix), None)
+    return next(
+        (name for name in EMBEDDING_FORMATS if find_format(name).suffix == path.suffix), None
+    )
 
 
 def format_of_file(path: Path) -> Format:
@@ -123,7 +142,9 @@ def format_of_file(path: Path) -> Format:
     if name := format_name(path):
         return find_format(name)
     known = ", ".join(found.suffix for found in all_formats())
-    raise InputError(f"{path}: not the name of a file of embeddings; expected one that ends in {known}")
+    raise InputError(
+        f"{path}: not the name of a file of embeddings; expected one that ends in {known}"
+    )
 
 
 NPY_HEADER = 128  # as numpy itself writes it for a matrix
@@ -143,7 +164,9 @@ class Npy(Format):
         try:
             stored = open_array(path)
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: not a numpy file of numbers ({error}); write it with numpy.save") from None
+            raise InputError(
+                f"{path}: not a numpy file of numbers ({error}); write it with numpy.save"
+            ) from None
         return check_stored(path, stored, about)
 
 
@@ -179,7 +202,9 @@ class Safetensors(Format):
         shape, offsets = [rows, layout.columns], [0, rows * layout.row_size]
         tensor = {"dtype": KINDS[layout.dtype], "shape": shape, "data_offsets": offsets}
         text = json.dumps({NAME: tensor}, separators=(",", ":"))
-        return (SAFETENSORS_HEADER - 8).to_bytes(8, "little") + text.ljust(SAFETENSORS_HEADER - 8).encode()
+        return (SAFETENSORS_HEADER - 8).to_bytes(8, "little") + text.ljust(
+            SAFETENSORS_HEADER - 8
+        ).encode()
 
     def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
         from safetensors import SafetensorError, safe_open
@@ -188,7 +213,9 @@ class Safetensors(Format):
             with safe_open(path, "numpy") as stream:
                 stored = stream.get_tensor(NAME)
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: has no tensor {NAME!r} ({error}); write it with `lxsr embed`") from None
+            raise InputError(
+                f"{path}: has no tensor {NAME!r} ({error}); write it with `lxsr embed`"
+            ) from None
         return check_stored(path, stored, about)
 
 
@@ -207,15 +234,21 @@ class Parquet(Format):
         path = rows.with_suffix(".whole")
         path.unlink(missing_ok=True)
         os.close(create(path, rows))  # with the access of the rows, which `atomic_write` keeps
-        column = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(DTYPES[layout.dtype])), layout.columns)
+        column = pyarrow.list_(
+            pyarrow.from_numpy_dtype(np.dtype(DTYPES[layout.dtype])), layout.columns
+        )
         stored = np.memmap(rows, dtype=DTYPES[layout.dtype], mode="r").reshape(-1, layout.columns)
         with (
             atomic_write(path, "wb") as stream,
-            parquet.ParquetWriter(stream, pyarrow.schema([(NAME, column)]), use_dictionary=False) as writer,
+            parquet.ParquetWriter(
+                stream, pyarrow.schema([(NAME, column)]), use_dictionary=False
+            ) as writer,
         ):
             for start in range(0, len(stored), CONVERTED_ROWS):
                 flat = pyarrow.array(stored[start : start + CONVERTED_ROWS].reshape(-1))
-                writer.write_table(pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)}))
+                writer.write_table(
+                    pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)})
+                )
         return path
 
     def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
@@ -226,17 +259,26 @@ class Parquet(Format):
         try:
             stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
-            raise InputError(f"{path}: no column {NAME!r} of lists of one length ({first_line(error):.150})") from None
+            raise InputError(
+                f"{path}: no column {NAME!r} of lists of one length ({first_line(error):.150})"
+            ) from None
         return check_stored(path, stored, about)
 
 
 def _rows(column: Any) -> np.ndarray:
-    """Return a column of N lists of D numbers [N, D]; any other raises ValueError, as flattened it has other rows."""
+    """Return a column of N lists of D numbers [N, D]; any other raises ValueError, as flattened it
+    has other rows.
+    """
     from pyarrow import compute, types
 
-    if not any(is_of(column.type) for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
+    if not any(
+        is_of(column.type)
+        for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    ):
         raise ValueError(f"its type is {column.type}")
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist()  # None for a list that is null
+    lengths = compute.unique(
+        compute.list_value_length(column)
+    ).to_pylist()  # None for a list that is null
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
         raise ValueError(f"lengths {lengths}, or null in a list")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)

@@ -13,8 +13,8 @@ from fairseq_lxsr.embeddings.systems import ByLanguage, ModelFolder, sentence_tr
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import index_path
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.find import SCHEME, find_model
-from fairseq_lxsr.encoder.folder import CONFIG_FILE, MODEL_FILES, ST_MODULE
+from fairseq_lxsr.encoder.locate import SCHEME, find_model
+from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, MODEL_FILES, ST_MODULE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import parse_json
@@ -28,7 +28,12 @@ RAW_DIM = 1024  # width of LASER-raw embeddings, as LASER itself has it
 
 
 def load(
-    names: Names, *, batch_size: int = 256, device: str | None = None, show_progress: bool = False, **options: Any
+    names: Names,
+    *,
+    batch_size: int = 256,
+    device: str | None = None,
+    show_progress: bool = False,
+    **options: Any,
 ) -> Encoder:
     """Load an encoder of any kind by its name.
 
@@ -36,10 +41,11 @@ def load(
         encoder = load("work/en-fr/model#untrained", batch_size=64)
         encoder = load({"en": "wiki.en.vec#sum", "fr": "wiki.fr.vec#sum"})
 
-    A name is that of a model in this package; the path of a model folder or the address of its archive (`#untrained`
-    after it: random weights); a file of word vectors (`#mean`, the default, `#sum` or `#idf`); a folder of
-    sentence-transformers or of a Hugging Face encoder; or a folder of stored embeddings (`#dim=512`: width of LASER-raw
-    files, else 1024). The word stands behind the last #, also of an address. A path that exists is taken whole.
+    A name is that of a model in this package; the path of a model folder or the address of its
+    archive (`#untrained` after it: random weights); a file of word vectors (`#mean`, the default,
+    `#sum` or `#idf`); a folder of sentence-transformers or of a Hugging Face encoder; or a folder
+    of stored embeddings (`#dim=512`: width of LASER-raw files, else 1024). The word stands behind
+    the last #, also of an address. A path that exists is taken whole.
 
     Args:
         names: a name; or one for each language, as a mapping or as a list of `LANG=NAME`.
@@ -49,7 +55,8 @@ def load(
         options: other options of `SentenceEncoder.encode`, for our model folders alone.
 
     Raises:
-        InputError: for a name of no encoder, a word after # that does not fit it, or a language that is named twice.
+        InputError: for a name of no encoder, a word after # that does not fit it, or a language
+            that is named twice.
     """
     check_device(device, "--device")
     how = (batch_size, device, show_progress, options)
@@ -70,7 +77,9 @@ class ModelName:
 
     @classmethod
     def parse(cls, name: str | Path, language: str = "") -> "ModelName":
-        """Take a name apart, unless a path of this name exists; `language` where it is known already."""
+        """Take a name apart, unless a path of this name exists; `language` where it is known
+        already.
+        """
         if isinstance(name, Path):
             return cls(str(name), language, name, ())
         path, words = name, list[str]()
@@ -79,7 +88,9 @@ class ModelName:
         if "#" in path and not Path(path).exists():
             path, _, end = path.rpartition("#")
             words = end.split(",")
-            checksums = [word for word in words if SCHEME.match(path) and word.startswith("sha256=")]
+            checksums = [
+                word for word in words if SCHEME.match(path) and word.startswith("sha256=")
+            ]
             path = "#".join([path, *checksums])  # an address goes on with its checksum
             words = [word for word in words if word not in checksums]
         if path not in FILE_NAME:
@@ -87,7 +98,9 @@ class ModelName:
         return cls(name, language, path, tuple(words))
 
     def word(self, allowed: tuple[str, ...], kind: str) -> str | None:
-        """Return the one word after #, which must be one of `allowed` for a model of this kind; None without one."""
+        """Return the one word after #, which must be one of `allowed` for a model of this kind;
+        None without one.
+        """
         if not self.words:
             return None
         if self.words[0] not in allowed or len(self.words) > 1:
@@ -112,7 +125,9 @@ def parse_names(names: Names) -> list[ModelName]:
     """Return the one name, or those of several languages."""
     if isinstance(names, Mapping):
         return [ModelName.parse(name, language) for language, name in names.items()]
-    found = [ModelName.parse(name) for name in ([names] if isinstance(names, str | Path) else names)]
+    found = [
+        ModelName.parse(name) for name in ([names] if isinstance(names, str | Path) else names)
+    ]
     languages, texts = [name.language for name in found], " ".join(name.text for name in found)
     if "" in languages and len(found) > 1:
         raise InputError(f"--model {texts}; expected one, or LANG=PATH for each language")
@@ -144,7 +159,11 @@ def model_files(names: Names) -> Iterator[Path]:
 
 
 def _load_one(
-    name: ModelName, batch_size: int, device: str | None, show_progress: bool, options: dict[str, Any]
+    name: ModelName,
+    batch_size: int,
+    device: str | None,
+    show_progress: bool,
+    options: dict[str, Any],
 ) -> Encoder:
     path = find_model(name.path)
     if (path / ST_MODULE).is_dir():
@@ -156,7 +175,9 @@ def _load_one(
                 f"NAME are in NAME{path.suffix}"
             )
         _refuse_checkpoint(path)
-        return WordVectors(path, name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0], show_progress=True)
+        return WordVectors(
+            path, name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0], show_progress=True
+        )
     if is_stored(path):
         return StoredEmbeddings(path, name.width())
     if path.is_dir() and not _is_ours(path):
@@ -179,7 +200,9 @@ def _refuse_checkpoint(path: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether config.json is that of our model folders, or is missing (loading then says what is missing)."""
+    """Return whether config.json is that of our model folders, or is missing (loading then says
+    what is missing).
+    """
     if (folder / "modules.json").exists():
         return False
     try:

@@ -1,4 +1,6 @@
-"""An encoder that reads embeddings made elsewhere from a folder with one file for each text file."""
+"""An encoder that reads embeddings made elsewhere from a folder with one file for each text
+file.
+"""
 
 import re
 from collections import Counter
@@ -21,7 +23,8 @@ from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# options of `lxsr embed` that change vectors, as its descriptions name them, and their values that change nothing
+# options of `lxsr embed` that change vectors, as its descriptions name them, and their values that
+# change nothing
 USUAL: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32",),
     "computed_in": ("float32",),
@@ -34,10 +37,12 @@ FINGERPRINT = re.compile(r"[\w.=-]{1,200}")  # what a signature can hold
 
 
 class StoredEmbeddings:
-    """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or another format.
+    """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or
+    another format.
 
-    NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file.
-    Files that `lxsr embed` described in FILE.json must come from one model, and each from the lines of its text file.
+    NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file. Files
+    that `lxsr embed` described in FILE.json must come from one model, and each from the lines of
+    its text file.
 
     Args:
         raw_width: D of LASER-raw files without a description.
@@ -52,7 +57,8 @@ class StoredEmbeddings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The model that made all files of the folder, where their descriptions name one; else a hash of the files.
+        """The model that made all files of the folder, where their descriptions name one; else a
+        hash of the files.
 
         The options of `lxsr embed` that changed the vectors stand behind the model.
         """
@@ -77,7 +83,9 @@ class StoredEmbeddings:
         path = self._find(text.file)
         known = self.text_of.setdefault(path, text.file)
         if known != text.file:
-            raise InputError(f"{path} would stand for {known} and for {text.file}; give the text files different names")
+            raise InputError(
+                f"{path} would stand for {known} and for {text.file}; give the text files different names"
+            )
         about = read_description(path)
         if "model" in about:
             self._check_model(path, about["model"])
@@ -85,7 +93,9 @@ class StoredEmbeddings:
         rows = np.arange(len(text)) if text.rows is None else text.rows
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
-            raise InputError(f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; expected as many")
+            raise InputError(
+                f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; expected as many"
+            )
         if len(text) and "text" in about and path not in self.checked:
             _check_text(path, about["text"], text)
             self.checked.add(path)
@@ -104,7 +114,11 @@ class StoredEmbeddings:
 
     def _find(self, file: str) -> Path:
         name = Path(file).name
-        bases = [name, name.removesuffix(".gz"), name.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv")]
+        bases = [
+            name,
+            name.removesuffix(".gz"),
+            name.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv"),
+        ]
         names = [f"{base}{found.suffix}" for base in bases for found in all_formats()]
         for path in (self.folder / name for name in names):
             if path.is_file():
@@ -116,7 +130,8 @@ class StoredEmbeddings:
 
 
 def _maker(path: Path, checksum: str) -> str | None:
-    """Return the model that made a file, with options that changed the vectors; None where no description says it.
+    """Return the model that made a file, with options that changed the vectors; None where no
+    description says it.
 
     `checksum` is the SHA-256 of the file, which a description of this very file has.
     """
@@ -126,18 +141,26 @@ def _maker(path: Path, checksum: str) -> str | None:
         return None
     if about.get("sha256") != checksum:
         return None
-    changed = (f"-{name}={about.get(name)}" for name, usual in USUAL.items() if about.get(name) not in usual)
+    changed = (
+        f"-{name}={about.get(name)}"
+        for name, usual in USUAL.items()
+        if about.get(name) not in usual
+    )
     maker = about["model"] + "".join(changed)
     return maker if FINGERPRINT.fullmatch(maker) else None
 
 
 def _check_text(path: Path, embedded: str, text: Text) -> None:
-    """Compare the hash of the lines that were embedded with that of the text as it was read, or of its file's lines."""
+    """Compare the hash of the lines that were embedded with that of the text as it was read, or of
+    its file's lines.
+    """
     readings = [iter(text.lines)] if text.rows is None else []
     if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
         readings.append(read_lines(text.file, is_sentence=False))
     if readings and all(hash_lines(lines)[1] != embedded for lines in readings):
-        raise InputError(f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again")
+        raise InputError(
+            f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again"
+        )
 
 
 def _holds_sentences(text: Text) -> bool:
@@ -148,7 +171,8 @@ def _holds_sentences(text: Text) -> bool:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description of embeddings by `lxsr embed`, with checked `model`, `dimension`, `dtype`, `calibration`.
+    """Read the description of embeddings by `lxsr embed`, with checked `model`, `dimension`,
+    `dtype`, `calibration`.
 
     It is empty where there is none.
     """
@@ -162,21 +186,27 @@ def read_description(path: Path) -> dict[str, Any]:
             raise TypeError(f"model {model!r:.40}, dimension {dimension!r:.40}")
         if dtype not in EMBEDDING_DTYPES:
             raise ValueError(f"dtype {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
-        calibration = Calibration.from_json(found["calibration"], dimension) if dtype == "int8" else None
+        calibration = (
+            Calibration.from_json(found["calibration"], dimension) if dtype == "int8" else None
+        )
         return found | {"calibration": calibration}
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{beside}: does not describe {path.name} ({error!r}); embed the text again") from None
+        raise InputError(
+            f"{beside}: does not describe {path.name} ({error!r}); embed the text again"
+        ) from None
 
 
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any] | StoredCodes:
-    """Read embeddings [N, D], memory-mapped where the format allows it; int8 and binary become float32 row by row.
+    """Read embeddings [N, D], memory-mapped where the format allows it; int8 and binary become
+    float32 row by row.
 
     Args:
         path: the file.
         raw_width: D of a LASER-raw file without a description, which holds float32.
 
     Raises:
-        InputError: for a missing file, one of another format, or one that differs from its description's SHA-256.
+        InputError: for a missing file, one of another format, or one that differs from its
+            description's SHA-256.
     """
     path = Path(path)
     if not path.is_file():
@@ -191,10 +221,12 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
 
 
 def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float32]:
-    """Load a file of embeddings, of any format and type that `lxsr embed` writes, as float32 [N, D].
+    """Load a file of embeddings, of any format and type that `lxsr embed` writes, as float32 [N,
+    D].
 
-    int8 and binary are decoded by the description FILE.json beside the file; float32 stays on disk, memory-mapped,
-    where the format allows it. `numpy.load` gives the codes, whose neighbours are wrong.
+    int8 and binary are decoded by the description FILE.json beside the file; float32 stays on disk,
+    memory-mapped, where the format allows it. `numpy.load` gives the codes, whose neighbours are
+    wrong.
 
         vectors = load_embeddings("work/en-fr/test.en.npy")
         cosines, found = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
@@ -204,7 +236,8 @@ def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float
         raw_width: D of a LASER-raw file without a description, which holds float32.
 
     Raises:
-        InputError: for a missing file, one of another format, codes without a description, or a damaged file.
+        InputError: for a missing file, one of another format, codes without a description, or a
+            damaged file.
     """
     return np.asarray(read_embeddings(path, raw_width), dtype=np.float32)
 
@@ -219,7 +252,9 @@ def embedding_files(folder: Path) -> list[Path]:
     """Return the files of embeddings in a folder, sorted by name."""
     kinds = {found.suffix: found for found in all_formats()}
     files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.is_file())
-    return [path for path in files if not kinds[path.suffix].described or index_path(path).is_file()]
+    return [
+        path for path in files if not kinds[path.suffix].described or index_path(path).is_file()
+    ]
 
 
 def is_stored(path: Path) -> bool:

@@ -72,12 +72,19 @@ class ByLanguage:
 
     @property
     def fingerprint(self) -> str:
-        return short_hash(*(f"{language}={self.encoders[language].fingerprint}" for language in sorted(self.encoders)))
+        return short_hash(
+            *(
+                f"{language}={self.encoders[language].fingerprint}"
+                for language in sorted(self.encoders)
+            )
+        )
 
     @property
     def space(self) -> str:
         """The space of all of them, where it is one."""
-        spaces = {getattr(encoder, "space", encoder.fingerprint) for encoder in self.encoders.values()}
+        spaces = {
+            getattr(encoder, "space", encoder.fingerprint) for encoder in self.encoders.values()
+        }
         return spaces.pop() if len(spaces) == 1 else self.fingerprint
 
     @property
@@ -99,9 +106,13 @@ class ByLanguage:
 
 
 def reading_long(encoder: Encoder, on_long: str) -> Encoder:
-    """Return the encoder with another `on_long` in its model folders; only they have a longest text."""
+    """Return the encoder with another `on_long` in its model folders; only they have a longest
+    text.
+    """
     if isinstance(encoder, ByLanguage):
-        return ByLanguage({language: reading_long(one, on_long) for language, one in encoder.encoders.items()})
+        return ByLanguage(
+            {language: reading_long(one, on_long) for language, one in encoder.encoders.items()}
+        )
     return encoder.reading(on_long) if isinstance(encoder, ModelFolder) else encoder
 
 
@@ -113,14 +124,18 @@ def count_long(encoder: Encoder) -> int:
 
 
 def width_of(encoder: Encoder, text: Text) -> int:
-    """Return the width of the embeddings of a text, or of its first sentence: languages and stored files may differ."""
+    """Return the width of the embeddings of a text, or of its first sentence: languages and stored
+    files may differ.
+    """
     if isinstance(encoder, ByLanguage):
         return width_of(encoder.of(text.language), text)
     return encoder.embed(text).shape[1] if isinstance(encoder, StoredEmbeddings) else encoder.width
 
 
 def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
-    """Check that the embeddings of two texts can be compared, given their widths and what to call the texts."""
+    """Check that the embeddings of two texts can be compared, given their widths and what to call
+    the texts.
+    """
     if source != target:
         raise InputError(
             f"embeddings of {names[0]} are {source} wide and those of {names[1]} {target}; expected the same model for "
@@ -131,12 +146,14 @@ def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
 def sentence_transformers_folder(
     folder: str | Path, batch_size: int = 64, device: str | None = None, show_progress: bool = False
 ) -> LibraryModel:
-    """Load a local folder of sentence-transformers, or of a Hugging Face encoder (then with mean pooling).
+    """Load a local folder of sentence-transformers, or of a Hugging Face encoder (then with mean
+    pooling).
 
     Weights are read from safetensors, and code in the folder is not run.
 
     Raises:
-        InputError: without the library, and for a folder that it cannot load or that embeds nothing.
+        InputError: without the library, and for a folder that it cannot load or that embeds
+            nothing.
     """
     require("sentence_transformers", "st", f"{folder}:")
     from sentence_transformers import SentenceTransformer
@@ -150,10 +167,16 @@ def sentence_transformers_folder(
             model_kwargs={"use_safetensors": True},
         )
     except Exception as error:  # a damaged folder raises errors of many kinds
-        raise InputError(f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})") from None
+        raise InputError(
+            f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})"
+        ) from None
     width = model.get_embedding_dimension()
     if width is None:
-        raise InputError(f"{folder}: none of its modules embeds; expected a whole folder of sentence-transformers")
+        raise InputError(
+            f"{folder}: none of its modules embeds; expected a whole folder of sentence-transformers"
+        )
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))
-    return LibraryModel(model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress)
+    return LibraryModel(
+        model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress
+    )

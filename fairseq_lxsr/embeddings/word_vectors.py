@@ -19,10 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 class WordVectors:
-    """Combines word vectors of a text (.vec) file: an optional header `count width`, then lines `word x x ...`.
+    """Combines word vectors of a text (.vec) file: an optional header `count width`, then lines
+    `word x x ...`.
 
-    Words are split at white space; an unknown word is looked up in lower case. The combination is `mean`, `sum`, or
-    `idf`: the mean weighted by log((1 + sentences) / sentences with the word), counted in the text to embed.
+    Words are split at white space; an unknown word is looked up in lower case. The combination is
+    `mean`, `sum`, or `idf`: the mean weighted by log((1 + sentences) / sentences with the word),
+    counted in the text to embed.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
@@ -49,14 +51,18 @@ class WordVectors:
         found = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
         return [row for row in found if row is not None]
 
-    def _combine(self, sentence: list[int], sentences_with: Counter[int], sentences: int) -> FloatArray:
+    def _combine(
+        self, sentence: list[int], sentences_with: Counter[int], sentences: int
+    ) -> FloatArray:
         vectors = self.vectors[sentence]
         if self.weights == "sum":
             return vectors.sum(axis=0)
         if self.weights == "mean":
             return vectors.mean(axis=0)
         # add-one smoothing, so that a word in every sentence keeps some weight
-        idf = np.array([math.log((1 + sentences) / sentences_with[row]) for row in sentence], dtype=np.float32)
+        idf = np.array(
+            [math.log((1 + sentences) / sentences_with[row]) for row in sentence], dtype=np.float32
+        )
         return (idf[:, None] * vectors).sum(axis=0) / idf.sum()
 
 
@@ -65,7 +71,9 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
     header, words = None, 0
-    lines = Progress(read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True)
+    lines = Progress(
+        read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True
+    )
     for number, line in enumerate(lines, start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:
@@ -78,14 +86,22 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
                 vector = np.array(values, dtype=np.float32)
         except ValueError:
             vector = np.empty(0, dtype=np.float32)
-        if not len(vector) or (vectors and len(vector) != len(vectors[0])) or not np.isfinite(vector).all():
+        if (
+            not len(vector)
+            or (vectors and len(vector) != len(vectors[0]))
+            or not np.isfinite(vector).all()
+        ):
             width = len(vectors[0]) if vectors else "its"
-            raise InputError(f"{path}, line {number}: {line!r:.60}; expected a word and {width} numbers")
+            raise InputError(
+                f"{path}, line {number}: {line!r:.60}; expected a word and {width} numbers"
+            )
         if word not in rows:
             rows[word] = len(vectors)
             vectors.append(vector)
     if not vectors:
         raise InputError(f"{path}: no word vectors in it; expected `word x x ...` on every line")
     if header is not None and header != [str(words), str(len(vectors[0]))]:
-        logger.warning(f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}")
+        logger.warning(
+            f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}"
+        )
     return rows, np.stack(vectors)

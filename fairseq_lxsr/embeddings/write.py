@@ -1,4 +1,6 @@
-"""Writes embeddings of any number of lines to one file, in constant memory; an interrupted run can resume."""
+"""Writes embeddings of any number of lines to one file, in constant memory; an interrupted run can
+resume.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,15 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.records import Record, difference, is_count, parse_json, sealed
-from fairseq_lxsr.files.write import atomic_write, check_replaceable, create, naming, no_follow, remove_planted, sync
+from fairseq_lxsr.files.write import (
+    atomic_write,
+    check_replaceable,
+    create,
+    naming,
+    no_follow,
+    remove_planted,
+    sync,
+)
 
 WINDOW = 20_000  # lines that are sorted by length and written together
 INDEX_VERSION = 1
@@ -35,7 +45,9 @@ def index_path(output: Path) -> Path:
 
 
 def side_files(output: Path) -> list[Path]:
-    """Return the description of a file of embeddings, and the files beside it until it is complete."""
+    """Return the description of a file of embeddings, and the files beside it until it is
+    complete.
+    """
     ends = ("partial", "progress", "whole", "lock")
     return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ends)]
 
@@ -51,24 +63,28 @@ def embed_lines(
     total: int | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Write the embedding of every line to a file, as `EmbeddingsFile`; its bytes do not depend on interruptions.
+    """Write the embedding of every line to a file, as `EmbeddingsFile`; its bytes do not depend on
+    interruptions.
 
     Args:
         lines: any number of lines; to resume, the same lines from the beginning.
-        encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long` ones to the counter.
+        encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long` ones
+            to the counter.
         output: file to write.
         layout: format of the file.
-        settings: all other settings that the bytes depend on, with a calibration of int8 where there is one; they are
-            stored in the index.
+        settings: all other settings that the bytes depend on, with a calibration of int8 where
+            there is one; they are stored in the index.
         resume: resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
 
     Returns:
-        The index, which is also in OUTPUT.json: count, settings, counts, hash of the text, checksum.
+        The index, which is also in OUTPUT.json: count, settings, counts, hash of the text,
+            checksum.
 
     Raises:
-        InputError: where the interrupted run had other settings or text, for input without lines, embeddings of another
-            shape than [n, layout.width], where `output` is not a file, and while another process writes it.
+        InputError: where the interrupted run had other settings or text, for input without lines,
+            embeddings of another shape than [n, layout.width], where `output` is not a file, and
+            while another process writes it.
     """
     file = EmbeddingsFile(output, layout, settings)
     hidden = None if show_progress else True  # None shows it on a terminal only
@@ -88,10 +104,11 @@ def embed_lines(
 
 
 class EmbeddingsFile:
-    """Embeddings of lines on their way to a file, which appears under its name only when it is complete.
+    """Embeddings of lines on their way to a file, which appears under its name only when it is
+    complete.
 
-    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk, and OUTPUT.lock names
-    the process that writes them.
+    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk,
+    and OUTPUT.lock names the process that writes them.
 
         file = EmbeddingsFile(output, layout, settings)
         with locked(file.lock, output):
@@ -103,11 +120,18 @@ class EmbeddingsFile:
     def __init__(self, output: Path, layout: Layout, settings: dict[str, Any]):
         check_replaceable(output)
         self.output, self.layout, self.format = output, layout, find_format(layout.format)
-        self.settings = {"format": layout.format, "dtype": layout.dtype, "dimension": layout.width, **settings}
+        self.settings = {
+            "format": layout.format,
+            "dtype": layout.dtype,
+            "dimension": layout.width,
+            **settings,
+        }
         self.partial, self.progress, self.lock = (
             output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock")
         )
-        self.counts: Counter[str] = Counter()  # of `lines` and of the kinds of sentences that are met
+        self.counts: Counter[str] = (
+            Counter()
+        )  # of `lines` and of the kinds of sentences that are met
         self.text = ""  # hash of the lines
 
     @property
@@ -122,7 +146,9 @@ class EmbeddingsFile:
         if resume and self.partial.exists() and (done := Record.read(self.progress)):
             self._resume(done)
         if not self.rows:
-            self.progress.unlink(missing_ok=True)  # else it would be taken for the progress of the new rows
+            self.progress.unlink(
+                missing_ok=True
+            )  # else it would be taken for the progress of the new rows
             self.partial.unlink(missing_ok=True)
             os.close(create(self.partial, self.output))  # as private as the file that it replaces
         remaining = iter(lines)
@@ -140,7 +166,9 @@ class EmbeddingsFile:
             try:
                 Calibration.from_json(done.settings[CALIBRATION], self.layout.width)
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{self.progress}: has no calibration ({error!r}); run without --resume") from None
+                raise InputError(
+                    f"{self.progress}: has no calibration ({error!r}); run without --resume"
+                ) from None
         if self.partial.stat().st_size < self._size(done.lines):
             raise InputError(
                 f"{self.partial}: has less than the {done.lines:,} rows of {self.progress.name}; run without --resume"
@@ -167,7 +195,9 @@ class EmbeddingsFile:
         return len(self.format.header(self.layout, rows)) + rows * self.layout.row_size
 
     def append(self, lines: list[str], embeddings: np.ndarray) -> None:
-        """Write the embeddings [n, D] of the next n lines; they are safe on disk when this returns."""
+        """Write the embeddings [n, D] of the next n lines; they are safe on disk when this
+        returns.
+        """
         if embeddings.shape != (len(lines), self.layout.width):
             raise InputError(
                 f"embeddings of shape {list(embeddings.shape)} for {len(lines):,} lines; expected "
@@ -189,15 +219,21 @@ class EmbeddingsFile:
         """Round embeddings to int8 where the layout says so; the first window calibrates."""
         dtype = self.layout.dtype
         if not np.isfinite(embeddings).all():
-            raise InputError("embeddings with NaN or infinity; expected finite numbers, take another model")
+            raise InputError(
+                "embeddings with NaN or infinity; expected finite numbers, take another model"
+            )
         if dtype != "int8":
             return embeddings
         if CALIBRATION not in self.settings:
             self.settings[CALIBRATION] = Calibration.of(embeddings).to_json()
-        return Calibration.from_json(self.settings[CALIBRATION], self.layout.width).codes(embeddings)
+        return Calibration.from_json(self.settings[CALIBRATION], self.layout.width).codes(
+            embeddings
+        )
 
     def finish(self) -> dict[str, Any]:
-        """Write the index, then rename the rows; the rename comes last because afterwards nothing can be resumed."""
+        """Write the index, then rename the rows; the rename comes last because afterwards nothing
+        can be resumed.
+        """
         if not self.rows:
             raise InputError("no lines to embed; expected one sentence a line")
         with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
@@ -229,21 +265,27 @@ class EmbeddingsFile:
             if not all(is_count(index[name]) for name in ("count", *MET)):
                 raise TypeError(f"{', '.join(('count', *MET))} are not whole numbers of at least 0")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: does not describe {self.output} ({error!r}); run without --resume") from None
+            raise InputError(
+                f"{path}: does not describe {self.output} ({error!r}); run without --resume"
+            ) from None
         _check_settings(path, found, self.settings)
         if (now := hash_lines(lines)) != (count, text):
             raise InputError(
                 f"{self.output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
             )
         if sha256(self.output) != checksum:
-            raise InputError(f"{self.output}: its checksum is not the one in {path.name}; run without --resume")
+            raise InputError(
+                f"{self.output}: its checksum is not the one in {path.name}; run without --resume"
+            )
         self.progress.unlink(missing_ok=True)
         return index
 
 
 def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
     if differing := difference(found, settings):
-        raise InputError(f"{path} is from a run with {differing}; run without --resume to start again")
+        raise InputError(
+            f"{path} is from a run with {differing}; run without --resume to start again"
+        )
 
 
 def hash_lines(lines: Iterable[str]) -> tuple[int, str]:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fairseq_lxsr.encoder.find import find_model
-from fairseq_lxsr.encoder.folder import TEACHER, read_config, size_of
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.model_folder import TEACHER, read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
+from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    module_folder,
+    of_sentence_transformers,
+    read_static,
+)
 from fairseq_lxsr.encoder.st_names import NamesOfST, as_list, with_names_of_st
-from fairseq_lxsr.encoder.static_folder import module_folder, of_sentence_transformers, read_static
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import check_device, require
@@ -36,13 +40,15 @@ class SentenceEncoder(NamesOfST):
         encoder = SentenceEncoder.from_pretrained("model")
         embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
 
-    An encoder without layers computes with numpy where it can (float32 on the CPU), and torch need not be installed.
+    An encoder without layers computes with numpy where it can (float32 on the CPU), and torch need
+    not be installed.
 
     Args:
         model: the encoder network, or the `Bag` that computes the same.
         tokenizer: maps text to dictionary ids.
         config: the content of config.json.
-        device: device of the computation, `cuda` or `cpu`; None selects CUDA for layers where it is available.
+        device: device of the computation, `cuda` or `cpu`; None selects CUDA for layers where it is
+            available.
         untrained: whether the weights are random and not those of the folder.
         folder: the model folder.
     """
@@ -63,19 +69,23 @@ class SentenceEncoder(NamesOfST):
         self._networks = None if isinstance(model, Bag) else _copies_of(model, device)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, device: str | None = None, untrained: bool = False) -> Self:
+    def from_pretrained(
+        cls, folder: str | Path, device: str | None = None, untrained: bool = False
+    ) -> Self:
         """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
 
         Args:
-            folder: the model folder, the name of a model in this package, the address of an archive with its checksum,
-                see `encoder.find.find_model`, or what `lxsr export sentence-transformers` wrote of a model without
-                layers, also after sentence-transformers has trained and saved it.
+            folder: the model folder, the name of a model in this package, the address of an archive
+                with its checksum, see `encoder.find.find_model`, or what `lxsr export
+                sentence-transformers` wrote of a model without layers, also after
+                sentence-transformers has trained and saved it.
             device: as in `SentenceEncoder`.
-            untrained: use random weights (seed 1) of the same shape, as a baseline for the trained ones.
+            untrained: use random weights (seed 1) of the same shape, as a baseline for the trained
+                ones.
 
         Raises:
-            InputError: naming the file that is missing, changed or of another kind, for layers without torch, for a
-                device that is not there, and as `encoder.find.find_model`.
+            InputError: naming the file that is missing, changed or of another kind, for layers
+                without torch, for a device that is not there, and as `encoder.find.find_model`.
         """
         check_device(device)
         folder = module_folder(find_model(folder))
@@ -94,7 +104,9 @@ class SentenceEncoder(NamesOfST):
 
     @property
     def model(self) -> Any:
-        """The network; torch is imported. Exports use attributes that only one kind of network has."""
+        """The network; torch is imported. Exports use attributes that only one kind of network
+        has.
+        """
         return self._copies().network
 
     @property
@@ -112,7 +124,10 @@ class SentenceEncoder(NamesOfST):
         """Weights by name, float32 arrays; those of an encoder without layers need no torch."""
         if self._bag:
             return self._bag.weights
-        return {name: value.detach().float().cpu().numpy() for name, value in self.model.state_dict().items()}
+        return {
+            name: value.detach().float().cpu().numpy()
+            for name, value in self.model.state_dict().items()
+        }
 
     @property
     def output_dim(self) -> int:
@@ -121,7 +136,8 @@ class SentenceEncoder(NamesOfST):
 
     @property
     def table(self) -> np.ndarray:
-        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean, before gated layers.
+        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean, before
+        gated layers.
 
         Raises:
             InputError: for other layers, whose vectors of pieces depend on the sentence.
@@ -148,14 +164,18 @@ class SentenceEncoder(NamesOfST):
         """
         # the hash of the weights stands for the architecture as well
         essence = {name: self.config[name] for name in ("encoder", "text", "files")}
-        essence["text"] = {name: value for name, value in essence["text"].items() if name != "version"}
+        essence["text"] = {
+            name: value for name, value in essence["text"].items() if name != "version"
+        }
         digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
         limit = f"-max{self._max_seq_length}" if self._max_seq_length else ""
         return f"{digest}{limit}-untrained" if self.untrained else digest + limit
 
     @property
     def space(self) -> str:
-        """Fingerprint of the model with whose embeddings these can be compared: that of the teacher, or the own one."""
+        """Fingerprint of the model with whose embeddings these can be compared: that of the
+        teacher, or the own one.
+        """
         teacher = self.config.get("training", {}).get(TEACHER)
         return teacher if teacher and not self.untrained else self.fingerprint
 
@@ -172,34 +192,40 @@ class SentenceEncoder(NamesOfST):
         on_long: str = "cut",
         counts: Counter[str] | None = None,
     ) -> np.ndarray:
-        """Embed sentences; several threads, and processes that received a copy, may call it at once.
+        """Embed sentences; several threads, and processes that received a copy, may call it at
+        once.
 
-        Sentences are sorted by length for encoding and returned in the given order; an empty one gives zeros, and so
-        does one without a known word.
+        Sentences are sorted by length for encoding and returned in the given order; an empty one
+        gives zeros, and so does one without a known word.
 
         Args:
             texts: N sentences: a list, a generator, or an array of strings; or one sentence.
-            batch_size: sentences encoded together; short ones that share a row of 64 pieces may be more.
+            batch_size: sentences encoded together; short ones that share a row of 64 pieces may be
+                more.
             device: `cpu` or `cuda`; None takes the encoder's own.
-            dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8` (matrix products
-                only; scales are computed per batch, so an embedding depends slightly on its batch).
+            dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8`
+                (matrix products only; scales are computed per batch, so an embedding depends
+                slightly on its batch).
             normalize: scale embeddings to length one (zero vectors stay zero).
             truncate_dim: number of leading dimensions to keep; truncation precedes normalization.
             show_progress: show a progress bar.
-            on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its beginning;
-                `split-mean` encodes it in parts and takes their mean, weighted by length; `error` refuses it. LASER
-                has no such limit.
-            counts: counter to which the numbers of `empty` (without a known word) and `long` sentences are added.
+            on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its
+                beginning; `split-mean` encodes it in parts and takes their mean, weighted by
+                length; `error` refuses it. LASER has no such limit.
+            counts: counter to which the numbers of `empty` (without a known word) and `long`
+                sentences are added.
 
-        The names that sentence-transformers has are accepted too: `sentences`, `normalize_embeddings`,
-        `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`, `precision` (and `output_dtype`, the same).
+        The names that sentence-transformers has are accepted too: `sentences`,
+        `normalize_embeddings`, `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`,
+        `precision` (and `output_dtype`, the same).
 
         Returns:
             float32 [N, D], or [N, truncate_dim]; of one sentence [D].
 
         Raises:
-            InputError: for an unknown option, what is no text, and a device that is not there; a `SentenceError` for a
-                long sentence with `error`, and for an embedding that is not finite.
+            InputError: for an unknown option, what is no text, and a device that is not there; a
+                `SentenceError` for a long sentence with `error`, and for an embedding that is not
+                finite.
         """
         sentences = as_list(texts)
         check_device(device)
@@ -216,7 +242,9 @@ class SentenceEncoder(NamesOfST):
         if on_long == "split-mean":
             embeddings = self._encode_in_parts(FlatPieces(ids, starts, lengths), longest, *options)
         else:
-            embeddings = self._encode_pieces(FlatPieces(ids, starts, np.minimum(lengths, longest)), *options)
+            embeddings = self._encode_pieces(
+                FlatPieces(ids, starts, np.minimum(lengths, longest)), *options
+            )
         unusable = ~np.isfinite(embeddings).all(axis=1)
         if unusable.any():
             row = int(unusable.argmax())
@@ -226,17 +254,21 @@ class SentenceEncoder(NamesOfST):
         return unit_rows(embeddings) if normalize else embeddings
 
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split sentences into the pieces that `encode` reads of them; the end of a long one is cut.
+        """Split sentences into the pieces that `encode` reads of them; the end of a long one is
+        cut.
 
         Returns:
-            Rows of the `table`, of one sentence after the other [P], and the number of pieces of each [N].
+            Rows of the `table`, of one sentence after the other [P], and the number of pieces of
+            each [N].
         """
         ids, lengths = self.tokenizer.encode_known(texts)
         places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
         longest = self.max_seq_length or NO_LIMIT
         return ids[places < longest], lengths.clip(max=longest)
 
-    def _check_options(self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str) -> None:
+    def _check_options(
+        self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str
+    ) -> None:
         if batch_size < 1:
             raise InputError(f"batch_size {batch_size}; expected 1 or more")
         if dtype not in COMPUTE_DTYPES:
@@ -247,13 +279,17 @@ class SentenceEncoder(NamesOfST):
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
     def _encode_in_parts(self, pieces: FlatPieces, longest: int, *options) -> np.ndarray:
-        """Encode long sentences in parts of `longest` pieces; return the means of the parts, weighted by length."""
+        """Encode long sentences in parts of `longest` pieces; return the means of the parts,
+        weighted by length.
+        """
         lengths = pieces.lengths
         parts = np.maximum(1, -(-lengths // longest))
         owner = np.repeat(np.arange(len(lengths)), parts)
         offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
         part_lengths = np.minimum(longest, lengths[owner] - offset)
-        vectors = self._encode_pieces(FlatPieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options)
+        vectors = self._encode_pieces(
+            FlatPieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options
+        )
         embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
         share = part_lengths / np.maximum(1, lengths)[owner]
         np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
@@ -270,7 +306,9 @@ class SentenceEncoder(NamesOfST):
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
         # a bar that is not shown would still take tqdm's lock, which a fork may find taken for ever
-        bars = Progress(total=count, desc="encode", unit=" sentences") if progress else nullcontext()
+        bars = (
+            Progress(total=count, desc="encode", unit=" sentences") if progress else nullcontext()
+        )
         with bars as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors
@@ -281,7 +319,9 @@ class SentenceEncoder(NamesOfST):
         return embeddings
 
     def _copies(self) -> "NetworkCopies":
-        """Return the network, which is made when first asked for where numpy computes the embeddings."""
+        """Return the network, which is made when first asked for where numpy computes the
+        embeddings.
+        """
         if self._networks is None:
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")
@@ -289,6 +329,9 @@ class SentenceEncoder(NamesOfST):
 
 
 def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
-    from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of  # torch takes seconds to load
+    from fairseq_lxsr.encoder.torch_network import (
+        NetworkCopies,
+        network_of,
+    )  # torch takes seconds to load
 
     return NetworkCopies(network_of(model) if isinstance(model, Bag) else model, device)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fairseq_lxsr.encoder.folder import (
+from fairseq_lxsr.encoder.model_folder import (
     ADVICE,
     SCALE,
     WEIGHTS_FILE,
@@ -38,8 +38,12 @@ from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 
 
-def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) -> tuple[SentenceNetwork, Tokenizer]:
-    """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit together."""
+def read_model(
+    folder: Path, config: dict[str, Any], untrained: bool = False
+) -> tuple[SentenceNetwork, Tokenizer]:
+    """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit
+    together.
+    """
     weights = {name: torch.tensor(value) for name, value in read_weights(folder, config).items()}
     size, tokenizer = size_of(config), read_tokenizer(folder, config)
     kind = all_networks()[config["architecture"]]
@@ -47,11 +51,19 @@ def read_model(folder: Path, config: dict[str, Any], untrained: bool = False) ->
 
 
 def build_network(
-    kind: type[SentenceNetwork], size: Any, weights: Mapping[str, Tensor], where: str | Path, untrained: bool = False
+    kind: type[SentenceNetwork],
+    size: Any,
+    weights: Mapping[str, Tensor],
+    where: str | Path,
+    untrained: bool = False,
 ) -> SentenceNetwork:
-    """Build a network and load its weights, or keep random ones; the shapes are compared before memory is allocated."""
+    """Build a network and load its weights, or keep random ones; the shapes are compared before
+    memory is allocated.
+    """
     if size.num_layers > len(weights):
-        raise InputError(f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}")
+        raise InputError(
+            f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}"
+        )
     with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, where)
@@ -72,20 +84,29 @@ def save_folder(
     training: dict[str, Any],
     dtype: str = "float32",
 ) -> None:
-    """Write a model folder; `training` as in `folder.TRAINING`, `dtype` is the precision on disk."""
+    """Write a model folder; `training` as in `folder.TRAINING`, `dtype` is the precision on
+    disk.
+    """
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         weights |= stored_weight(name, value.detach(), dtype)
     sizes, options = asdict(model.config), text.record()
-    description = {"architecture": model.name, "encoder": sizes, "text": options, "training": training}
+    description = {
+        "architecture": model.name,
+        "encoder": sizes,
+        "text": options,
+        "training": training,
+    }
     texts = [path.read_bytes() for path in (dictionary, sentencepiece_model)]
     write_folder(folder, texts, description, partial(save, weights))
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector as float32.
+    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector
+    as float32.
 
-    In `int4` only the embeddings of pieces, of an even width, have 4 bits; the other matrices have 8.
+    In `int4` only the embeddings of pieces, of an even width, have 4 bits; the other matrices have
+    8.
     """
     if dtype not in ("int8", "int4"):
         return {name: rounded(name, value, dtype)}
@@ -113,7 +134,9 @@ _RUNNING = ForksWait()  # torch and its libraries have locks that no fork may fi
 
 
 class NetworkCopies:
-    """A network in float32, and its copies on other devices and in other precisions, each made once and kept."""
+    """A network in float32, and its copies on other devices and in other precisions, each made once
+    and kept.
+    """
 
     def __init__(self, network: SentenceNetwork, device: str | None = None):
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -122,8 +145,12 @@ class NetworkCopies:
         self._lock = ThreadLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the lock and the copies, which the other process creates itself."""
-        return {name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")}
+        """Return the state to pickle, without the lock and the copies, which the other process
+        creates itself.
+        """
+        return {
+            name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _copies={}, _lock=ThreadLock())
@@ -131,13 +158,17 @@ class NetworkCopies:
     def embed(
         self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see `Bag.embed`."""
+        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see
+        `Bag.embed`.
+        """
         model = self._model(device, dtype)
         _one_thread_in_forks()
         target = model.embed_tokens.weight.device
         for sentences, inputs in model.batches(pieces, batch_size):
             with _RUNNING, torch.inference_mode():
-                vectors = model.embed_batch(*(torch.from_numpy(values).to(target) for values in inputs))
+                vectors = model.embed_batch(
+                    *(torch.from_numpy(values).to(target) for values in inputs)
+                )
             yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
@@ -158,7 +189,9 @@ class NetworkCopies:
 
 @cache
 def _one_thread_in_forks() -> None:
-    """Let torch compute with one thread in forks from now on: those of OpenMP are gone there, and it waits for them."""
+    """Let torch compute with one thread in forks from now on: those of OpenMP are gone there, and
+    it waits for them.
+    """
     if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
         os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
@@ -166,12 +199,16 @@ def _one_thread_in_forks() -> None:
 def network_of(bag: Bag) -> SentenceNetwork:
     """Make the network of a bag; the two share their weights."""
     network = TransformerSentenceEncoder(bag.config)
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in bag.weights.items()}, assign=True)
+    network.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in bag.weights.items()}, assign=True
+    )
     return network
 
 
 def _converted(model: Any, device: torch.device, dtype: str) -> Any:
-    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by row."""
+    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by
+    row.
+    """
     # a copy in float32 on the same device shares all weights, but those that are packed
     shares = dtype == "float32" and device == model.embed_tokens.weight.device
     weights = itertools.chain(model.parameters(), model.buffers()) if shares else ()
@@ -187,7 +224,9 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
 
     engine = torch.backends.quantized.engine
     if "onednn" in torch.backends.quantized.supported_engines:
-        torch.backends.quantized.engine = "onednn"  # twice as fast as the other engines on processors with AMX
+        torch.backends.quantized.engine = (
+            "onednn"  # twice as fast as the other engines on processors with AMX
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that it will move these functions

@@ -1,4 +1,6 @@
-"""Compares two systems on the same units: difference, confidence interval and p, paired bootstrap (Koehn 2004)."""
+"""Compares two systems on the same units: difference, confidence interval and p, paired bootstrap
+(Koehn 2004).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,10 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score
 from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
 SEED = 12345  # as in sacrebleu
-BLOCK_DRAWS, BLOCK_NUMBERS = 100, 10**7  # draws that are computed together, and the largest count of numbers
+BLOCK_DRAWS, BLOCK_NUMBERS = (
+    100,
+    10**7,
+)  # draws that are computed together, and the largest count of numbers
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ def paired_bootstrap(
 ) -> tuple[float, float, float]:
     """Compute the 95 % interval of second - first, and p, by drawing units with replacement.
 
-    p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far from zero as the
-    observed difference (with one added to numerator and denominator).
+    p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far
+    from zero as the observed difference (with one added to numerator and denominator).
     """
     one, two = first.parts, second.parts
     if one.shape != two.shape:
@@ -49,7 +54,9 @@ def paired_bootstrap(
     differences = []
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
     for start in range(0, draws, block):
-        drawn = generator.multinomial(units, np.full(units, 1 / units), size=min(block, draws - start))  # [b, U]
+        drawn = generator.multinomial(
+            units, np.full(units, 1 / units), size=min(block, draws - start)
+        )  # [b, U]
         differences.append(second.percent(two @ drawn.T) - first.percent(one @ drawn.T))
     found = np.concatenate(differences)
     observed = second.value - first.value
@@ -61,13 +68,18 @@ def paired_bootstrap(
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare every value that both have under equal settings; also return notes on what was not comparable.
+    """Compare every value that both have under equal settings; also return notes on what was not
+    comparable.
 
     Of duplicate scores in a file the last is taken; a note says so where the models differ.
     """
     known = latest(first)
     results, unmatched = [], set()
-    notes = [note for scores, which in ((first, "first"), (second, "second")) for note in _other_models(scores, which)]
+    notes = [
+        note
+        for scores, which in ((first, "first"), (second, "second"))
+        for note in _other_models(scores, which)
+    ]
     for score in latest(second).values():
         other = known.pop(score.comparable, None)
         if other is None:
@@ -79,7 +91,9 @@ def compare(
                 bounds = paired_bootstrap(other.outcomes[name], outcomes, draws)
                 values = other.outcomes[name].value, outcomes.value
                 metric = str(score.settings.get("metric", ""))
-                results.append(Comparison(score.protocol, score.task, name, metric, *values, *bounds))
+                results.append(
+                    Comparison(score.protocol, score.task, name, metric, *values, *bounds)
+                )
     notes += [
         f"{_what(score)}: no counterpart in the second file"
         for score in known.values()
@@ -89,7 +103,9 @@ def compare(
 
 
 def _what(score: Score) -> str:
-    return " ".join(filter(None, (score.protocol, score.task, str(score.settings.get("metric", "")))))
+    return " ".join(
+        filter(None, (score.protocol, score.task, str(score.settings.get("metric", ""))))
+    )
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
@@ -106,9 +122,13 @@ def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
 
 
 def _unmatched(score: Score, others: Sequence[Score]) -> str:
-    """Explain why a score has no counterpart: which settings differ from the nearest score of the other file."""
+    """Explain why a score has no counterpart: which settings differ from the nearest score of the
+    other file.
+    """
     what = f"{score.protocol} {score.task}"
-    alike = [other for other in others if (other.protocol, other.task) == (score.protocol, score.task)]
+    alike = [
+        other for other in others if (other.protocol, other.task) == (score.protocol, score.task)
+    ]
     if not alike:
         return f"{what}: no counterpart in the first file"
     settings, own = [other.measured_alike for other in alike], score.measured_alike

@@ -1,4 +1,6 @@
-"""Labelled embeddings and how a classifier learns from them, for protocols whose help needs no torch."""
+"""Labelled embeddings and how a classifier learns from them, for protocols whose help needs no
+torch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +12,10 @@ from fairseq_lxsr.vectors.rows import FloatArray
 class ClassifierConfig:
     """Options of training a classifier."""
 
-    hidden: tuple[int, ...] = (10, 8)  # widths of the hidden layers (tanh); () gives a linear classifier
+    hidden: tuple[int, ...] = (
+        10,
+        8,
+    )  # widths of the hidden layers (tanh); () gives a linear classifier
     dropout: float = 0.2  # of the hidden layers
     input_dropout: float = 0.2  # of the embeddings
     epochs: int = 500  # the one of largest accuracy on dev is kept
@@ -40,7 +45,9 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a hash, for signatures."""
+    """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a
+    hash, for signatures.
+    """
 
     features: FloatArray
     labels: Sequence[str]

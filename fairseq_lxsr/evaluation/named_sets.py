@@ -1,4 +1,6 @@
-"""Where test text is: files of a template, and the named test sets with the languages of their archives."""
+"""Where test text is: files of a template, and the named test sets with the languages of their
+archives.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +23,17 @@ def first_file(names: Iterable[str | Path], suffixes: Sequence[str] = ("", ".gz"
 
 
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is added where needed."""
+    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is
+    added where needed.
+    """
     name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
     base = name.replace("{lang}", language).replace("{pair}", pair)
     found = first_file([base], TEXT_SUFFIXES)
     if found:
         return found
-    raise InputError(f"{base}: no such file, nor with {', '.join(TEXT_SUFFIXES[1:])}; check --data and the languages")
+    raise InputError(
+        f"{base}: no such file, nor with {', '.join(TEXT_SUFFIXES[1:])}; check --data and the languages"
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,9 @@ class Dataset:
     short: Mapping[str, str]  # two letters -> code
     url: str
     licence: str
-    size: int | None = None  # bytes of the archive; None where the address is none of an archive that can be checked
+    size: int | None = (
+        None  # bytes of the archive; None where the address is none of an archive that can be checked
+    )
     sha256: str | None = None  # see `size`
     files: Mapping[str, str] = field(default_factory=dict)  # that are named otherwise, by code
     error_types: str = ""  # file of the changed sentences of xsim++; empty where there is none
@@ -53,7 +61,9 @@ class Dataset:
         return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
 
     def code(self, language: str) -> str:
-        """Return the code of a language that is given in any spelling of BCP 47: zh, zho_Hant or zh_TW."""
+        """Return the code of a language that is given in any spelling of BCP 47: zh, zho_Hant or
+        zh_TW.
+        """
         if language in self.codes:
             return language
         if language in self.short:
@@ -62,24 +72,38 @@ class Dataset:
         found = [code for code in found if parse_tag(code) == parse_tag(language)] or found
         if len(found) == 1:
             return found[0]
-        known = " or ".join(code.replace("-", "_") for code in found) or "for example en, eng or a code of its files"
-        raise InputError(f"--lang-pairs: {self.name} has {len(found)} languages {language!r}; expected {known}")
+        known = (
+            " or ".join(code.replace("-", "_") for code in found)
+            or "for example en, eng or a code of its files"
+        )
+        raise InputError(
+            f"--lang-pairs: {self.name} has {len(found)} languages {language!r}; expected {known}"
+        )
 
     def path(self, folder: str, language: str) -> Path:
-        """Find the file of a language (see `code`) in the unpacked archive, and check its number of lines."""
+        """Find the file of a language (see `code`) in the unpacked archive, and check its number of
+        lines.
+        """
         code = self.code(language)
         path = self._find(folder, self.files.get(code, self.file.format(code=code)))
         count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
-            raise InputError(f"{path}: {count:,} lines; {self.name} has {self.sentences:,} sentences: unpack it again")
+            raise InputError(
+                f"{path}: {count:,} lines; {self.name} has {self.sentences:,} sentences: unpack it again"
+            )
         return path
 
     def changed(self, folder: str, language: str) -> tuple[Path, Path]:
         """Find the changed sentences of a language for xsim++: their types, and their text."""
         if not self.error_types:
-            raise InputError(f"{self.name} has no changed sentences; expected --error-types, or another --dataset")
+            raise InputError(
+                f"{self.name} has no changed sentences; expected --error-types, or another --dataset"
+            )
         code = self.code(language)
-        errors, text = (self._find(folder, name.format(code=code)) for name in (self.error_types, self.augmented))
+        errors, text = (
+            self._find(folder, name.format(code=code))
+            for name in (self.error_types, self.augmented)
+        )
         return errors, text
 
     def _find(self, folder: str, name: str) -> Path:
@@ -98,5 +122,7 @@ def datasets() -> dict[str, Dataset]:
     found = {}
     for row in read["datasets"]:
         codes = row.pop("codes")
-        found[row["name"]] = Dataset(**row, codes=tuple(read["codes"][codes].split()), short=read["short"][codes])
+        found[row["name"]] = Dataset(
+            **row, codes=tuple(read["codes"][codes].split()), short=read["short"][codes]
+        )
     return found

@@ -48,7 +48,9 @@ class Outcomes:
 
     @property
     def parts(self) -> np.ndarray:
-        """What is summed over units, [P, U]: hits and of; for a correlation also their squares and products."""
+        """What is summed over units, [P, U]: hits and of; for a correlation also their squares and
+        products.
+        """
         hits = np.array(self.hits, dtype=float)
         of = np.ones_like(hits) if self.of is None else np.array(self.of, dtype=float)
         if not self.correlation:
@@ -76,7 +78,8 @@ class Score:
         values: values by name, for example {"P@1": 93.3}.
         settings: all settings that change the values; the last is the model.
         outcomes: outcomes by unit of the values that the bootstrap can draw, by the same names.
-        curve: values over a threshold, named lists of equal length, of which the first is the threshold.
+        curve: values over a threshold, named lists of equal length, of which the first is the
+            threshold.
         version: version of fairseq-lxsr that measured.
     """
 
@@ -96,7 +99,9 @@ class Score:
     @property
     def signature(self) -> str:
         """Signature in one line, for example `xsr|metric:nn|queries:2000|...|version:0.1.0`."""
-        return "|".join([self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())])
+        return "|".join(
+            [self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())]
+        )
 
     @property
     def system(self) -> str:
@@ -106,18 +111,32 @@ class Score:
 
     @property
     def measured_alike(self) -> dict[str, Any]:
-        """Signed settings that comparable scores share: all but the model, and how many texts are long for it."""
-        return {name: value for name, value in self.signed_settings.items() if name not in ("model", "long")}
+        """Signed settings that comparable scores share: all but the model, and how many texts are
+        long for it.
+        """
+        return {
+            name: value
+            for name, value in self.signed_settings.items()
+            if name not in ("model", "long")
+        }
 
     @property
     def comparable(self) -> tuple[str, ...]:
         """Key that comparable scores share."""
-        return (self.protocol, self.task, *(f"{name}:{value}" for name, value in self.measured_alike.items()))
+        return (
+            self.protocol,
+            self.task,
+            *(f"{name}:{value}" for name, value in self.measured_alike.items()),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON."""
         outcomes = {
-            name: {"hits": out.hits, "of": out.of, **({"correlation": True} if out.correlation else {})}
+            name: {
+                "hits": out.hits,
+                "of": out.of,
+                **({"correlation": True} if out.correlation else {}),
+            }
             for name, out in self.outcomes.items()
         }
         names = ("protocol", "task", "values", "settings", "version", "signature")
@@ -125,9 +144,13 @@ class Score:
         return {name: getattr(self, name) for name in names} | {"outcomes": outcomes} | curve
 
 
-def from_hits(protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]) -> Score:
+def from_hits(
+    protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]
+) -> Score:
     """Make a score whose values are the ratios of the outcomes."""
-    return Score(protocol, task, {name: outcomes.value for name, outcomes in hits.items()}, settings, hits)
+    return Score(
+        protocol, task, {name: outcomes.value for name, outcomes in hits.items()}, settings, hits
+    )
 
 
 def as_units(hits: np.ndarray) -> list[float]:
@@ -144,17 +167,24 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
-    """Return the last settings of a signature: the hash of the text, and the fingerprint of the model."""
+    """Return the last settings of a signature: the hash of the text, and the fingerprint of the
+    model.
+    """
     return {"text": text_hash(*texts), "model": model}
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Append one JSON line per score; the file is replaced atomically, by one process after the other."""
+    """Append one JSON line per score; the file is replaced atomically, by one process after the
+    other.
+    """
     path = Path(path)
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
         lines = list(read_lines(path, is_sentence=False)) if path.exists() else []
-        lines += [json.dumps(sealed(score.as_dict()), ensure_ascii=False, allow_nan=False) for score in scores]
+        lines += [
+            json.dumps(sealed(score.as_dict()), ensure_ascii=False, allow_nan=False)
+            for score in scores
+        ]
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
@@ -182,8 +212,13 @@ def read_scores(path: str | Path) -> list[Score]:
 
 
 def _score(read: dict[str, Any]) -> Score:
-    """Make a score of a JSON object; KeyError for a field that is missing, TypeError for one that does not fit."""
-    for kind, names in ((str, ("protocol", "task", "version")), (dict, ("values", "settings", "outcomes"))):
+    """Make a score of a JSON object; KeyError for a field that is missing, TypeError for one that
+    does not fit.
+    """
+    for kind, names in (
+        (str, ("protocol", "task", "version")),
+        (dict, ("values", "settings", "outcomes")),
+    ):
         for name in names:
             if not isinstance(read[name], kind):
                 raise TypeError(f"{name} {read[name]!r:.40}")
@@ -197,7 +232,9 @@ def _score(read: dict[str, Any]) -> Score:
     if len({len(values) for values in curve.values()}) > 1:
         raise TypeError("curve of lists of different lengths")
     settings, version = read["settings"], read["version"]
-    return Score(read["protocol"], read["task"], read["values"], settings, outcomes, version, curve=curve)
+    return Score(
+        read["protocol"], read["task"], read["values"], settings, outcomes, version, curve=curve
+    )
 
 
 def _outcomes(name: str, read: Any) -> Outcomes:
@@ -206,8 +243,14 @@ def _outcomes(name: str, read: Any) -> Outcomes:
     if of is not None:
         _check_numbers(f"of of {name}", of)
     correlation = read.get("correlation", False)
-    if not hits or (of is not None and len(of) != len(hits)) or correlation not in (False, of is not None):
-        raise TypeError(f"hits of {name} {hits!r:.40}, of {of!r:.40}, correlation {correlation!r:.40}")
+    if (
+        not hits
+        or (of is not None and len(of) != len(hits))
+        or correlation not in (False, of is not None)
+    ):
+        raise TypeError(
+            f"hits of {name} {hits!r:.40}, of {of!r:.40}, correlation {correlation!r:.40}"
+        )
     return Outcomes(hits, of, bool(correlation))
 
 

@@ -1,4 +1,6 @@
-"""Writes models in the formats of other tools; a form is imported, with the libraries it needs, when first used."""
+"""Writes models in the formats of other tools; a form is imported, with the libraries it needs,
+when first used.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,6 @@
-"""Reads the table of the sources of a training text, for the model card: licence and attribution of each."""
+"""Reads the table of the sources of a training text, for the model card: licence and attribution of
+each.
+"""
 
 import json
 import time
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr import __version__
-from fairseq_lxsr.encoder.folder import CARD_FILE
+from fairseq_lxsr.encoder.model_folder import CARD_FILE
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
@@ -28,7 +30,9 @@ from fairseq_lxsr.text.words import WORD_START
 
 @dataclass(frozen=True)
 class TextSource:
-    """A source of training text: what it is, where it comes from, whom to name, and its pairs by language pair."""
+    """A source of training text: what it is, where it comes from, whom to name, and its pairs by
+    language pair.
+    """
 
     name: str
     about: str
@@ -57,7 +61,9 @@ class TextSources:
 
     @classmethod
     def read(cls, path: str | Path) -> "TextSources":
-        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are ignored."""
+        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are
+        ignored.
+        """
         try:
             read = parse_json("\n".join(read_lines(path, is_sentence=False)))
             note, rows = read["note"], read["sources"]
@@ -66,7 +72,9 @@ class TextSources:
         except (ValueError, KeyError, TypeError) as error:
             reason = error if isinstance(error, InputError) else f"{path}: {error!r:.100}"
             raise InputError(f'{reason}; expected {{"note": ..., "sources": [...]}}') from None
-        sources = (_source(row, f"{path}, source {number}") for number, row in enumerate(rows, start=1))
+        sources = (
+            _source(row, f"{path}, source {number}") for number, row in enumerate(rows, start=1)
+        )
         return cls(" ".join(note.split()), tuple(sources))
 
 
@@ -80,8 +88,17 @@ def _source(row: Any, where: str) -> TextSource:
         raise InputError(f"{where}: {error}") from None
 
 
-OURS, ST = "fairseq-lxsr", "sentence-transformers"  # names of libraries, as hubs of models know them
-TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction", "cross-lingual", "multilingual")
+OURS, ST = (
+    "fairseq-lxsr",
+    "sentence-transformers",
+)  # names of libraries, as hubs of models know them
+TAGS = (
+    "sentence-transformers",
+    "sentence-similarity",
+    "feature-extraction",
+    "cross-lingual",
+    "multilingual",
+)
 STATIC_TAGS = ("model2vec", "static-embeddings")
 TIMED_SENTENCES, TIMED_PIECES = 2000, 20  # size of the text on which speed is measured
 # options that say nothing where the weight of their loss is 0
@@ -101,10 +118,12 @@ def write_card(
     library: str = OURS,
     exported: Any = None,
 ) -> None:
-    """Write README.md into a model folder, with scores of this model that `lxsr eval --output` wrote.
+    """Write README.md into a model folder, with scores of this model that `lxsr eval --output`
+    wrote.
 
-    `name` is that of the model, by default of the folder; `library` the one that a hub shows: `OURS`, or `ST` for a
-    folder that it loads. `exported` is the encoder of the folder where it is not the one of the scores.
+    `name` is that of the model, by default of the folder; `library` the one that a hub shows:
+    `OURS`, or `ST` for a folder that it loads. `exported` is the encoder of the folder where it is
+    not the one of the scores.
     """
     exported = exported or encoder
     name = name or Path(folder).resolve().name  # of `.` too
@@ -123,17 +142,25 @@ def write_card(
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
     parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static, own)]
     if sources is not None:
-        table = _table(("source", "licence", "attribution", "pairs"), [source.cells for source in sources.sources])
+        table = _table(
+            ("source", "licence", "attribution", "pairs"),
+            [source.cells for source in sources.sources],
+        )
         parts.append(f"## Text\n\n{sources.note}\n\n{table}")
     parts += [_training(training, encoder.size), _scores(scores), _size(Path(folder), exported)]
     if scores and not same:
-        parts.insert(-1, "The scores are those of the model with the order of words, which this folder leaves out.\n")
+        parts.insert(
+            -1,
+            "The scores are those of the model with the order of words, which this folder leaves out.\n",
+        )
     with atomic_write(Path(folder) / CARD_FILE) as stream:
         stream.write("\n".join(parts))
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
-    """Measure `encode` on this machine, from text of random pieces to embeddings, after a short warm-up."""
+    """Measure `encode` on this machine, from text of random pieces to embeddings, after a short
+    warm-up.
+    """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (TIMED_SENTENCES, TIMED_PIECES))
     texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]
@@ -143,13 +170,21 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
     return TIMED_SENTENCES / (time.perf_counter() - start)
 
 
-def _metadata(training: dict[str, Any], sources: TextSources | None, static: bool) -> dict[str, Any]:
-    """Return what hubs read of a model: languages, licence and kind; they know no licence that is many."""
+def _metadata(
+    training: dict[str, Any], sources: TextSources | None, static: bool
+) -> dict[str, Any]:
+    """Return what hubs read of a model: languages, licence and kind; they know no licence that is
+    many.
+    """
     names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
     languages = sorted({language for name in names if name for language in name.strip().split("-")})
     licence = {"license": "unknown"}
     if sources is not None:
-        licence = {"license": "other", "license_name": "by-source", "license_link": f"{CARD_FILE}#text"}
+        licence = {
+            "license": "other",
+            "license_name": "by-source",
+            "license_link": f"{CARD_FILE}#text",
+        }
     tags = [*TAGS, *(STATIC_TAGS if static else ())]
     return {"language": languages, **licence, "tags": tags, "pipeline_tag": "sentence-similarity"}
 
@@ -213,20 +248,29 @@ def _training(training: dict[str, Any], size: Any) -> str:
         **{name.replace("_", " "): value for name, value in options.items() if value},  # 0 is off
         "layers": f"{size.num_layers or 'none'}{', gated' if gated else ''}",
         "updates": training.get("updates"),
-        "went on from": "another checkpoint, not counted above" if training.get("finetuned") else None,
+        "went on from": "another checkpoint, not counted above"
+        if training.get("finetuned")
+        else None,
         "decay of the average of the weights": training.get("ema_decay"),
         "seed": training.get("seed"),
         "teacher, whose vectors these can be compared with": training.get("teacher"),
     }
-    return "## Training\n\n" + _table(("", ""), [(name, value) for name, value in rows.items() if value is not None])
+    return "## Training\n\n" + _table(
+        ("", ""), [(name, value) for name, value in rows.items() if value is not None]
+    )
 
 
 def _scores(scores: Sequence[Score]) -> str:
     scores = list(latest(scores).values())
     if not scores:
         return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
-    rows = [(_name(score, scores), ", ".join(starmap(_written, score.values.items()))) for score in scores]
-    signatures = "\n".join(f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores))
+    rows = [
+        (_name(score, scores), ", ".join(starmap(_written, score.values.items())))
+        for score in scores
+    ]
+    signatures = "\n".join(
+        f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores)
+    )
     return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
 
 
@@ -238,19 +282,30 @@ def _name(score: Score, scores: Sequence[Score]) -> str:
     """Name a score by protocol, task and those settings that differ between scores of this task."""
     task = score.protocol, score.task
     others = [other.signed_settings for other in scores if (other.protocol, other.task) == task]
-    own = {k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)}
-    return ", ".join([" ".join(task), *(str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())])
+    own = {
+        k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)
+    }
+    return ", ".join(
+        [" ".join(task), *(str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())]
+    )
 
 
 def _size(folder: Path, encoder: Any) -> str:
     per_second = sentences_per_second(encoder, encoder.tokenizer.symbols)
     text = f"{TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before"
-    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file() and path.name != CARD_FILE)
+    size = sum(
+        path.stat().st_size
+        for path in folder.iterdir()
+        if path.is_file() and path.name != CARD_FILE
+    )
     rows = [
         ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
         ("width of an embedding", encoder.output_dim),
         ("model folder", f"{size / 1e6:.1f} MB"),
-        (f"speed, {text}", f"{per_second:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)"),
+        (
+            f"speed, {text}",
+            f"{per_second:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
+        ),
         ("model", encoder.fingerprint),
     ]
     return "## Size and speed\n\n" + _table(("", ""), rows)

@@ -1,4 +1,6 @@
-"""What exports for other programs share: a Hugging Face tokenizer, and how their vectors are compared with ours."""
+"""What exports for other programs share: a Hugging Face tokenizer, and how their vectors are
+compared with ours.
+"""
 
 import base64
 import io
@@ -12,13 +14,20 @@ from typing import Any
 import numpy as np
 from sentencepiece import SentencePieceTrainer
 
+from fairseq_lxsr.characters import in_brackets, steps_of
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.folder import DEFAULT_ARCHITECTURE
+from fairseq_lxsr.encoder.model_folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import in_brackets, steps_of
 from fairseq_lxsr.files.lines import BLANKS
 from fairseq_lxsr.text.case import DOT, DOTTED, MARKS
-from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, SentencePieceFile, read_sentencepiece
+from fairseq_lxsr.text.sentencepiece_model import (
+    BPE,
+    BYTE,
+    NORMAL,
+    UNIGRAM,
+    SentencePieceFile,
+    read_sentencepiece,
+)
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
@@ -44,15 +53,18 @@ SAMPLE = (
 # Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
-# Latin letters with two marks, as Vietnamese has: the library composes one mark, SentencePiece composes both
+DOT_AFTER_DOT = (
+    f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
+)
+# Latin letters with two marks, as Vietnamese has: the library composes one mark, SentencePiece
+# composes both
 TWO_MARKS = {
     text: letter
     for letter in map(chr, (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)))
     if len(text := unicodedata.normalize("NFD", letter)) == 3
 }
-# letters of which the library composes none, six bytes with the mark: kana, whose marks of half width become these
-# first, and a few of Greek and Devanagari
+# letters of which the library composes none, six bytes with the mark: kana, whose marks of half
+# width become these first, and a few of Greek and Devanagari
 KANA = range(0x3041, 0x30FF)
 VOICING = {"\uff9e": "\u3099", "\uff9f": "\u309a"}
 VOICED = {
@@ -61,7 +73,9 @@ VOICED = {
     for text in (kana + mark for mark in VOICING.values())
     if len(letter := unicodedata.normalize("NFKC", text)) == 1
 }
-MARKED = {unicodedata.normalize("NFD", letter): letter for letter in "\u0390\u03b0\u0929\u0931\u0934"}
+MARKED = {
+    unicodedata.normalize("NFD", letter): letter for letter in "\u0390\u03b0\u0929\u0931\u0934"
+}
 
 
 def require_transformer(encoder: SentenceEncoder, form: str) -> None:
@@ -72,11 +86,15 @@ def require_transformer(encoder: SentenceEncoder, form: str) -> None:
         if pooling == "mean" and not split_han:
             return
         kind = f"pooling {pooling}" if pooling != "mean" else "split_han"
-    raise InputError(f"a model of {kind} cannot be written for {form}; use the model folder itself, or `lxsr embed`")
+    raise InputError(
+        f"a model of {kind} cannot be written for {form}; use the model folder itself, or `lxsr embed`"
+    )
 
 
 def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
-    """List the symbols of the embedding rows, followed by the pieces without a row, which are read as unknown."""
+    """List the symbols of the embedding rows, followed by the pieces without a row, which are read
+    as unknown.
+    """
     symbols = tokenizer.symbols
     if len(symbols) < rows:
         symbols = [*symbols, MASK]  # training adds it to the dictionary
@@ -85,7 +103,8 @@ def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see `extended_symbols`.
+    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see
+    `extended_symbols`.
 
     A text without a known word keeps its pieces, because a BERT cannot encode a batch without any.
     """
@@ -102,11 +121,13 @@ def tokenizer_json(
     emptied: bool = True,
     unknown: str = "",
 ) -> dict[str, Any]:
-    """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself is not needed.
+    """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself
+    is not needed.
 
-    `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is given, and those of a
-    batch are padded with `padding_idx`. A text without a known word has no pieces where `emptied`. Unknown letters are
-    read as the symbol `unknown`, for libraries that leave the unknown piece out of a mean.
+    `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is
+    given, and those of a batch are padded with `padding_idx`. A text without a known word has no
+    pieces where `emptied`. Unknown letters are read as the symbol `unknown`, for libraries that
+    leave the unknown piece out of a mean.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
     if file.kind not in (BPE, UNIGRAM):
@@ -131,14 +152,22 @@ def tokenizer_json(
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                *(_replace({"Regex": pattern}, by) for pattern, by in steps_of(tokenizer.options.version)),
+                *(
+                    _replace({"Regex": pattern}, by)
+                    for pattern, by in steps_of(tokenizer.options.version)
+                ),
                 *_rules(dict(zip(*2 * [iter(tokenizer.options.read_as)], strict=True))),
                 *_normalizers(tokenizer, file),
                 *(_emptied(tokenizer, file) if emptied else ()),
                 *(_renamed(file, unknown) if unknown else ()),
             ],
         },
-        "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": "always", "split": True},
+        "pre_tokenizer": {
+            "type": "Metaspace",
+            "replacement": WORD_START,
+            "prepend_scheme": "always",
+            "split": True,
+        },
         "post_processor": None,
         "decoder": None,
         "model": _algorithm(file, symbols, unknown),
@@ -146,7 +175,9 @@ def tokenizer_json(
 
 
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Describe which letters are read as others; thousands of rules are one step, which SentencePiece compiles."""
+    """Describe which letters are read as others; thousands of rules are one step, which
+    SentencePiece compiles.
+    """
     if not letters:
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -179,23 +210,33 @@ def _normalizers(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
         steps += [_replace({"Regex": DOT_AFTER_DOT}, "")] if newer else []
     if file.charsmap:
         steps += _composed(tokenizer, file)
-        # the library reads a letter and its marks as the letter with one mark, where it knows no letter with all, and
-        # a letter that is another in Unicode's form NFKC without marks
-        steps.append(_replace({"Regex": "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"}, MARKS_APART))
+        # the library reads a letter and its marks as the letter with one mark, where it knows no
+        # letter with all, and a letter that is another in Unicode's form NFKC without marks
+        steps.append(
+            _replace(
+                {"Regex": "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"}, MARKS_APART
+            )
+        )
         steps += [_precompiled(file.charsmap), _replace({"String": MARKS_APART}, "")]
-        steps += [{"type": "Lowercase"}] if lowercase and newer else []  # letters in disguise are plain ones now
+        steps += (
+            [{"type": "Lowercase"}] if lowercase and newer else []
+        )  # letters in disguise are plain ones now
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 
 
 def _composed(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe which letters and marks become one letter that the library would leave apart; models differ in them."""
+    """Describe which letters and marks become one letter that the library would leave apart; models
+    differ in them.
+    """
     steps = _rules(_done_by(tokenizer, TWO_MARKS))
     # each step costs time, and where no piece has these letters they are unknown in either form
     known = {letter for piece in file.pieces for letter in piece.text}
     half_width = _done_by(tokenizer, {"\uff76\uff9e": "\u30ac"})
     pairs = _done_by(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
-        forms = {text: {unicodedata.normalize("NFKC", text[0]), letter} for text, letter in pairs.items()}
+        forms = {
+            text: {unicodedata.normalize("NFKC", text[0]), letter} for text, letter in pairs.items()
+        }
         pairs = {text: letter for text, letter in pairs.items() if known & forms[text]}
     pairs = VOICING | pairs if half_width and pairs else pairs
     return [*steps, *(_replace({"String": text}, letter) for text, letter in pairs.items())]
@@ -203,17 +244,24 @@ def _composed(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, A
 
 def _done_by(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
     """Return those of these texts that the SentencePiece model reads as these letters."""
-    read, meant = (tokenizer.normalized([f"0{text}" for text in texts]) for texts in (letters, letters.values()))
+    read, meant = (
+        tokenizer.normalized([f"0{text}" for text in texts])
+        for texts in (letters, letters.values())
+    )
     pairs = zip(letters.items(), read, meant, strict=True)
     return {text: letter for (text, letter), one, other in pairs if one == other}
 
 
 def _emptied(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe the step that empties a text with an unknown letter and no known word, as `Tokenizer.encode_known`."""
+    """Describe the step that empties a text with an unknown letter and no known word, as
+    `Tokenizer.encode_known`.
+    """
     if file.byte_fallback:
         return []  # nothing is unknown
     pieces = zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True)
-    known = {piece for piece, number in pieces if number != tokenizer.unknown and len(piece) == 1} - {WORD_START}
+    known = {
+        piece for piece, number in pieces if number != tokenizer.unknown and len(piece) == 1
+    } - {WORD_START}
     in_words = _brackets(letter for letter in known if is_word(letter))
     others = _brackets({" ", *(letter for letter in known if not is_word(letter))})
     return [_replace({"Regex": f"^[{others}]*[^{in_words}{others}][^{in_words}]*$"}, "")]
@@ -228,7 +276,9 @@ def _renamed(file: SentencePieceFile, unknown: str) -> list[dict[str, Any]]:
 
 
 def _brackets(letters: Iterable[str]) -> str:
-    """Write letters as the content of a regular expression's brackets; adjacent ones are a range."""
+    """Write letters as the content of a regular expression's brackets; adjacent ones are a
+    range.
+    """
     codes = np.array(sorted(map(ord, letters)))
     parts = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     return in_brackets((int(part[0]), int(part[-1])) for part in parts)
@@ -239,7 +289,9 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
-    """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too low to be chosen."""
+    """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too
+    low to be chosen.
+    """
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
     if unknown:
         scores[unknown] = min(scores.values()) - UNKNOWN_COST
@@ -247,7 +299,9 @@ def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) ->
         of_bytes = {piece.text for piece in file.pieces if piece.type == BYTE}
         never = min(scores.values()) - 1e4
         # no text can equal a symbol with a blank before it
-        names = (symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols)
+        names = (
+            symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols
+        )
         return {
             "type": "Unigram",
             "unk_id": list(symbols).index(UNK),

@@ -16,7 +16,9 @@ LEAST_NORM = 1e-12  # lower bound of the length that normalization divides by
 
 
 class _Graph:
-    """Nodes and constants of a graph; every method that adds a node returns the name of its output."""
+    """Nodes and constants of a graph; every method that adds a node returns the name of its
+    output.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -35,7 +37,9 @@ class _Graph:
 
 
 def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool) -> None:
-    """Write the graph; `names` are those of ids and mask [B, T], of states [B, T, D] and of embeddings [B, D]."""
+    """Write the graph; `names` are those of ids and mask [B, T], of states [B, T, D] and of
+    embeddings [B, D].
+    """
     from onnx import TensorProto, helper, numpy_helper, save
 
     ids, mask, states, embeddings = names
@@ -43,7 +47,10 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
     _embed(graph, encoder, names, normalize)
     rows, pieces = "sentences", "pieces"
     about = [
-        *(helper.make_tensor_value_info(name, TensorProto.INT64, [rows, pieces]) for name in (ids, mask)),
+        *(
+            helper.make_tensor_value_info(name, TensorProto.INT64, [rows, pieces])
+            for name in (ids, mask)
+        ),
         helper.make_tensor_value_info(states, TensorProto.FLOAT, [rows, None, size.embed_dim]),
         helper.make_tensor_value_info(embeddings, TensorProto.FLOAT, [rows, size.embed_dim]),
     ]
@@ -51,7 +58,11 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
     made = helper.make_graph(graph.nodes, "bag", about[:2], about[2:], constants)
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(
-        made, opset_imports=opset, producer_name="fairseq-lxsr", producer_version=__version__, ir_version=IR_VERSION
+        made,
+        opset_imports=opset,
+        producer_name="fairseq-lxsr",
+        producer_version=__version__,
+        ir_version=IR_VERSION,
     )
     save(model, str(path))
 
@@ -62,38 +73,54 @@ def _embed(graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normal
     longest, one = constant("longest", [size.max_positions]), constant("one", [1])
     padding, given = constant("padding", size.padding_idx), add("Cast", names[1], to=9)  # bool
     cut = add("Slice", add("Where", given, names[0], padding), constant("zero", [0]), longest, one)
-    unknown, entries = constant("unknown", encoder.tokenizer.unknown), constant("entries", size.vocab_size)
+    unknown, entries = (
+        constant("unknown", encoder.tokenizer.unknown),
+        constant("entries", size.vocab_size),
+    )
     ids = add("Where", add("Less", cut, entries), cut, unknown)  # [B, T]
     is_token = add("Cast", add("Not", add("Equal", ids, padding)), to=1)
     lengths = add("ReduceSum", is_token, one, keepdims=1)
     lengths = add("Max", lengths, constant("least", np.float32(1)))  # [B, 1]
     table = constant("table", encoder.weights[TABLE] * np.float32(math.sqrt(size.embed_dim)))
     last = constant("last", [2])
-    states = add("Mul", add("Gather", table, ids), add("Unsqueeze", is_token, last))  # [B, T, D], 0 at padding
+    states = add(
+        "Mul", add("Gather", table, ids), add("Unsqueeze", is_token, last)
+    )  # [B, T, D], 0 at padding
     if size.order_coefficients:
         states = add("Mul", states, _share(graph, encoder, is_token, lengths))
     embeddings = add("Div", add("ReduceSum", states, one, keepdims=0), lengths)
     if normalize:
         norm = add("ReduceL2", embeddings, one, keepdims=1)
         norm = add("Max", norm, constant("least_norm", np.float32(LEAST_NORM)))  # [B, 1]
-        embeddings, states = add("Div", embeddings, norm), add("Div", states, add("Unsqueeze", norm, last))
+        embeddings, states = (
+            add("Div", embeddings, norm),
+            add("Div", states, add("Unsqueeze", norm, last)),
+        )
     add("Identity", states, output=names[2])
     add("Identity", embeddings, output=names[3])
 
 
 def _share(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str) -> str:
-    """Add the weights of the pieces in the embedding relative to a mean [B, T, D], see `pooling.order_weights`."""
+    """Add the weights of the pieces in the embedding relative to a mean [B, T, D], see
+    `pooling.order_weights`.
+    """
     constant, add = graph.constant, graph.add
-    place = add("Sub", add("CumSum", is_token, constant("axis", 1)), constant("half", np.float32(0.5)))
+    place = add(
+        "Sub", add("CumSum", is_token, constant("axis", 1)), constant("half", np.float32(0.5))
+    )
     angle = add("Unsqueeze", add("Div", place, lengths), "last")  # [B, T, 1], (t + 1/2) / T
     factors = np.pi * np.arange(1, encoder.size.order_coefficients + 1)
-    cosines = add("Cos", add("Mul", angle, constant("factors", factors.astype(np.float32))))  # [B, T, k]
+    cosines = add(
+        "Cos", add("Mul", angle, constant("factors", factors.astype(np.float32)))
+    )  # [B, T, k]
     share = add("MatMul", cosines, constant("order", encoder.weights[ORDER]))
     return add("Add", share, "least")
 
 
 def let_mask_be_left_out(path: Path, names: Sequence[str]) -> None:
-    """Make the mask of a graph an input of the type optional, all ones where it is not given; `names`: `write_bag`."""
+    """Make the mask of a graph an input of the type optional, all ones where it is not given;
+    `names`: `write_bag`.
+    """
     from onnx import TensorProto, helper, load, save
 
     ids, mask = names[:2]
@@ -112,7 +139,9 @@ def let_mask_be_left_out(path: Path, names: Sequence[str]) -> None:
     left_out = branch("full_mask", shape, full)
     first = [
         helper.make_node("OptionalHasElement", [mask], ["has_mask"]),
-        helper.make_node("If", ["has_mask"], ["read_mask"], then_branch=given, else_branch=left_out),
+        helper.make_node(
+            "If", ["has_mask"], ["read_mask"], then_branch=given, else_branch=left_out
+        ),
     ]
     nodes = [*first, *model.graph.node]
     del model.graph.node[:]

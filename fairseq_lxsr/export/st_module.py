@@ -1,4 +1,6 @@
-"""Any of our encoders as a module of sentence-transformers, whose modules.json names the class by its import path."""
+"""Any of our encoders as a module of sentence-transformers, whose modules.json names the class by
+its import path.
+"""
 
 import json
 import math
@@ -15,9 +17,14 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.find import find_model
-from fairseq_lxsr.encoder.folder import TEXT_FILES
-from fairseq_lxsr.encoder.static_folder import MODULES_FILE, module_folder, of_sentence_transformers, text_files
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.model_folder import TEXT_FILES
+from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    MODULES_FILE,
+    module_folder,
+    of_sentence_transformers,
+    text_files,
+)
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
@@ -28,7 +35,8 @@ HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 class SentenceModule(Module):
     """From sentences to `sentence_embedding` [B, E], with the weights of a `SentenceEncoder`.
 
-    For training with the losses of sentence-transformers, and for encoders that its own modules do not compute.
+    For training with the losses of sentence-transformers, and for encoders that its own modules do
+    not compute.
 
         module = SentenceModule(SentenceEncoder.from_pretrained("model"))
         SentenceTransformer(modules=[module]).encode(["A dog."])
@@ -43,17 +51,29 @@ class SentenceModule(Module):
     def __init__(self, encoder: SentenceEncoder):
         super().__init__()
         if encoder.folder is None:
-            raise InputError("an encoder without a folder; expected one of SentenceEncoder.from_pretrained")
+            raise InputError(
+                "an encoder without a folder; expected one of SentenceEncoder.from_pretrained"
+            )
         self._encoder = encoder
-        self.network, self.tokenizer, self.description = encoder.model, encoder.tokenizer, encoder.config
-        self.texts = dict(zip(TEXT_FILES, text_files(encoder.folder, encoder.tokenizer), strict=True))
+        self.network, self.tokenizer, self.description = (
+            encoder.model,
+            encoder.tokenizer,
+            encoder.config,
+        )
+        self.texts = dict(
+            zip(TEXT_FILES, text_files(encoder.folder, encoder.tokenizer), strict=True)
+        )
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> "SentenceModule":
-        """Load the module from a folder of sentence-transformers or its hub; called by `SentenceTransformer`."""
+        """Load the module from a folder of sentence-transformers or its hub; called by
+        `SentenceTransformer`.
+        """
         known = {name: options[name] for name in HUB_OPTIONS if name in options}
         if (backend := options.get("backend", "torch")) != "torch":
-            raise InputError(f"backend {shown(backend)}; expected torch: `lxsr export onnx` is for ONNX Runtime")
+            raise InputError(
+                f"backend {shown(backend)}; expected torch: `lxsr export onnx` is for ONNX Runtime"
+            )
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **known)
         return cls(SentenceEncoder.from_pretrained(folder or subfolder, "cpu"))
 
@@ -67,8 +87,12 @@ class SentenceModule(Module):
             text = TextOptions(**config["text"])
             save_folder(output_path, self.network, dictionary, pieces, text, config["training"])
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **options: Any) -> dict[str, Tensor]:
-        """Split sentences into pieces: `input_ids` [B, T], padded at the end; the end of longer ones is cut."""
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **options: Any
+    ) -> dict[str, Tensor]:
+        """Split sentences into pieces: `input_ids` [B, T], padded at the end; the end of longer
+        ones is cut.
+        """
         pieces, lengths = self.tokenizer.encode_known([(prompt or "") + text for text in inputs])
         rows = np.split(pieces, lengths.cumsum()[:-1])
         lengths = np.minimum(lengths, self.max_seq_length).astype(int)
@@ -86,12 +110,16 @@ class SentenceModule(Module):
         # networks take at least one position
         tokens = torch.nn.functional.pad(tokens, (0, int(not tokens.shape[1])), value=padding)
         embeddings = self.network.embed_padded(tokens)
-        features["sentence_embedding"] = torch.where(tokens.ne(padding).any(dim=1, keepdim=True), embeddings, 0)
+        features["sentence_embedding"] = torch.where(
+            tokens.ne(padding).any(dim=1, keepdim=True), embeddings, 0
+        )
         return features
 
     @property
     def max_seq_length(self) -> float:
-        """Largest number of pieces, infinity where there is no limit; not more than the model was trained with."""
+        """Largest number of pieces, infinity where there is no limit; not more than the model was
+        trained with.
+        """
         return self._encoder.max_seq_length or math.inf
 
     @max_seq_length.setter
@@ -106,16 +134,21 @@ class SentenceModule(Module):
 
 
 def load_sentence_transformer(folder: str | Path, device: str | None = None) -> SentenceTransformer:
-    """Load a model folder of ours, or what `SentenceTransformer.save` wrote of it, without `trust_remote_code`.
+    """Load a model folder of ours, or what `SentenceTransformer.save` wrote of it, without
+    `trust_remote_code`.
 
     Args:
-        folder: model folder of `lxsr export folder`, its name or address as in `encoder.find.find_model`, or a folder
-            with the module in a sub-folder.
+        folder: model folder of `lxsr export folder`, its name or address as in
+            `encoder.find.find_model`, or a folder with the module in a sub-folder.
         device: as in `SentenceTransformer`.
     """
     folder = find_model(folder)
     encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
-    named = json.loads((folder / MODULES_FILE).read_text("utf-8")) if of_sentence_transformers(folder) else []
+    named = (
+        json.loads((folder / MODULES_FILE).read_text("utf-8"))
+        if of_sentence_transformers(folder)
+        else []
+    )
     normalize = any(str(module.get("type", "")).endswith(".Normalize") for module in named)
     modules = [SentenceModule(encoder), *([Normalize()] if normalize else [])]
     return SentenceTransformer(modules=modules, device=device)

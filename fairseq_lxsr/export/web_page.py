@@ -1,4 +1,5 @@
-"""Exports a model without layers and the sentences of a corpus as a page that searches in the browser, without server.
+"""Exports a model without layers and the sentences of a corpus as a page that searches in the
+browser, without server.
 
 Its content security policy forbids every request.
 """
@@ -16,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_lxsr.characters import steps_of
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.encoder.folder import to_int8
+from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import steps_of
 from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.text.case import SECOND_DOT, STYLED
@@ -28,15 +29,26 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sen
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
 
 PAGE_FILE = "index.html"
-PAGE_SIGN = '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
+PAGE_SIGN = (
+    '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
+)
 PAGE_PARTS = Path(__file__).parent / "web"
 UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
-READ = {NORMAL, 2, 3, 5}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
+READ = {
+    NORMAL,
+    2,
+    3,
+    5,
+}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
 
 
 def export_web(
-    encoder: SentenceEncoder, sentences: Sequence[str], output: str | Path, title: str, example: str = ""
+    encoder: SentenceEncoder,
+    sentences: Sequence[str],
+    output: str | Path,
+    title: str,
+    example: str = "",
 ) -> int:
     """Write the folder; it appears under its name only when it is complete.
 
@@ -53,12 +65,17 @@ def export_web(
         Number of sentences.
 
     Raises:
-        InputError: for an encoder with layers, pieces that the page cannot make, or a corpus without text.
+        InputError: for an encoder with layers, pieces that the page cannot make, or a corpus
+            without text.
     """
     config = encoder.size
     if not getattr(config, "is_bag", False):
-        kind = f"{config.num_layers} layers" if config.num_layers else encoder.config["architecture"]
-        raise InputError(f"a model of {kind} cannot be written for a page; take one without layers, such as lxsr_best")
+        kind = (
+            f"{config.num_layers} layers" if config.num_layers else encoder.config["architecture"]
+        )
+        raise InputError(
+            f"a model of {kind} cannot be written for a page; take one without layers, such as lxsr_best"
+        )
     embeddings = encoder.encode(sentences, normalize=True)
     kept = np.flatnonzero(embeddings.any(axis=1))
     if not len(kept):
@@ -76,14 +93,20 @@ def export_web(
         "sentences": [single_line(sentences[row]) for row in kept.tolist()],
     }
     with atomic_folder(output, PAGE_FILE, sign=PAGE_SIGN) as work:
-        (work / PAGE_FILE).write_text(_page(content, single_line(title), single_line(example)), encoding="utf-8")
+        (work / PAGE_FILE).write_text(
+            _page(content, single_line(title), single_line(example)), encoding="utf-8"
+        )
     return len(kept)
 
 
 def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """Collect what the page needs to make the pieces of a sentence and their rows."""
     file = read_sentencepiece(tokenizer.serialized_model())
-    if file.kind not in ALGORITHMS or not file.plain or {piece.type for piece in file.pieces} - READ:
+    if (
+        file.kind not in ALGORITHMS
+        or not file.plain
+        or {piece.type for piece in file.pieces} - READ
+    ):
         why = "its pieces are made otherwise than by `lxsr prepare`, or have bytes"
         raise InputError(f"this SentencePiece model cannot be written for a page: {why}")
     rows = zip(file.pieces, tokenizer.piece_ids.tolist(), strict=True)
@@ -97,7 +120,8 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "unknown": tokenizer.unknown,
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, texts)),
-        "letters": letters_of(tokenizer) | {chr(old): new for old, new in tokenizer.options.table.items()},
+        "letters": letters_of(tokenizer)
+        | {chr(old): new for old, new in tokenizer.options.table.items()},
         "marks": [number for number, text in enumerate(texts) if not is_word(text)],
         **_reading(tokenizer.options),
         "blanks": BLANKS,
@@ -117,7 +141,9 @@ def _reading(options: TextOptions) -> dict[str, Any]:
 
 
 def letters_of(tokenizer: Tokenizer) -> dict[str, str]:
-    """Map the letters that SentencePiece normalizes otherwise than NFKC does; it keeps ～ and drops controls."""
+    """Map the letters that SentencePiece normalizes otherwise than NFKC does; it keeps ～ and drops
+    controls.
+    """
     every = map(chr, range(0x20, sys.maxunicode + 1))
     letters = [letter for letter in every if unicodedata.category(letter) not in ("Cn", "Co", "Cs")]
     normal = tokenizer.normalized([f"0{letter}0" for letter in letters])
@@ -134,7 +160,9 @@ def _base64(array: np.ndarray) -> str:
 
 
 def _page(content: dict[str, Any], title: str, example: str) -> str:
-    script, style = ((PAGE_PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css"))
+    script, style = (
+        (PAGE_PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css")
+    )
     return Template((PAGE_PARTS / "page.html").read_text(encoding="utf-8")).substitute(
         sign=PAGE_SIGN,
         title=escape(title),

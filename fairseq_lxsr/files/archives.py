@@ -27,14 +27,18 @@ def names_in_archive(archive: str | Path) -> list[str]:
 
 
 def open_member(archive: Path, path: str | Path) -> IO[bytes]:
-    """Open FILE.zip/MEMBER, or the only file of FILE.zip; raises InputError where there are several."""
+    """Open FILE.zip/MEMBER, or the only file of FILE.zip; raises InputError where there are
+    several.
+    """
     name = Path(path).relative_to(archive).as_posix()
     names = names_in_archive(archive)
     if name == "." and len(names) == 1:
         name = names[0]
     if name not in names:
         listed = ", ".join(map(repr, names[:LISTED])) + ", ..." * (len(names) > LISTED)
-        raise InputError(f"{path}: {archive.name} has {len(names):,} files, {listed}; name one: {archive}/MEMBER")
+        raise InputError(
+            f"{path}: {archive.name} has {len(names):,} files, {listed}; name one: {archive}/MEMBER"
+        )
     with _opening(archive) as packed:
         return packed.open(name)
 
@@ -60,4 +64,6 @@ def _opening(archive: str | Path) -> Iterator[Any]:
         # corrupt bytes give an error without errno, or ask for a place that no file has
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise InputError(f"{archive}: not a whole archive ({error}); remove it and fetch it again") from None
+        raise InputError(
+            f"{archive}: not a whole archive ({error}); remove it and fetch it again"
+        ) from None

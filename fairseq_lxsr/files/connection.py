@@ -1,4 +1,6 @@
-"""Connections to servers that nobody trusts: no answer, however slow, endless or absurd, keeps a process for ever."""
+"""Connections to servers that nobody trusts: no answer, however slow, endless or absurd, keeps a
+process for ever.
+"""
 
 import contextlib
 import http.client
@@ -25,11 +27,13 @@ class InterruptedDownloadError(Exception):
 
 
 class Connection:
-    """Opens addresses inside its block, and cuts the connection when too little comes or the time `until` is over.
+    """Opens addresses inside its block, and cuts the connection when too little comes or the time
+    `until` is over.
 
-    Too little are less than `SLOWEST` bytes within `timeout` seconds; `until` is a time of `time.monotonic`.
-    The timeout of a socket is not enough: a byte every minute, in the headers too, never exceeds it, and some headers
-    may be repeated without end. The one who reads counts the bytes in `received`.
+    Too little are less than `SLOWEST` bytes within `timeout` seconds; `until` is a time of
+    `time.monotonic`. The timeout of a socket is not enough: a byte every minute, in the headers
+    too, never exceeds it, and some headers may be repeated without end. The one who reads counts
+    the bytes in `received`.
     """
 
     def __init__(self, timeout: float, until: float):
@@ -47,7 +51,9 @@ class Connection:
             copy.close()
         if self.is_cut and (kind is None or issubclass(kind, OSError | http.client.HTTPException)):
             slow = f"less than {SLOWEST:,} bytes within {self.timeout:g} s"
-            raise InterruptedDownloadError("took too long" if time.monotonic() > self.until else slow)
+            raise InterruptedDownloadError(
+                "took too long" if time.monotonic() > self.until else slow
+            )
 
     def _watch(self) -> None:
         before = 0
@@ -61,7 +67,9 @@ class Connection:
             before = self.received
 
     def add(self, copy: socket.socket) -> None:
-        """Cut this socket too; it is a copy, because TLS takes the number of the socket for itself."""
+        """Cut this socket too; it is a copy, because TLS takes the number of the socket for
+        itself.
+        """
         self._sockets.append(copy)
         if self.is_cut:
             raise TimeoutError
@@ -113,7 +121,9 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to other pages of the web, without reading what comes with them, which may have no end."""
+    """Follows redirects to other pages of the web, without reading what comes with them, which may
+    have no end.
+    """
 
     def http_error_302(self, request, answer, code, message, headers):
         answer.close()
@@ -128,7 +138,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def ascii_address(url: str) -> str:
-    """Return an address as HTTP sends it: other letters than ASCII as their UTF-8 bytes, and in the host as IDNA."""
+    """Return an address as HTTP sends it: other letters than ASCII as their UTF-8 bytes, and in the
+    host as IDNA.
+    """
     try:
         parts = urlsplit(url)
         host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
@@ -138,7 +150,9 @@ def ascii_address(url: str) -> str:
         rest = (quote(part, safe=string.punctuation) for part in parts[2:4])
         return urlunsplit((parts.scheme, host, *rest, ""))
     except ValueError as error:
-        raise InputError(f"{url}: {first_line(error)}; expected an address, https://HOST/FILE") from None
+        raise InputError(
+            f"{url}: {first_line(error)}; expected an address, https://HOST/FILE"
+        ) from None
 
 
 def plain(text: object) -> str:

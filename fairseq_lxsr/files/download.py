@@ -1,4 +1,6 @@
-"""Downloads files with resume, retries and checks; a file has its final name only when it is complete."""
+"""Downloads files with resume, retries and checks; a file has its final name only when it is
+complete.
+"""
 
 import http.client
 import re
@@ -10,14 +12,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.connection import SLOWEST, Connection, InterruptedDownloadError, ascii_address, plain
+from fairseq_lxsr.files.connection import (
+    SLOWEST,
+    Connection,
+    InterruptedDownloadError,
+    ascii_address,
+    plain,
+)
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import READ_BYTES, sha256
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
-DOWNLOAD_ATTEMPTS = 5  # attempts without progress: less than `SLOWEST` bytes more than there ever were
+DOWNLOAD_ATTEMPTS = (
+    5  # attempts without progress: less than `SLOWEST` bytes more than there ever were
+)
 ALL_ATTEMPTS = 100  # attempts with and without progress
 TOTAL_SECONDS = 24 * 3600  # seconds of all attempts
 BUSY_STATUS = (408, 429)  # status codes of a server that may answer later
@@ -31,10 +41,11 @@ RETRIED = (InterruptedDownloadError, http.client.HTTPException, OSError)
 
 
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
-    """Download a file, or check the one that is there; a partial file PATH.part of an earlier run is resumed.
+    """Download a file, or check the one that is there; a partial file PATH.part of an earlier run
+    is resumed.
 
-    The expected size in bytes and the SHA-256 (`checksum`) are None where they are unknown. Attempts and total time
-    have limits, whatever the server does.
+    The expected size in bytes and the SHA-256 (`checksum`) are None where they are unknown.
+    Attempts and total time have limits, whatever the server does.
     """
     if path.is_file():
         if wrong := _difference(path, size, checksum):
@@ -54,7 +65,9 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
         wrong = _difference(partial, size, checksum)
     if wrong:
         _forget(partial)
-        raise InputError(f"{url}: {wrong}; the file has changed or was damaged on its way, it was not kept")
+        raise InputError(
+            f"{url}: {wrong}; the file has changed or was damaged on its way, it was not kept"
+        )
     partial.replace(path)
     _tag_file(partial).unlink(missing_ok=True)
 
@@ -77,13 +90,19 @@ def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
             most = max(most, _length(partial))
             if failures == DOWNLOAD_ATTEMPTS or attempt == ALL_ATTEMPTS or time.monotonic() > until:
                 tried = failures if failures == DOWNLOAD_ATTEMPTS else attempt
-                kind = f"{type(error).__name__}: " if isinstance(error, http.client.HTTPException) else ""
+                kind = (
+                    f"{type(error).__name__}: "
+                    if isinstance(error, http.client.HTTPException)
+                    else ""
+                )
                 raise InputError(
                     f"{url}: {kind}{plain(error)} ({tried} attempts); try again later, "
                     f"{_length(partial):,} bytes are kept"
                 ) from None
         except (ValueError, OverflowError) as error:
-            raise InputError(f"{url}: {plain(error)}; check the address, and those that it leads to") from None
+            raise InputError(
+                f"{url}: {plain(error)}; check the address, and those that it leads to"
+            ) from None
         time.sleep(BACK_OFF * 2**failures)
 
 
@@ -97,7 +116,11 @@ def _is_final(error: Exception) -> str | None:
         return f"{plain(error)}; check who answers at this address"
     elif isinstance(error, http.client.InvalidURL):
         return f"{plain(error)}; expected an address, https://HOST/FILE"
-    elif isinstance(error, OSError) and not isinstance(error, urllib.error.URLError) and error.filename:
+    elif (
+        isinstance(error, OSError)
+        and not isinstance(error, urllib.error.URLError)
+        and error.filename
+    ):
         raise error
     return None
 
@@ -107,7 +130,9 @@ def _length(path: Path) -> int:
 
 
 def _tag_file(partial: Path) -> Path:
-    """Return the path of the file with the server's validator (ETag or date) for the partial file."""
+    """Return the path of the file with the server's validator (ETag or date) for the partial
+    file.
+    """
     return partial.with_name(f"{partial.name}.etag")
 
 
@@ -121,7 +146,9 @@ def _is_tag(tag: str) -> bool:
 
 
 def _request(partial: Path) -> dict[str, str]:
-    """Return the headers that ask for the missing bytes; a partial file with a damaged validator is removed."""
+    """Return the headers that ask for the missing bytes; a partial file with a damaged validator is
+    removed.
+    """
     tag_file, have = _tag_file(partial), _length(partial)
     if not have:
         return HEADERS
@@ -136,7 +163,9 @@ def _request(partial: Path) -> dict[str, str]:
 
 
 def _fetch(connection: Connection, address: str, partial: Path, size: int | None) -> None:
-    """Append the missing bytes to the partial file; start again where the server does not support ranges."""
+    """Append the missing bytes to the partial file; start again where the server does not support
+    ranges.
+    """
     headers = _request(partial)
     have = _length(partial)
     try:
@@ -157,22 +186,35 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
             raise InterruptedDownloadError("the server gave another part than the one asked for")
         total = None if answer.length is None else have + answer.length
         if answer.length and answer.length > (free := shutil.disk_usage(partial.parent).free):
-            raise InputError(f"{answer.length:,} bytes, and {free:,} are free in {partial.parent}; make space")
+            raise InputError(
+                f"{answer.length:,} bytes, and {free:,} are free in {partial.parent}; make space"
+            )
         limit = size if size is not None else MAX_BYTES if total is None else total
-        with Progress(desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None) as bar:
+        with Progress(
+            desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None
+        ) as bar:
             for block in _blocks(connection, answer, limit - have):
-                with naming(partial), open(partial, "ab", opener=no_follow) as stream:  # names errors of the disk only
+                with (
+                    naming(partial),
+                    open(partial, "ab", opener=no_follow) as stream,
+                ):  # names errors of the disk only
                     stream.write(block)
                 bar.update(len(block))
     if total is not None and _length(partial) < min(total, limit):
-        raise InterruptedDownloadError(f"the connection ended after {_length(partial):,} of {total:,} bytes")
+        raise InterruptedDownloadError(
+            f"the connection ended after {_length(partial):,} of {total:,} bytes"
+        )
     if total is None and size is None and _length(partial) > limit:
         _forget(partial)
         raise InputError(f"more than {limit:,} bytes, and no end; nothing is kept")
 
 
-def _blocks(connection: Connection, answer: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
-    """Yield what has arrived, again and again, to the end or until it is far more than the limit."""
+def _blocks(
+    connection: Connection, answer: http.client.HTTPResponse, limit: int
+) -> Iterator[bytes]:
+    """Yield what has arrived, again and again, to the end or until it is far more than the
+    limit.
+    """
     count = 0
     while count <= limit + READ_BYTES and (block := answer.read1(READ_BYTES)):
         connection.received += len(block)
@@ -193,7 +235,9 @@ def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Say how a file differs from the size and the SHA-256 that are expected; None where it does not."""
+    """Say how a file differs from the size and the SHA-256 that are expected; None where it does
+    not.
+    """
     if size is not None and _length(path) != size:
         return f"{_length(path):,} bytes, expected {size:,}"
     if checksum is not None and (found := sha256(path)) != checksum.lower():
@@ -208,12 +252,15 @@ def get_archive(
     expected: tuple[int | None, str | None] = (None, None),
     keep_archive: bool = False,
 ) -> None:
-    """Download an archive, `.zip` or `.tar.gz`, and unpack files of it (see `unpack`), unless all of them are there.
+    """Download an archive, `.zip` or `.tar.gz`, and unpack files of it (see `unpack`), unless all
+    of them are there.
 
-    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it is unpacked,
-    unless it was there before or is to be kept.
+    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it
+    is unpacked, unless it was there before or is to be kept.
     """
-    if all(path.is_file() for path in wanted.values()):  # before the lock: the folder may be read-only
+    if all(
+        path.is_file() for path in wanted.values()
+    ):  # before the lock: the folder may be read-only
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):
         was_there = archive.is_file()

@@ -12,15 +12,21 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_lxsr.characters import INVISIBLE, VOWELS
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import INVISIBLE, VOWELS
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
-RECORD_BYTES = 2**27  # longest line that is not a sentence: scores with outcomes of a million queries, a document
+RECORD_BYTES = (
+    2**27
+)  # longest line that is not a sentence: scores with outcomes of a million queries, a document
 # how packed bytes begin, the program that unpacks them, and the ending of such a file
 PACKERS = (
-    *((b"\x1f\x8b", "zcat", ".gz"), (b"\xfd7zXZ", "xzcat", ".xz"), (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst")),
+    *(
+        (b"\x1f\x8b", "zcat", ".gz"),
+        (b"\xfd7zXZ", "xzcat", ".xz"),
+        (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"),
+    ),
     *((b"BZh", "bzcat", ".bz2"), (b"PK\x03\x04", "unzip -p", ".zip")),
 )
 # endings of files whose lines are no sentences
@@ -28,29 +34,40 @@ MARK_UP = re.compile(
     r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
-# fairseq-preprocess splits at white space, so a piece must not contain white space or control characters
+# fairseq-preprocess splits at white space, so a piece must not contain white space or control
+# characters
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there; surrogates are no text
-_BLANK_LINE = re.compile(BLANKS.replace("[", rf"[{INVISIBLE}{VOWELS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*"))
+# SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there;
+# surrogates are no text
+_BLANK_LINE = re.compile(
+    BLANKS.replace("[", rf"[{INVISIBLE}{VOWELS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
+)
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no pieces: white space, control characters, what shows nothing, U+FFFD."""
+    """Return whether a line has no pieces: white space, control characters, what shows nothing,
+    U+FFFD.
+    """
     return _BLANK_LINE.fullmatch(line) is not None
 
 
 def single_line(text: str) -> str:
-    """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8 cannot hold."""
+    """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8
+    cannot hold.
+    """
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
 def read_lines(
-    path: str | Path, is_sentence: bool = True, unreadable: Callable[[InputError], None] | None = None
+    path: str | Path,
+    is_sentence: bool = True,
+    unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split at \\n only.
+    """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split
+    at \\n only.
 
-    A line that holds one sentence, however many words, has at most 1 MiB, any other 128 MiB. An error names file, line
-    and value; where `unreadable` takes errors, their lines are left out.
+    A line that holds one sentence, however many words, has at most 1 MiB, any other 128 MiB. An
+    error names file, line and value; where `unreadable` takes errors, their lines are left out.
     """
     if is_sentence and MARK_UP.search(str(path)):
         raise InputError(
@@ -60,7 +77,9 @@ def read_lines(
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
             raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             if number == 1 and b"\r" in raw[:-1] and not raw.endswith(b"\n"):
-                raise InputError(f"{path}: ends lines by \\r alone; expected \\n: convert it (tr '\\r' '\\n')")
+                raise InputError(
+                    f"{path}: ends lines by \\r alone; expected \\n: convert it (tr '\\r' '\\n')"
+                )
             try:
                 line = _checked(raw, f"{path}, line {number}")
             except InputError as error:
@@ -78,7 +97,10 @@ def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
 
 
 def _raw_lines(
-    stream: BinaryIO, path: str | Path, is_sentence: bool, unreadable: Callable[[InputError], None] | None = None
+    stream: BinaryIO,
+    path: str | Path,
+    is_sentence: bool,
+    unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
     """Yield lines with their ends; no more of a line is held in memory than its limit."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
@@ -88,7 +110,11 @@ def _raw_lines(
             continue
         error = InputError(
             f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
-            + ("one sentence a line: split the text into sentences" if is_sentence else "shorter lines")
+            + (
+                "one sentence a line: split the text into sentences"
+                if is_sentence
+                else "shorter lines"
+            )
         )
         if unreadable is None:
             raise error
@@ -100,7 +126,8 @@ def _raw_lines(
 class Lines(Sequence[str]):
     """Gives the lines of an uncompressed UTF-8 file by number.
 
-    Only their offsets are kept in memory, and the file is open while it is read alone, because there may be thousands.
+    Only their offsets are kept in memory, and the file is open while it is read alone, because
+    there may be thousands.
     """
 
     def __init__(self, path: str | Path):
@@ -117,7 +144,9 @@ class Lines(Sequence[str]):
     def __getitem__(self, number):
         chosen = range(len(self))[number]
         with open(self._path, "rb") as stream:
-            rows = [self._read(stream, row) for row in ([chosen] if isinstance(chosen, int) else chosen)]
+            rows = [
+                self._read(stream, row) for row in ([chosen] if isinstance(chosen, int) else chosen)
+            ]
             return rows[0] if isinstance(chosen, int) else rows
 
     def _read(self, stream: BinaryIO, row: int) -> str:
@@ -132,13 +161,21 @@ def reading(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+        raise InputError(
+            f"{path}: not a whole packed file ({error}); fetch or pack it again"
+        ) from None
     except Exception as error:
-        is_of_bz2 = str(path).lower().endswith(".bz2") and isinstance(error, OSError) and error.errno is None
+        is_of_bz2 = (
+            str(path).lower().endswith(".bz2")
+            and isinstance(error, OSError)
+            and error.errno is None
+        )
         # modules that may not be installed, or take time to import
         if not is_of_bz2 and type(error).__name__ not in ("ZstdError", "BadZipFile"):
             raise
-        raise InputError(f"{path}: not a whole packed file ({error}); fetch or pack it again") from None
+        raise InputError(
+            f"{path}: not a whole packed file ({error}); fetch or pack it again"
+        ) from None
 
 
 def _checked(raw: bytes, where: str) -> str:
@@ -156,11 +193,15 @@ def _checked(raw: bytes, where: str) -> str:
         ) from None
     if "\0" in line:
         column = line.index("\0") + 1
-        raise InputError(f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')")
+        raise InputError(
+            f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')"
+        )
     return line
 
 
-def read_parallel(source: str | Path, target: str | Path, is_sentence: bool = True) -> Iterator[tuple[str, str]]:
+def read_parallel(
+    source: str | Path, target: str | Path, is_sentence: bool = True
+) -> Iterator[tuple[str, str]]:
     """Yield the aligned lines of two files, whose numbers of lines must be equal and not 0."""
     left, right = read_lines(source, is_sentence), read_lines(target, is_sentence)
     count = 0

@@ -1,4 +1,6 @@
-"""Opens files, packed or not, and files of a folder together; tells whether a file is the same as before."""
+"""Opens files, packed or not, and files of a folder together; tells whether a file is the same as
+before.
+"""
 
 import bz2
 import contextlib
@@ -18,30 +20,39 @@ from typing import IO, Any, BinaryIO, TypeVar
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.archives import archive_of, open_member
 
-# value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder, and so gets the
-# package that `import fairseq_lxsr` finds, once; the path is absolute so that it works from any current folder
+# value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder,
+# and so gets the package that `import fairseq_lxsr` finds, once; the path is absolute so that it
+# works from any current folder
 PACKAGE = Path(__file__).parent.parent.absolute()
 MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
-FREE_BYTES = 2**26  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
+FREE_BYTES = (
+    2**26
+)  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
 UNPACKED_AT_ONCE = 2**17  # bytes
 READ_BYTES = 2**20  # bytes of a file that are read at once
 PACKED = (".gz", ".xz", ".zst", ".bz2")
-# reads of a folder that is replaced all the time, and of one that is not there, and the wait before each
+# reads of a folder that is replaced all the time, and of one that is not there, and the wait before
+# each
 REPLACED_TRIES, MISSING_TRIES, REPLACED_SECONDS = 100, 3, 0.01
 
 T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz`, `.bz2`, `.xz` and `.zst` are decompressed.
+    """Open a file for reading, `-` for standard input; `.gz`, `.bz2`, `.xz` and `.zst` are
+    decompressed.
 
     FILE.zip/MEMBER is a file in an archive, FILE.zip alone one that holds a single file.
     """
     if str(path) == "-":
         if sys.stdin is None:
-            raise InputError("-: standard input is closed; expected text from a file or another program")
+            raise InputError(
+                "-: standard input is closed; expected text from a file or another program"
+            )
         if sys.stdin.closed or sys.stdin.buffer.closed:
-            raise InputError("-: standard input was read already; expected a file where text is read twice")
+            raise InputError(
+                "-: standard input was read already; expected a file where text is read twice"
+            )
         return sys.stdin.buffer
     suffix = Path(path).suffix.lower()
     archive = archive_of(path)
@@ -54,7 +65,9 @@ def open_binary(path: str | Path) -> BinaryIO:
     budget = Budget(archive or path, FREE_BYTES)
     stream: Any = Metered(open_member(archive, path), budget) if archive else path
     if suffix in PACKED:
-        unpack: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(suffix) or _zstd(path).open
+        unpack: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(suffix) or _zstd(
+            path
+        ).open
         stream = Metered(unpack(stream, "rb"), budget)
     return io.BufferedReader(stream, UNPACKED_AT_ONCE)
 
@@ -74,7 +87,9 @@ class Budget:
         """Take `count` bytes from the budget."""
         self.left -= count
         if self.left < 0:
-            raise InputError(f"{self.path}: unpacks to more than {MAX_RATIO} times {self.size:,} bytes; expected text")
+            raise InputError(
+                f"{self.path}: unpacks to more than {MAX_RATIO} times {self.size:,} bytes; expected text"
+            )
 
 
 class Metered(io.RawIOBase):
@@ -112,15 +127,22 @@ def _zstd(path: str | Path):
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
-    raise InputError(f"{path}: needs backports.zstd, which is not installed: {install_command('zst')}")
+    raise InputError(
+        f"{path}: needs backports.zstd, which is not installed: {install_command('zst')}"
+    )
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file whose name is ours; what is in its way, for example a pipe, is refused, and not waited for."""
+    """Open a file whose name is ours; what is in its way, for example a pipe, is refused, and not
+    waited for.
+    """
 
     def checked(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):  # `open` refuses a folder
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (
+            stat.S_IFREG,
+            stat.S_IFDIR,
+        ):  # `open` refuses a folder
             return descriptor
         os.close(descriptor)
         raise InputError(f"{path}: is a pipe or device; expected a file, remove it")
@@ -129,7 +151,8 @@ def open_file(path: str | Path) -> BinaryIO:
 
 
 def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
-    """Return what `read` makes of a folder; where it fails because the folder was replaced meanwhile, it reads again.
+    """Return what `read` makes of a folder; where it fails because the folder was replaced
+    meanwhile, it reads again.
 
     `marker` is a file that every such folder has, another one after each replacement.
     """
@@ -157,7 +180,9 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 def sha256(file: str | Path | BinaryIO) -> str:
     """Return the SHA-256 of a file, or of an open one, as hexadecimal digits."""
     digest = hashlib.sha256()
-    with open_file(file) if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream:
+    with (
+        open_file(file) if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream
+    ):
         stream.seek(0)
         while block := stream.read(READ_BYTES):
             digest.update(block)
@@ -165,9 +190,11 @@ def sha256(file: str | Path | BinaryIO) -> str:
 
 
 def stamp(file: str | Path | BinaryIO) -> list[int]:
-    """Return the size of a file and the time of its last change (of content or attributes), in nanoseconds.
+    """Return the size of a file and the time of its last change (of content or attributes), in
+    nanoseconds.
 
-    A file with the stamp that was stored when it was hashed is the same file, unchanged: a copy has another time.
+    A file with the stamp that was stored when it was hashed is the same file, unchanged: a copy has
+    another time.
     """
     about = os.stat(file if isinstance(file, str | Path) else file.fileno())
     return [about.st_size, about.st_ctime_ns]

@@ -1,4 +1,6 @@
-"""Progress on standard error: a line that is written over on a terminal; in files and notebooks one a minute."""
+"""Progress on standard error: a line that is written over on a terminal; in files and notebooks one
+a minute.
+"""
 
 import shutil
 import sys
@@ -10,7 +12,10 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import say
 
-FIRST, EACH = 10, 60  # seconds until the first line where there is no terminal, and between two lines
+FIRST, EACH = (
+    10,
+    60,
+)  # seconds until the first line where there is no terminal, and between two lines
 REFRESH = 0.5  # seconds between two states of the line of a terminal
 
 

@@ -1,4 +1,6 @@
-"""Reads untrusted files: JSON objects, arrays, and records of interrupted work; damage of ours is noticed."""
+"""Reads untrusted files: JSON objects, arrays, and records of interrupted work; damage of ours is
+noticed.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ SEAL = "crc32"  # key for the checksum of all other fields of a JSON object
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum that `parse_json` compares and takes out, so that one flipped bit is noticed."""
+    """Add the checksum that `parse_json` compares and takes out, so that one flipped bit is
+    noticed.
+    """
     return {**content, SEAL: _checksum(content)}
 
 
@@ -33,7 +37,8 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """Parse one JSON object of any origin, safe to print and to write as UTF-8; raise ValueError for anything else.
+    """Parse one JSON object of any origin, safe to print and to write as UTF-8; raise ValueError
+    for anything else.
 
     One that is `sealed` must have the checksum that it names, or it is damaged.
     """
@@ -45,14 +50,18 @@ def parse_json(text: str) -> dict[str, Any]:
         raise ValueError(f"{type(read).__name__}, not an object")
     level: list[dict[str, Any] | list[Any]] = [read]
     depth = 0
-    while level := [part for parent in level for part in _parts(parent) if isinstance(part, dict | list)]:
+    while level := [
+        part for parent in level for part in _parts(parent) if isinstance(part, dict | list)
+    ]:
         depth += 1
         if depth == MAX_DEPTH:
             raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
     if SURROGATE.search(text):
         json.dumps(read, ensure_ascii=False).encode()  # half of a surrogate pair raises ValueError
     if type(read.get(SEAL)) is int and read.pop(SEAL) != _checksum(read):
-        raise ValueError(f"damaged or edited: its fields have another checksum than its {SEAL}, which an edit removes")
+        raise ValueError(
+            f"damaged or edited: its fields have another checksum than its {SEAL}, which an edit removes"
+        )
     return read
 
 
@@ -66,10 +75,11 @@ def is_count(value: Any) -> bool:
 
 
 def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
-    """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it can run code.
+    """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it
+    can run code.
 
-    An open file is mapped whatever happens to its name, and is not needed any more.
-    OSError is for a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
+    An open file is mapped whatever happens to its name, and is not needed any more. OSError is for
+    a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
     """
     from numpy.lib.format import open_memmap  # the command line imports this module
 
@@ -79,7 +89,9 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
             return open_memmap(file, mode) if isinstance(file, str | Path) else _mapped(file)
     except OSError:
         raise
-    except Exception as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
+    except (
+        Exception
+    ) as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
@@ -91,11 +103,15 @@ def description_of(path: Path) -> Mapping[str, Any]:
     try:
         return dict(parse_json(beside.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{beside}: {error}; delete it and {path}, and embed the text again") from None
+        raise InputError(
+            f"{beside}: {error}; delete it and {path}, and embed the text again"
+        ) from None
 
 
 def check_described(path: Path) -> None:
-    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside them, if any."""
+    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside
+    them, if any.
+    """
     if description_of(path).get("sha256") not in (None, sha256(path)):
         raise InputError(
             f"{path}: damaged or changed, its SHA-256 is not the one in {path.name}.json; delete both, and embed the "
@@ -104,9 +120,11 @@ def check_described(path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Compare the CRC-32 of every record of an uncompressed zip archive, as torch.save writes; it reads 1 GB/s.
+    """Compare the CRC-32 of every record of an uncompressed zip archive, as torch.save writes; it
+    reads 1 GB/s.
 
-    ValueError is for an archive that is damaged or compressed, and `zipfile` raises errors of many other kinds.
+    ValueError is for an archive that is damaged or compressed, and `zipfile` raises errors of many
+    other kinds.
     """
     with zipfile.ZipFile(path) as archive:
         if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
@@ -120,7 +138,9 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
     from numpy.lib import format as npy
 
     stream.seek(0)
-    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[
+        npy.read_magic(stream)
+    ]
     shape, is_fortran, dtype = read_header(stream)
     if dtype.hasobject:
         raise ValueError("objects, not numbers")
@@ -129,10 +149,11 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
 
 @dataclass(frozen=True)
 class Record:
-    """Progress of a resumable run: a JSON file beside its output, replaced atomically after every step.
+    """Progress of a resumable run: a JSON file beside its output, replaced atomically after every
+    step.
 
-    It has all settings that the result depends on, the number of finished `lines` and other counts over them, and a
-    hash of the text read so far, where text is read only once.
+    It has all settings that the result depends on, the number of finished `lines` and other counts
+    over them, and a hash of the text read so far, where text is read only once.
     """
 
     settings: dict[str, Any]
@@ -147,12 +168,16 @@ class Record:
         try:
             read = parse_json(path.read_text(encoding="utf-8"))
             settings, counts, text = read["settings"], read["counts"], read["text"]
-            if not (isinstance(settings, dict) and isinstance(counts, dict) and isinstance(text, str)):
+            if not (
+                isinstance(settings, dict) and isinstance(counts, dict) and isinstance(text, str)
+            ):
                 raise TypeError("settings and counts are no objects, or text is no text")
             if not all(map(is_count, counts.values())):
                 raise TypeError(f"counts {counts!r:.60} are not whole numbers of at least 0")
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not the progress of an earlier run ({error!r}); delete it") from None
+            raise InputError(
+                f"{path}: not the progress of an earlier run ({error!r}); delete it"
+            ) from None
         return cls(settings, counts, text)
 
     @property
@@ -166,7 +191,9 @@ class Record:
 
 
 def difference(found: dict[str, Any], settings: dict[str, Any]) -> str | None:
-    """Describe the first setting that differs, for example `k 4, now 5`; return None where all are equal."""
+    """Describe the first setting that differs, for example `k 4, now 5`; return None where all are
+    equal.
+    """
     for name in settings | found:
         if found.get(name) != settings.get(name):
             return f"{name} {found.get(name)!r:.60}, now {settings.get(name)!r:.60}"

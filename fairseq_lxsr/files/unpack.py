@@ -19,10 +19,21 @@ from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-ARCHIVE_FREE_BYTES = 1 << 20  # bytes before the ratio is checked, because the ratio of short repetitive files is high
-MAX_HEADER_BYTES = 1 << 20  # largest long name or other attributes of a .tgz member, which tarfile keeps in memory
+ARCHIVE_FREE_BYTES = (
+    1 << 20
+)  # bytes before the ratio is checked, because the ratio of short repetitive files is high
+MAX_HEADER_BYTES = (
+    1 << 20
+)  # largest long name or other attributes of a .tgz member, which tarfile keeps in memory
 UNPACKING_ERRORS = (
-    *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        gzip.BadGzipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+    ),
     *(OSError, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError),
 )
 # types of headers that tarfile reads into memory before their member
@@ -33,9 +44,11 @@ HEADER_TYPES = (
 
 
 def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Extract files of a .zip or .tgz, by their names without folders, to paths that are given, except those there.
+    """Extract files of a .zip or .tgz, by their names without folders, to paths that are given,
+    except those there.
 
-    They appear when the whole archive is read, because checksums at its end may show that they are wrong.
+    They appear when the whole archive is read, because checksums at its end may show that they are
+    wrong.
     """
     missing = {name: output for name, output in wanted.items() if not output.is_file()}
     with ExitStack() as outputs:
@@ -43,7 +56,11 @@ def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
             for name, open_member in members:
                 output = missing.pop(PurePosixPath(name).name, None)
                 if output is not None:
-                    _copy(open_member(), outputs.enter_context(atomic_write(output, "wb")), output.name)
+                    _copy(
+                        open_member(),
+                        outputs.enter_context(atomic_write(output, "wb")),
+                        output.name,
+                    )
         if missing:
             names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
             raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
@@ -69,7 +86,9 @@ def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
 
 @contextmanager
 def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]:
-    """Yield the regular files of an archive, each with a function that opens it; check gzip's checksum at the end."""
+    """Yield the regular files of an archive, each with a function that opens it; check gzip's
+    checksum at the end.
+    """
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
@@ -89,12 +108,18 @@ def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]
         # corrupt bytes give an error without errno, or ask for a place that no file has
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise InputError(f"{archive}: not a whole archive ({shown(str(error))}); fetch it again") from None
+        raise InputError(
+            f"{archive}: not a whole archive ({shown(str(error))}); fetch it again"
+        ) from None
 
 
-def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _files_of_zip(
+    packed: zipfile.ZipFile, budget: Budget
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     for member in packed.infolist():
-        kind = stat.S_IFMT(member.external_attr >> 16)  # Unix file type: links and devices are not text
+        kind = stat.S_IFMT(
+            member.external_attr >> 16
+        )  # Unix file type: links and devices are not text
         if not member.is_dir() and kind in (0, stat.S_IFREG):
             yield member.filename, partial(lambda one: Metered(packed.open(one), budget), member)
 

@@ -1,11 +1,18 @@
 """Loss functions: tensors in, tensors out, no fairseq.
 
-Notation, here and in the whole package: B sentence pairs in a batch, T tokens in a sentence, D width, V vocabulary,
-R rows of logits (one row per encoder pass, or per masked piece), K entries of a sparse target.
-Every loss is computed in float32 whatever the training precision is, and is a sum; the caller divides by B.
+Notation, here and in the whole package: B sentence pairs in a batch, T tokens in a sentence, D
+width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries of
+a sparse target. Every loss is computed in float32 whatever the training precision is, and is a sum;
+the caller divides by B.
 """
 
-from fairseq_lxsr.losses.alignment import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
+from fairseq_lxsr.losses.alignment import (
+    Candidates,
+    Negatives,
+    alignment_loss,
+    cosine_similarities,
+    in_batch_accuracy,
+)
 from fairseq_lxsr.losses.coherence import coherence_regression_loss, context_classification_loss
 from fairseq_lxsr.losses.distance import distance_constraint, draw_negatives
 from fairseq_lxsr.losses.distillation import DISTILL_LOSSES, distillation_loss

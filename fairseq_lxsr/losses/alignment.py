@@ -9,7 +9,9 @@ from torch import Tensor
 from fairseq_lxsr.losses.precision import in_float32
 
 ALIGN_SIMILARITIES = ("inner", "cosine")
-SHARED_SCALE = 40  # largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
+SHARED_SCALE = (
+    40  # largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
+)
 
 
 class Candidates(NamedTuple):
@@ -24,7 +26,8 @@ class Candidates(NamedTuple):
         u: [C, D] embeddings of the source side.
         v: [C, D] embeddings of the target side.
         first: row of the first pair of the batch; pair i is row `first + i`.
-        is_candidate: [C] False for rows that are no negatives, such as padding; a pair always sees its own row.
+        is_candidate: [C] False for rows that are no negatives, such as padding; a pair always sees
+            its own row.
     """
 
     u: Tensor
@@ -34,12 +37,12 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One additional candidate for each pair, which other pairs do not see, such as a translation a little changed.
+    """One additional candidate for each pair, which other pairs do not see, such as a translation a
+    little changed.
 
     Example:
-        >>> u = v = torch.eye(2, 8)
-        >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True, False], [True, False]]))  # for u alone
-        >>> loss = alignment_loss(u, v, negatives=negatives)
+        >>> u = v = torch.eye(2, 8) >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True,
+        False], [True, False]]))  # for u alone >>> loss = alignment_loss(u, v, negatives=negatives)
 
     Attributes:
         embeddings: [B, D] embeddings of the candidates.
@@ -62,13 +65,16 @@ def alignment_loss(
     negatives: Negatives | None = None,
     cosines: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over the pairs.
+    """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over
+    the pairs.
 
-    The loss for retrieval: the other sentences of the batch are the negatives, so large batches of varied text help. It
-    trains an encoder alone, or beside a generative loss. `matryoshka_alignment_loss` is for embeddings that are cut
-    off, `distance_constraint` for a margin in place of a softmax.
+    The loss for retrieval: the other sentences of the batch are the negatives, so large batches of
+    varied text help. It trains an encoder alone, or beside a generative loss.
+    `matryoshka_alignment_loss` is for embeddings that are cut off, `distance_constraint` for a
+    margin in place of a softmax.
 
-    Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford et al. 2021).
+    Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford
+    et al. 2021).
 
     Example:
         >>> u, v = torch.eye(3, 8), torch.eye(3, 8)  # embeddings of three pairs
@@ -82,8 +88,8 @@ def alignment_loss(
         similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor on the similarities (1 / temperature).
         candidates: candidates of all workers; None for those of the batch.
-        same_text: [2, B, C] True for a candidate (of v, then of u) that has the text of the true translation but is
-            not that translation; it is left out.
+        same_text: [2, B, C] True for a candidate (of v, then of u) that has the text of the true
+            translation but is not that translation; it is left out.
         negatives: one additional candidate for each pair.
         cosines: [B, B] `cosine_similarities(u, v)` where they are at hand.
 
@@ -102,7 +108,12 @@ def alignment_loss(
         similar = ((queries * unit(negatives.embeddings)).sum(dim=1) * scale for queries in (u, v))
         both = zip(similar, negatives.of.unbind(dim=1), strict=True)
         own = [part.masked_fill(~of, float("-inf")) for part, of in both]
-    if similarity == "cosine" and candidates is None and same_text is None and scale <= SHARED_SCALE:
+    if (
+        similarity == "cosine"
+        and candidates is None
+        and same_text is None
+        and scale <= SHARED_SCALE
+    ):
         return _cosine_loss(u @ v.T if cosines is None else cosines, scale, own)
     to_v = u @ (v if candidates is None else unit(candidates.v)).T  # [B, C]
     to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
@@ -123,7 +134,9 @@ def alignment_loss(
 
 
 def _cosine_loss(cosines: Tensor, scale: float, own: list[Tensor]) -> Tensor:
-    """Compute the loss over cosines [B, B] of the batch, with one exponential of each for rows and columns."""
+    """Compute the loss over cosines [B, B] of the batch, with one exponential of each for rows and
+    columns.
+    """
     if cosines.shape[0] != cosines.shape[1]:
         raise ValueError(f"cosines {tuple(cosines.shape)}; expected as many rows of u as of v")
     partitions = _LogPartitions.apply(cosines, scale)
@@ -135,7 +148,8 @@ def _cosine_loss(cosines: Tensor, scale: float, own: list[Tensor]) -> Tensor:
 class _LogPartitions(torch.autograd.Function):
     """Logsumexp of scale x cosines [B, B] over the rows and over the columns, [B] each.
 
-    The largest cosine is 1, so no maximum is searched, and neither pass keeps more than one [B, B] tensor.
+    The largest cosine is 1, so no maximum is searched, and neither pass keeps more than one [B, B]
+    tensor.
     """
 
     @staticmethod

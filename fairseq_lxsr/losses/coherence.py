@@ -1,6 +1,8 @@
-"""Losses of the coherence between a sentence and its context, which train embeddings without parallel text.
+"""Losses of the coherence between a sentence and its context, which train embeddings without
+parallel text.
 
-Source: Wang, Hou, Li, Tong, Jiang, "Learning Multilingual Sentence Embeddings from Monolingual Corpus".
+Source: Wang, Hou, Li, Tong, Jiang, "Learning Multilingual Sentence Embeddings from Monolingual
+Corpus".
 """
 
 import torch.nn.functional as F
@@ -13,8 +15,8 @@ from fairseq_lxsr.losses.precision import in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Stage 1, is this the original sentence: binary cross-entropy.
 
-    The loss for text without translations: half of the samples have a random sentence in the place of their own.
-    Where there is aligned text, take `alignment_loss`.
+    The loss for text without translations: half of the samples have a random sentence in the place
+    of their own. Where there is aligned text, take `alignment_loss`.
 
     Source: Wang et al., stage 1.
 
@@ -37,8 +39,8 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Stage 2, how well does the sentence fit: squared error.
 
-    The loss after stage 1, on pairs that were mined with its embeddings: a sentence of another language stands in the
-    context of its neighbour.
+    The loss after stage 1, on pairs that were mined with its embeddings: a sentence of another
+    language stands in the context of its neighbour.
 
     Source: Wang et al., stage 2.
 
@@ -54,5 +56,7 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
         scalar, summed over the rows.
     """
     if scores.shape != labels.shape:
-        raise ValueError(f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected one shape")
+        raise ValueError(
+            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected one shape"
+        )
     return (scores - labels.to(scores.dtype)).square().sum()

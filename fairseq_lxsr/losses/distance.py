@@ -1,6 +1,8 @@
-"""Distance constraint: translations are nearer to each other than to other sentences of the batch, by a margin.
+"""Distance constraint: translations are nearer to each other than to other sentences of the batch,
+by a margin.
 
-Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER and cT-LASER).
+Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER
+and cT-LASER).
 """
 
 import math
@@ -28,25 +30,27 @@ def distance_constraint(
 ) -> tuple[Tensor, Tensor]:
     """Compute L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
 
-    Beside a translation loss, whose embeddings of translations need not be near each other: Li and Mak weight
-    L_pair + 0.5 L_neg with 0.25. For an encoder without a decoder take `alignment_loss`.
+    Beside a translation loss, whose embeddings of translations need not be near each other: Li and
+    Mak weight L_pair + 0.5 L_neg with 0.25. For an encoder without a decoder take `alignment_loss`.
 
-    L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same with u, v exchanged.
+    L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same
+    with u, v exchanged.
 
     Example:
-        >>> u, v = torch.eye(4, 8), torch.eye(4, 8)
-        >>> pair, negative = distance_constraint(u, v, negatives=draw_negatives(20, 4, u.device))
-        >>> pair.item(), negative.item()  # translations are equal, all others farther away than the margin
-        (0.0, 0.0)
+        >>> u, v = torch.eye(4, 8), torch.eye(4, 8) >>> pair, negative = distance_constraint(u, v,
+        negatives=draw_negatives(20, 4, u.device)) >>> pair.item(), negative.item()  # translations
+        are equal, all others farther away than the margin (0.0, 0.0)
 
     Args:
         u: [B, D] embeddings of the source side.
         v: [B, D] embeddings of the target side.
         metric: one of `DISTANCES`.
-        margin: distance by which negatives must be farther away than the translation, in units of the metric.
-        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None takes every other sentence
-            of the batch, which is the mean over all draws.
-        detach_scale: whether the unit of distance passes no gradient (not for `angular`, which has none).
+        margin: distance by which negatives must be farther away than the translation, in units of
+            the metric.
+        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None takes
+            every other sentence of the batch, which is the mean over all draws.
+        detach_scale: whether the unit of distance passes no gradient (not for `angular`, which has
+            none).
 
     Returns:
         L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
@@ -66,7 +70,9 @@ def distance_constraint(
     if negatives is None:
         others = ~torch.eye(len(u), dtype=torch.bool, device=u.device)
         return pair.sum(), ((nearer_v + nearer_u) * others).sum() / (len(u) - 1)
-    drawn = [nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)]  # [B, N]
+    drawn = [
+        nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)
+    ]  # [B, N]
     return pair.sum(), torch.stack(drawn).sum() / negatives.shape[1]
 
 
@@ -90,11 +96,14 @@ class _Distances(torch.autograd.Function):
         u, v, distances = ctx.saved_tensors
         share = torch.where(distances > 0, gradient / distances, 0)
         with torch.autocast(u.device.type, enabled=False):
-            return share.sum(dim=1)[:, None] * u - share @ v, share.sum(dim=0)[:, None] * v - share.T @ u
+            return share.sum(dim=1)[:, None] * u - share @ v, share.sum(dim=0)[
+                :, None
+            ] * v - share.T @ u
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
-    """Draw random permutations without fixed points: each index is mapped to its successor in a random cycle.
+    """Draw random permutations without fixed points: each index is mapped to its successor in a
+    random cycle.
 
     Every other sentence is equally likely to be the negative of a sentence.
 
@@ -115,7 +124,9 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     return permutations.view(2, draws, pairs)
 
 
-Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]  # u, v, and what a norm of a difference means
+Metric = tuple[
+    Tensor, Tensor, Callable[[Tensor], Tensor]
+]  # u, v, and what a norm of a difference means
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
@@ -124,7 +135,8 @@ def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
 
 
 def _norm_of_mean(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Distance ||x - y|| in units of the norm of the mean embedding of a side, on average over the two sides.
+    """Distance ||x - y|| in units of the norm of the mean embedding of a side, on average over the
+    two sides.
 
     The code of Li and Mak has this unit (cross_entropy_dist.py, line 344).
     """
@@ -138,7 +150,9 @@ def _in_units(u: Tensor, v: Tensor, unit: Tensor, detach_scale: bool) -> Metric:
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Angle between x and y as a share of pi, computed from the chord: exact and smooth for nearly equal vectors."""
+    """Angle between x and y as a share of pi, computed from the chord: exact and smooth for nearly
+    equal vectors.
+    """
 
     def angle(chord: Tensor) -> Tensor:
         return (chord / 2).clamp_max(LARGEST_SINE).asin() * (2 / math.pi)

@@ -12,12 +12,14 @@ DISTILL_LOSSES = ("mse", "cosine", "similarity")
 def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
     """Distance between embeddings and those of a teacher, summed over the rows.
 
-    For a small encoder, or a new language, where a better model is there to learn from; the two need not have the same
-    pieces. `mse` makes its embeddings the teacher's, `cosine` their directions, `similarity` only what is similar.
+    For a small encoder, or a new language, where a better model is there to learn from; the two
+    need not have the same pieces. `mse` makes its embeddings the teacher's, `cosine` their
+    directions, `similarity` only what is similar.
 
-    `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared norm, so that the
-    teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the squared difference of all cosines
-    between rows (Tung and Mori 2019), summed over the R x R cells; the widths may differ.
+    `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared
+    norm, so that the teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the
+    squared difference of all cosines between rows (Tung and Mori 2019), summed over the R x R
+    cells; the widths may differ.
 
     Example:
         >>> student, teacher = torch.eye(2), torch.eye(2, 3)  # embeddings of the same sentences
@@ -38,7 +40,9 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
     if form not in DISTILL_LOSSES:
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")
     if len(student) != len(teacher) or (form != "similarity" and student.shape != teacher.shape):
-        raise ValueError(f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)}; expected one shape")
+        raise ValueError(
+            f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)}; expected one shape"
+        )
     if form == "mse":
         unit = (teacher.square().sum() / max(1, len(teacher))).clamp_min(1e-12)
         return (student - teacher).square().sum() / unit

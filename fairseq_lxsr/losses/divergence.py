@@ -7,18 +7,20 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.targets import merge_duplicates
 
-# float32 values processed at a time: 24 MB stay in the cache, and malloc keeps them for the next step
+# float32 values processed at a time: 24 MB stay in the cache, and malloc keeps them for the next
+# step
 CHUNK = 6_000_000
 
 
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """KL(q || softmax(logits)) per row, where q need not sum to 1.
 
-    For a target of few of the V pieces, as a bag of words; `label_smoothed_cross_entropy` is for one piece.
+    For a target of few of the V pieces, as a bag of words; `label_smoothed_cross_entropy` is for
+    one piece.
 
-    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V] target is built, only
-    the entries of q are gathered (Mao et al. 2021, Eq. 2; the last term has the total mass as its factor, because
-    `types` sums to less than 1).
+    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V]
+    target is built, only the entries of q are gathered (Mao et al. 2021, Eq. 2; the last term has
+    the total mass as its factor, because `types` sums to less than 1).
 
     Example:
         >>> ids, weights = torch.tensor([[3, 7]]), torch.tensor([[0.5, 0.5]])
@@ -38,17 +40,20 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     return torch.xlogy(mass, mass).sum(dim=1) + cross_entropy
 
 
-def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing / (V - 1) elsewhere.
+def label_smoothed_cross_entropy(
+    logits: Tensor, gold: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing /
+    (V - 1) elsewhere.
 
     The loss of translation, for each piece of the target; smoothing keeps the model from certainty.
 
     Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
 
     Example:
-        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), 0.1)
-        >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log 4, as all pieces are equally likely
-        (1.386, 1.386)
+        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4),
+        torch.tensor([2]), 0.1) >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log
+        4, as all pieces are equally likely (1.386, 1.386)
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.
@@ -69,14 +74,16 @@ def label_smoothed_cross_entropy(logits: Tensor, gold: Tensor, smoothing: float)
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy for q = mass at `ids` plus a constant everywhere.
 
-    autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one. `apply` returns the
-    cross-entropy [R] and, without gradient, logsumexp(logits) [R].
+    autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one.
+    `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
     """
 
     @staticmethod
     def forward(ctx, logits: Tensor, ids: Tensor, mass: Tensor, everywhere: float):
         wide = torch.promote_types(logits.dtype, torch.float32)
-        partition = torch.cat([mass.new_empty(0), *(part.to(wide).logsumexp(1) for _, part in _chunks(logits))])  # [R]
+        partition = torch.cat(
+            [mass.new_empty(0), *(part.to(wide).logsumexp(1) for _, part in _chunks(logits))]
+        )  # [R]
         expected_logit = (mass * logits.gather(1, ids)).sum(dim=1)
         total = mass.sum(dim=1)
         if everywhere:
@@ -92,7 +99,11 @@ class _CrossEntropy(torch.autograd.Function):
         """d / d logit(w) = (sum q) softmax(w) - q(w), multiplied by the incoming gradient [R]."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
-        total, share, everywhere = (total * grad)[:, None], -mass * grad[:, None], (ctx.everywhere * grad)[:, None]
+        total, share, everywhere = (
+            (total * grad)[:, None],
+            -mass * grad[:, None],
+            (ctx.everywhere * grad)[:, None],
+        )
         for rows, chunk in _chunks(logits):
             softmax = torch.sub(chunk, partition[rows, None]).exp_().mul_(total[rows])
             if ctx.everywhere:

@@ -1,4 +1,6 @@
-"""Matryoshka: the first units of an embedding are trained as embeddings of their own, so that it can be cut off."""
+"""Matryoshka: the first units of an embedding are trained as embeddings of their own, so that it
+can be cut off.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,17 +23,16 @@ def matryoshka_alignment_loss(
 ) -> Tensor:
     """Sum over the widths d of the alignment loss of the first d units.
 
-    For embeddings of which users keep the first units, to save memory; at full width it finds what `alignment_loss`
-    finds, within a point.
+    For embeddings of which users keep the first units, to save memory; at full width it finds what
+    `alignment_loss` finds, within a point.
 
-    Source: Kusupati et al. 2022, Eq. 1, with all relative importances c_m = 1, as in their experiments. With the cosine
-    the first d units are normalized on their own.
+    Source: Kusupati et al. 2022, Eq. 1, with all relative importances c_m = 1, as in their
+    experiments. With the cosine the first d units are normalized on their own.
 
     Example:
-        >>> u = v = torch.eye(4, 8)
-        >>> loss = matryoshka_alignment_loss(u, v, (4, 8), similarity="cosine", scale=20.0)
-        >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))  # units 5 to 8 are zero
-        True
+        >>> u = v = torch.eye(4, 8) >>> loss = matryoshka_alignment_loss(u, v, (4, 8),
+        similarity="cosine", scale=20.0) >>> torch.equal(loss, 2 * alignment_loss(u, v,
+        similarity="cosine", scale=20.0))  # units 5 to 8 are zero True
 
     Args:
         u: [B, D] embeddings of the source side.
@@ -50,7 +51,9 @@ def matryoshka_alignment_loss(
         if not 1 <= width <= u.shape[1]:
             raise ValueError(f"width {width}; expected 1 to {u.shape[1]}")
         if candidates is not None:
-            options["candidates"] = candidates._replace(u=candidates.u[:, :width], v=candidates.v[:, :width])
+            options["candidates"] = candidates._replace(
+                u=candidates.u[:, :width], v=candidates.v[:, :width]
+            )
         if negatives is not None:
             options["negatives"] = negatives._replace(embeddings=negatives.embeddings[:, :width])
         options["cosines"] = cosines if width == u.shape[1] else None

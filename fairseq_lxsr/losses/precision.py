@@ -12,7 +12,9 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorate a loss: its floating-point arguments are cast to at least float32, and it runs without autocast."""
+    """Decorate a loss: its floating-point arguments are cast to at least float32, and it runs
+    without autocast.
+    """
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
@@ -23,7 +25,9 @@ def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
 
     @functools.wraps(loss)
     def run(*args: P.args, **kwargs: P.kwargs) -> Losses:
-        device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        device = next(
+            value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor)
+        )
         with torch.autocast(device, enabled=False):
             return loss(*map(widen, args), **{name: widen(value) for name, value in kwargs.items()})
 

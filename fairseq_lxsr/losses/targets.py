@@ -1,10 +1,10 @@
 """Sparse target distributions of the generative objectives.
 
-A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights whose id is w, and
-zero elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
+A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights
+whose id is w, and zero elsewhere; entries of weight 0 are padding. No [R, V] tensor is ever built.
 
-Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-4 and the
-footnote on weights (3 or 4, by version).
+Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-4
+and the footnote on weights (3 or 4, by version).
 """
 
 import torch
@@ -26,8 +26,9 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
     Args:
         tokens: [R, T] ids, `padding_idx` at unused positions.
         padding_idx: id of padding.
-        weighting: `counts`: n(w) is the number of times w occurs, so q sums to 1; `types`: n(w) is 1 for every distinct
-            w, so q sums to at most 1 (what the authors ran, by their footnote).
+        weighting: `counts`: n(w) is the number of times w occurs, so q sums to 1; `types`: n(w) is
+            1 for every distinct w, so q sums to at most 1 (what the authors ran, by their
+            footnote).
 
     Returns:
         ids [R, T] and weights [R, T] in float32.
@@ -58,19 +59,20 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
 
 
 def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
-    """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else `second` (Eq. 4).
+    """q = 1/2 first + 1/2 second where `first` has mass (a sentence with masked pieces), else
+    `second` (Eq. 4).
 
     Example:
-        >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5, 6]))
-        >>> mix(masked, translation)[1].tolist()
-        [[0.5, 0.25, 0.25]]
+        >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5,
+        6])) >>> mix(masked, translation)[1].tolist() [[0.5, 0.25, 0.25]]
 
     Args:
         first: ids and weights, both [R, K1].
         second: ids and weights, both [R, K2].
-        overlap: mass of an id that is in both, where the equation can be read two ways: `sum`, of its two halves, so
-            that q stays a distribution; `translation`, only 1/2 second, the first of the printed cases that fits (as
-            the released code, modeling/bertModel.py, lines 462 to 470, which writes the second half over the first).
+        overlap: mass of an id that is in both, where the equation can be read two ways: `sum`, of
+            its two halves, so that q stays a distribution; `translation`, only 1/2 second, the
+            first of the printed cases that fits (as the released code, modeling/bertModel.py, lines
+            462 to 470, which writes the second half over the first).
 
     Returns:
         ids and weights, both [R, K1 + K2].
@@ -81,7 +83,9 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5  # [R, 1]
     own = first[1] * share
     if overlap == "translation":
-        in_both = (first[0][:, :, None] == second[0][:, None, :]) & second[1].gt(0)[:, None, :]  # [R, K1, K2]
+        in_both = (first[0][:, :, None] == second[0][:, None, :]) & second[1].gt(0)[
+            :, None, :
+        ]  # [R, K1, K2]
         own = own.masked_fill(in_both.any(dim=2), 0)
     elif overlap != "sum":
         raise ValueError(f"overlap is {overlap!r}; expected one of {TARGET_OVERLAPS}")
@@ -89,7 +93,8 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
 
 
 def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
-    """Merge duplicate ids of a row: the first of them gets their whole mass, which is then q(w) itself.
+    """Merge duplicate ids of a row: the first of them gets their whole mass, which is then q(w)
+    itself.
 
     Returns:
         ids sorted along each row and weights, both [R, K]; the other duplicates get weight 0.

@@ -1,4 +1,6 @@
-"""Neural network parts: torch only, no fairseq; torch is imported when a name is first used, `sizes` needs none."""
+"""Neural network parts: torch only, no fairseq; torch is imported when a name is first used,
+`sizes` needs none.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -22,7 +22,8 @@ BOS_IDX, EOS_IDX = 0, 2  # the same in every fairseq dictionary
 
 @dataclass(frozen=True)
 class LaserConfig(EncoderSize):
-    """Size of a `LaserSentenceEncoder`; it reads any length, with BOS and EOS around it if it was trained so.
+    """Size of a `LaserSentenceEncoder`; it reads any length, with BOS and EOS around it if it was
+    trained so.
 
     Example:
         >>> LaserConfig(vocab_size=50_000, padding_idx=1, num_layers=6).output_dim  # LASER_6
@@ -48,7 +49,9 @@ class LaserConfig(EncoderSize):
 
 
 def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
-    """Put EOS after the last piece of each sentence: ids [B, T], padding at the end -> [B, T + 1]."""
+    """Put EOS after the last piece of each sentence: ids [B, T], padding at the end -> [B, T +
+    1].
+    """
     lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)  # [B, 1]
     return F.pad(tokens, (0, 1), value=padding_idx).scatter(1, lengths, EOS_IDX)
 
@@ -61,40 +64,50 @@ def uniform_(module: Module) -> Module:
 
 
 class LSTM(nn.LSTM):
-    """torch's LSTM; under autocast it stays in float32 on a CPU for which torch has no LSTM in bfloat16."""
+    """torch's LSTM; under autocast it stays in float32 on a CPU for which torch has no LSTM in
+    bfloat16.
+    """
 
     def forward(self, x: Tensor, states: Any = None) -> Any:  # type: ignore[override]
         if not (on_cpu(x) and torch.is_autocast_enabled("cpu")) or cpu_has_bfloat16_lstm():
             return super().forward(x, states)
         with torch.autocast("cpu", enabled=False):
-            return super().forward(x.float(), None if states is None else tuple(state.float() for state in states))
+            return super().forward(
+                x.float(), None if states is None else tuple(state.float() for state in states)
+            )
 
 
 class BidirectionalLSTM(nn.Module):
-    """One layer: each direction is a separate LSTM that reads padding only after the last piece of a sentence.
+    """One layer: each direction is a separate LSTM that reads padding only after the last piece of
+    a sentence.
 
     Sequences therefore need no packing, which takes two to three times as long on a CPU.
     """
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()
-        self.ahead, self.back = (uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2))
+        self.ahead, self.back = (
+            uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2)
+        )
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """New states [B, T, 2H] of x [B, T, E]; mirrored: [B, T] position of each piece read backwards."""
+        """New states [B, T, 2H] of x [B, T, E]; mirrored: [B, T] position of each piece read
+        backwards.
+        """
         ahead, _ = self.ahead(x)
         back, _ = self.back(torch.take_along_dim(x, mirrored[..., None], dim=1))
         return torch.cat((ahead, torch.take_along_dim(back, mirrored[..., None], dim=1)), dim=2)
 
 
 class LaserSentenceEncoder(SentenceNetwork):
-    """LASER's encoder, from token ids to sentence embeddings: LSTM layers in both directions, maximum over time.
+    """LASER's encoder, from token ids to sentence embeddings: LSTM layers in both directions,
+    maximum over time.
 
-    For comparison with LASER, and for text of any length; it takes a step for each piece, so `TLaserSentenceEncoder`
-    trains faster and `TransformerSentenceEncoder` encodes faster.
+    For comparison with LASER, and for text of any length; it takes a step for each piece, so
+    `TLaserSentenceEncoder` trains faster and `TransformerSentenceEncoder` encodes faster.
 
-    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 after Li and Mak 2020, who did not
-    train five layers.
+    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 after Li and Mak 2020,
+    who did not train five layers.
 
     Example:
         >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()
@@ -114,14 +127,18 @@ class LaserSentenceEncoder(SentenceNetwork):
     def __init__(self, config: LaserConfig):
         super().__init__()
         self.config = config
-        self.embed_tokens = uniform_(nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx))
+        self.embed_tokens = uniform_(
+            nn.Embedding(config.vocab_size, config.embed_dim, config.padding_idx)
+        )
         nn.init.zeros_(self.embed_tokens.weight[config.padding_idx])
         self.dropout = Dropout(config.dropout)
         sizes = [config.embed_dim] + [config.output_dim] * (config.num_layers - 1)
         self.layers = nn.ModuleList(BidirectionalLSTM(size, config.hidden_size) for size in sizes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B, 2H]."""
+        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B,
+        2H].
+        """
         tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
         tokens = F.pad(tokens, (1, 0), value=BOS_IDX) if self.config.prepend_bos else tokens
         is_token = tokens.ne(self.config.padding_idx)  # [B, T]
@@ -134,6 +151,10 @@ class LaserSentenceEncoder(SentenceNetwork):
         return max_pool(x, is_token)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode [B, S] and [C, T] as one batch of the longer width: an LSTM takes a step for every position."""
-        u, v = self(stacked((source, target), self.config.padding_idx)).split((len(source), len(target)))
+        """Encode [B, S] and [C, T] as one batch of the longer width: an LSTM takes a step for every
+        position.
+        """
+        u, v = self(stacked((source, target), self.config.padding_idx)).split(
+            (len(source), len(target))
+        )
         return u, v

@@ -1,4 +1,6 @@
-"""The contract of every encoder network, the registry of all networks, and networks without memory."""
+"""The contract of every encoder network, the registry of all networks, and networks without
+memory.
+"""
 
 import contextlib
 import functools
@@ -22,7 +24,8 @@ WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
 class SentenceNetwork(nn.Module):
     """Base class of the networks that map piece ids to sentence embeddings.
 
-    A network is one module of this folder. Sub-classes set the attributes; docs/extend/encoder.md adds one.
+    A network is one module of this folder. Sub-classes set the attributes; docs/extend/encoder.md
+    adds one.
 
     Example:
         >>> network = all_networks()["laser"]
@@ -32,9 +35,11 @@ class SentenceNetwork(nn.Module):
 
     Attributes:
         name: name of the network in config.json and in the state of a training task.
-        Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`, `output_dim` (E, the
-            width of an embedding) and `max_positions` (None for any length); every field declares its range.
-        options: maps a field of `Config` to the option of fairseq-train that states it in a checkpoint.
+        Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`,
+            `output_dim` (E, the width of an embedding) and `max_positions` (None for any length);
+            every field declares its range.
+        options: maps a field of `Config` to the option of fairseq-train that states it in a
+            checkpoint.
         dtypes: precisions that it computes in, from `options.DTYPES`.
     """
 
@@ -47,16 +52,26 @@ class SentenceNetwork(nn.Module):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Prefixes of weights that a checkpoint may lack, because their initial values change no embedding."""
+        """Prefixes of weights that a checkpoint may lack, because their initial values change no
+        embedding.
+        """
         return ()
 
     @property
     def options_without_shape(self) -> dict[str, Any]:
-        """Values of the options of fairseq-train that no weight shows, though they change the embeddings."""
-        return {option: getattr(self.config, field) for field, option in self.options.items() if field in WITHOUT_SHAPE}
+        """Values of the options of fairseq-train that no weight shows, though they change the
+        embeddings.
+        """
+        return {
+            option: getattr(self.config, field)
+            for field, option in self.options.items()
+            if field in WITHOUT_SHAPE
+        }
 
     def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
-        """Yield the numbers of at most `batch_size` sentences, and the arrays that `embed_batch` takes of them."""
+        """Yield the numbers of at most `batch_size` sentences, and the arrays that `embed_batch`
+        takes of them.
+        """
         return padded_batches(pieces, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
@@ -64,14 +79,18 @@ class SentenceNetwork(nn.Module):
         return self(*inputs)
 
     def embed_padded(self, tokens: Tensor) -> Tensor:
-        """Embed ids [B, T], `padding_idx` at the end of shorter sentences, as [B, E]; training can use it."""
+        """Embed ids [B, T], `padding_idx` at the end of shorter sentences, as [B, E]; training can
+        use it.
+        """
         return self(tokens)
 
 
 def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
     """Concatenate batches of ids, each [B, T], as one batch of the width of the longest."""
     width = max(tokens.shape[1] for tokens in batches)
-    return torch.cat([F.pad(tokens, (0, width - tokens.shape[1]), value=padding_idx) for tokens in batches])
+    return torch.cat(
+        [F.pad(tokens, (0, width - tokens.shape[1]), value=padding_idx) for tokens in batches]
+    )
 
 
 @functools.cache
@@ -89,14 +108,18 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """Tensors without memory need no values; for some, torch would load its compiler, which takes seconds."""
+    """Tensors without memory need no values; for some, torch would load its compiler, which takes
+    seconds.
+    """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call any function as it is, but random numbers, and products with a plain number."""
         given, name = kwargs or {}, func.__name__
         if name == "randn":
             return torch.empty(*args, **given)
-        if name.endswith(("normal_", "uniform_")) or (name == "mul" and not isinstance(args[1], Tensor)):
+        if name.endswith(("normal_", "uniform_")) or (
+            name == "mul" and not isinstance(args[1], Tensor)
+        ):
             return args[0] if args else given["tensor"]
         return func(*args, **given)
 

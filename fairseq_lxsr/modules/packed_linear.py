@@ -9,10 +9,12 @@ X86 = ("x86_64", "AMD64")  # where it was measured
 
 
 class PackedLinear(nn.Module):
-    """Works like the torch.nn.Linear on a CPU that it is made from, in a precision for which `can_pack`; no gradients.
+    """Works like the torch.nn.Linear on a CPU that it is made from, in a precision for which
+    `can_pack`; no gradients.
 
-    torch lays out bfloat16 weights for oneDNN anew at every call, and computes float32 with MKL, which is slow on AMD's
-    processors. On one core with AVX-512 the products take 0.87 of the time in bfloat16, 0.78 in float32.
+    torch lays out bfloat16 weights for oneDNN anew at every call, and computes float32 with MKL,
+    which is slow on AMD's processors. On one core with AVX-512 the products take 0.87 of the time
+    in bfloat16, 0.78 in float32.
     """
 
     def __init__(self, linear: nn.Linear):
@@ -28,7 +30,9 @@ class PackedLinear(nn.Module):
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build of torch and this processor compute packed layers in a precision."""
     operations = torch.ops.mkldnn
-    known = all(hasattr(operations, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    known = all(
+        hasattr(operations, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+    )
     if not known or platform.machine() not in X86 or not torch.backends.mkldnn.is_available():
         return False
     if dtype is torch.bfloat16:

@@ -1,4 +1,6 @@
-"""Packs sentences of many lengths into rows of few widths: little padding, and matrix sizes that compute fast."""
+"""Packs sentences of many lengths into rows of few widths: little padding, and matrix sizes that
+compute fast.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,24 +34,40 @@ class PackedRows:
     place: np.ndarray  # [n] position in the row at which each sentence begins
 
     def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
-        """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold more sentences."""
+        """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold
+        more sentences.
+        """
         ends = np.searchsorted(self.row, np.arange(self.count), side="right")
         start, first = 0, 0
         while start < self.count:
-            stop = min(start + rows, int(np.searchsorted(ends, first + sentences, side="right")), self.count)
+            stop = min(
+                start + rows,
+                int(np.searchsorted(ends, first + sentences, side="right")),
+                self.count,
+            )
             stop = max(stop, start + 1)
             here = slice(first, int(ends[stop - 1]))
-            yield PackedRows(self.width, stop - start, self.sentences[here], self.row[here] - start, self.place[here])
+            yield PackedRows(
+                self.width,
+                stop - start,
+                self.sentences[here],
+                self.row[here] - start,
+                self.place[here],
+            )
             start, first = stop, here.stop
 
 
 def pack(lengths: np.ndarray) -> list[PackedRows]:
-    """Pack by best-fit-decreasing bin packing over the lengths [N] that occur, not over the sentences.
+    """Pack by best-fit-decreasing bin packing over the lengths [N] that occur, not over the
+    sentences.
 
-    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence.
+    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its
+    longest sentence.
     """
     order = np.argsort(-lengths, kind="stable")  # longest first
-    left = np.bincount(lengths[lengths > 0], minlength=1)  # [longest + 1] sentences of each length not yet in a row
+    left = np.bincount(
+        lengths[lengths > 0], minlength=1
+    )  # [longest + 1] sentences of each length not yet in a row
     next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])  # in `order`
     parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     counts: dict[int, int] = {}
@@ -64,7 +82,9 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
             first = next_of_length[length]
             places = place + length * np.arange(number)
             sentences = order[first : first + times * number]
-            parts.setdefault(width, []).append((sentences, np.repeat(rows, number), np.tile(places, times)))
+            parts.setdefault(width, []).append(
+                (sentences, np.repeat(rows, number), np.tile(places, times))
+            )
             next_of_length[length] += times * number
             left[length] -= times * number
             place += number * length
@@ -73,7 +93,9 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
 
 
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
-    """Fill a row, always with the longest sentence that still fits, as pairs (length, number of sentences)."""
+    """Fill a row, always with the longest sentence that still fits, as pairs (length, number of
+    sentences).
+    """
     pattern: list[tuple[int, int]] = []
     end = width + 1  # of the lengths that still fit
     while len(fitting := left[:end].nonzero()[0]):
@@ -85,7 +107,9 @@ def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
     return pattern
 
 
-def _joined(width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> PackedRows:
+def _joined(
+    width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> PackedRows:
     sentences, row, place = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row, kind="stable")
     return PackedRows(width, count, sentences[order], row[order], place[order])
@@ -99,7 +123,9 @@ def row_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
 
 
 def padded_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Make batches of sentences of similar length, longest first, padded to the longest; empty ones are left out."""
+    """Make batches of sentences of similar length, longest first, padded to the longest; empty ones
+    are left out.
+    """
     order = np.argsort(-pieces.lengths, kind="stable")[: np.count_nonzero(pieces.lengths)]
     while len(order):
         size = max(1, min(batch_size, BATCH_PIECES // int(pieces.lengths[order[0]])))

@@ -1,4 +1,6 @@
-"""Valid sizes of an encoder; larger values are mistakes that would exhaust the memory. torch is not needed."""
+"""Valid sizes of an encoder; larger values are mistakes that would exhaust the memory. torch is not
+needed.
+"""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +19,9 @@ LAYER_NORM_EPS = 1e-5  # torch's own
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """Fields that the configs of all encoders share; each field is checked by the range in its metadata."""
+    """Fields that the configs of all encoders share; each field is checked by the range in its
+    metadata.
+    """
 
     vocab_size: int = field(metadata={"range": ENTRIES})
     padding_idx: int = field(metadata={"range": at_least(0)})
@@ -25,11 +29,15 @@ class EncoderSize:
     def __post_init__(self):
         check_fields(self)
         if self.padding_idx >= self.vocab_size:
-            raise InputError(f"padding_idx {self.padding_idx}; expected less than vocab_size, {self.vocab_size:,}")
+            raise InputError(
+                f"padding_idx {self.padding_idx}; expected less than vocab_size, {self.vocab_size:,}"
+            )
 
     @property
     def layer_norm_eps(self) -> float:
-        """Added to the variance in the LayerNorm of heads; an encoder with an option for it declares a field."""
+        """Added to the variance in the LayerNorm of heads; an encoder with an option for it
+        declares a field.
+        """
         return LAYER_NORM_EPS
 
 
@@ -37,8 +45,8 @@ class EncoderSize:
 class TransformerConfig(EncoderSize):
     """Size of a `TransformerSentenceEncoder`.
 
-    With `num_layers` 0 an embedding is the mean of the token embeddings; without `gated`, positions are added to them
-    and they are normalized.
+    With `num_layers` 0 an embedding is the mean of the token embeddings; without `gated`, positions
+    are added to them and they are normalized.
 
     Raises:
         InputError: for a size out of its range, and for sizes that do not go together.
@@ -77,7 +85,9 @@ class TransformerConfig(EncoderSize):
 
     @property
     def sums_rows(self) -> bool:
-        """Whether an embedding is a weighted sum of rows of the table and what layers add to it through gates."""
+        """Whether an embedding is a weighted sum of rows of the table and what layers add to it
+        through gates.
+        """
         return self.gated and self.pooling == "mean"
 
     @property

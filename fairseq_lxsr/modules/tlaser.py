@@ -1,4 +1,6 @@
-"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of a learnt tag."""
+"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of
+a learnt tag.
+"""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +22,8 @@ from fairseq_lxsr.options import limited
 
 @dataclass(frozen=True)
 class TLaserConfig(EncoderSize):
-    """Size of a `TLaserSentenceEncoder`; `max_positions` counts neither the tag nor EOS, read if it was trained so.
+    """Size of a `TLaserSentenceEncoder`; `max_positions` counts neither the tag nor EOS, read if it
+    was trained so.
 
     Raises:
         InputError: for a size out of its range, or a width that is odd or no multiple of the heads.
@@ -53,11 +56,15 @@ class TLaserConfig(EncoderSize):
 
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
-    """Table [count, D] of sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al. 2017)."""
+    """Table [count, D] of sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al.
+    2017).
+    """
     table = torch.empty(count, embed_dim)
     if table.is_meta:  # it has sizes only, for which torch would load its compiler
         return table
-    frequencies = torch.exp(torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1)))
+    frequencies = torch.exp(
+        torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1))
+    )
     angles = torch.arange(count)[:, None] * frequencies
     return torch.cat((angles.sin(), angles.cos()), dim=1)
 
@@ -78,11 +85,15 @@ class Attention(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, num_queries: int, attends: Tensor) -> Tensor:
-        """Attend from the first Q positions of x [B, T, D] to those where `attends` [B, 1, 1, T] is True: [B, Q, D]."""
+        """Attend from the first Q positions of x [B, T, D] to those where `attends` [B, 1, 1, T] is
+        True: [B, Q, D].
+        """
         query = self._heads(self.q_proj(x[:, :num_queries]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
         kernel = attention_kernel(x, self.training)
-        mixed = kernel(query, key, value, attn_mask=attends, dropout_p=self.dropout if self.training else 0.0)
+        mixed = kernel(
+            query, key, value, attn_mask=attends, dropout_p=self.dropout if self.training else 0.0
+        )
         return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -101,7 +112,9 @@ class PreNormLayer(LayerParts):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see `Attention`."""
+        """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see
+        `Attention`.
+        """
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
         hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))  # [B, Q, F]
@@ -109,10 +122,12 @@ class PreNormLayer(LayerParts):
 
 
 class TLaserSentenceEncoder(SentenceNetwork):
-    """T-LASER's encoder, from token ids to sentence embeddings: transformer layers, the last state of a learnt tag.
+    """T-LASER's encoder, from token ids to sentence embeddings: transformer layers, the last state
+    of a learnt tag.
 
-    The tag stands before the sentence. For documents of up to hundreds of pieces and for comparison with T-LASER; it is
-    some eight times as large as `TransformerSentenceEncoder`, which is for sentences.
+    The tag stands before the sentence. For documents of up to hundreds of pieces and for comparison
+    with T-LASER; it is some eight times as large as `TransformerSentenceEncoder`, which is for
+    sentences.
 
     Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
 
@@ -136,25 +151,37 @@ class TLaserSentenceEncoder(SentenceNetwork):
     def __init__(self, config: TLaserConfig):
         super().__init__()
         self.config = config
-        self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
+        self.embed_tokens = scaled_embedding(
+            config.vocab_size, config.embed_dim, config.padding_idx
+        )
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
         num_positions = 1 + config.max_positions + config.append_eos
-        self.register_buffer("positions", sinusoidal_positions(num_positions, config.embed_dim), persistent=False)
+        self.register_buffer(
+            "positions", sinusoidal_positions(num_positions, config.embed_dim), persistent=False
+        )
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(PreNormLayer(config) for _ in range(config.num_layers))
         self.layer_norm = nn.LayerNorm(config.embed_dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as the tag's last states [B, D]."""
+        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as the tag's last
+        states [B, D].
+        """
         tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
         tag = self.tag.expand(len(tokens), 1, -1)
-        x = torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5  # [B, 1 + T, D]
+        x = (
+            torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5
+        )  # [B, 1 + T, D]
         x = self.dropout(x + self.positions[: x.shape[1]])
-        attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[:, None, None]  # [B, 1, 1, 1 + T]
+        attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[
+            :, None, None
+        ]  # [B, 1, 1, 1 + T]
         for layer in self.layers[:-1]:
             x = layer(x, attends, num_queries=x.shape[1])
         return self.layer_norm(self.layers[-1](x, attends, num_queries=1)).squeeze(1)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode [B, S] and [C, T], each in its own width: padding to a common width would only add computation."""
+        """Encode [B, S] and [C, T], each in its own width: padding to a common width would only add
+        computation.
+        """
         return self(source), self(target)

@@ -1,4 +1,6 @@
-"""The sentence encoder: embeddings, N transformer layers, pooling; no language tag, no BOS and no EOS."""
+"""The sentence encoder: embeddings, N transformer layers, pooling; no language tag, no BOS and no
+EOS.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,14 +18,19 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-MUCH_PADDING = 1.5  # positions for each piece, above which a CPU computes rows of similar length together
+MUCH_PADDING = (
+    1.5  # positions for each piece, above which a CPU computes rows of similar length together
+)
 GROUP_ROWS = 32  # that it computes together
 
 
-def plain_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0) -> Tensor:
+def plain_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0
+) -> Tensor:
     """softmax(Q K^T / sqrt(D / H)) V, the result of `scaled_dot_product_attention`.
 
-    torch's own CPU kernel takes 4 times longer in its bfloat16 backward pass on sentences of 10 to 50 pieces.
+    torch's own CPU kernel takes 4 times longer in its bfloat16 backward pass on sentences of 10 to
+    50 pieces.
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [B, H, T, T]
     weights = scores.masked_fill(~attn_mask, float("-inf")).softmax(dim=-1)
@@ -36,9 +43,12 @@ def attention_kernel(x: Tensor, training: bool):
 
 
 def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
-    """Token embeddings of standard deviation D^-0.5, which T-LASER and gated layers multiply by D^0.5."""
+    """Token embeddings of standard deviation D^-0.5, which T-LASER and gated layers multiply by
+    D^0.5.
+    """
     embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
-    # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times slower
+    # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times
+    # slower
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
     nn.init.zeros_(embedding.weight[padding_idx])
     return embedding
@@ -60,13 +70,17 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Attend from positions of x [B, T, D] to those where `attends` [B, 1, T or 1, T] is True: [B, T, D]."""
+        """Attend from positions of x [B, T, D] to those where `attends` [B, 1, T or 1, T] is True:
+        [B, T, D].
+        """
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
         dropout = self.dropout if self.training else 0.0
         attention = attention_kernel(x, self.training)
-        mixed = attention(query, key, value, attn_mask=attends, dropout_p=dropout)  # [B, H, T, D / H]
+        mixed = attention(
+            query, key, value, attn_mask=attends, dropout_p=dropout
+        )  # [B, H, T, D / H]
         return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 
 
@@ -94,16 +108,20 @@ class TransformerLayer(LayerParts):
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
         """Compute the new states [B, T, D]; x: [B, T, D], attends: see `SelfAttention`."""
-        # in place where no gradient needs the values: allocating memory takes longer than the sums themselves
+        # in place where no gradient needs the values: allocating memory takes longer than the sums
+        # themselves
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
-        hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))  # [B, T, F]
+        hidden = self.activation_dropout(
+            F.silu(self.fc1(x), inplace=not torch.is_grad_enabled())
+        )  # [B, T, F]
         return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 
 
 class GatedLayer(LayerParts):
     """LayerNorm before each part, whose result is multiplied by a gate; gates are zero initially.
 
-    Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et al. 2021).
+    Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et
+    al. 2021).
     """
 
     def __init__(self, config: TransformerConfig):
@@ -111,7 +129,9 @@ class GatedLayer(LayerParts):
         self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
 
     def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
-        """New states [B, T, D] of x [B, T, D]; positions: [T, D] or [B, T, D], attends: see `SelfAttention`."""
+        """New states [B, T, D] of x [B, T, D]; positions: [T, D] or [B, T, D], attends: see
+        `SelfAttention`.
+        """
         attention, feed_forward = self.gates
         mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
         x = x + attention * self.dropout(mixed)
@@ -120,16 +140,18 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Encoder of few transformer layers, or none, from token ids to sentence embeddings: the mean of the states.
+    """Encoder of few transformer layers, or none, from token ids to sentence embeddings: the mean
+    of the states.
 
-    The lightweight model of Mao et al. 2021, section 3.1. With `gated` it starts as the mean of its embeddings, which
-    finds more on little text and is as fast as a look-up without layers; post-LayerNorm layers are the paper's.
+    The lightweight model of Mao et al. 2021, section 3.1. With `gated` it starts as the mean of its
+    embeddings, which finds more on little text and is as fast as a look-up without layers;
+    post-LayerNorm layers are the paper's.
 
     Example:
-        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8, num_heads=2)).eval()
-        >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1, 1]]))  # 1 is padding
-        >>> embeddings.shape, states.shape
-        (torch.Size([2, 8]), torch.Size([2, 3, 8]))
+        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8,
+        num_heads=2)).eval() >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1,
+        1]]))  # 1 is padding >>> embeddings.shape, states.shape (torch.Size([2, 8]), torch.Size([2,
+        3, 8]))
     """
 
     name, Config = "transformer", TransformerConfig
@@ -137,17 +159,30 @@ class TransformerSentenceEncoder(SentenceNetwork):
         "ffn_embed_dim": "encoder_ffn_embed_dim",
         "num_heads": "encoder_attention_heads",
         "num_layers": "encoder_layers",
-        **{name: name for name in ("max_positions", "pooling", "gated", "order_coefficients", "layer_norm_eps")},
+        **{
+            name: name
+            for name in (
+                "max_positions",
+                "pooling",
+                "gated",
+                "order_coefficients",
+                "layer_norm_eps",
+            )
+        },
     }
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
-        self.embed_tokens = scaled_embedding(config.vocab_size, config.embed_dim, config.padding_idx)
+        self.embed_tokens = scaled_embedding(
+            config.vocab_size, config.embed_dim, config.padding_idx
+        )
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
             # gated layers add them to normalized states, whose standard deviation is 1
-            nn.init.normal_(self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5)
+            nn.init.normal_(
+                self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5
+            )
         if not config.gated:
             self.layer_norm = nn.LayerNorm(config.embed_dim, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
@@ -158,9 +193,11 @@ class TransformerSentenceEncoder(SentenceNetwork):
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
-        """Draw the initial weights again by torch's defaults, as the released code of Mao et al. 2021 does.
+        """Draw the initial weights again by torch's defaults, as the released code of Mao et al.
+        2021 does.
 
-        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start alike, as copies of one.
+        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start alike, as copies of
+        one.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
@@ -174,10 +211,11 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Encode batches of ids [B, T], each padded with `padding_idx` to a length of its own, up to `max_positions`.
+        """Encode batches of ids [B, T], each padded with `padding_idx` to a length of its own, up
+        to `max_positions`.
 
-        Returns for each batch sentence embeddings [B, E], pooled from the last states of real pieces, and these states
-        [B, T, D].
+        Returns for each batch sentence embeddings [B, E], pooled from the last states of real
+        pieces, and these states [B, T, D].
         """
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
@@ -186,7 +224,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return [self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in both]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states are computed."""
+        """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states
+        are computed.
+        """
         if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
         tokens = stacked(batches, self.config.padding_idx)  # [R, T]
@@ -194,31 +234,46 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return list(pooled.split([len(part) for part in batches]))
 
     def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
-        """Whether computing rows by length is worth it; not on a GPU, where the host would wait for the answer."""
+        """Whether computing rows by length is worth it; not on a GPU, where the host would wait for
+        the answer.
+        """
         if not on_cpu(batches[0]):
             return False
         # numpy reads the tensors of a CPU where they are
-        pieces = sum(np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches)
+        pieces = sum(
+            np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches
+        )
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Compute `forward` of ids [R, T], on a CPU, in groups of rows of similar length: [R, E]."""
+        """Compute `forward` of ids [R, T], on a CPU, in groups of rows of similar length: [R,
+        E].
+        """
         places = np.arange(1, tokens.shape[1] + 1)
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)  # [R]
         order = np.argsort(ends, kind="stable")
         parts = [order[start : start + GROUP_ROWS] for start in range(0, len(order), GROUP_ROWS)]
         groups = [tokens[torch.from_numpy(rows), : max(1, ends[rows[-1]])] for rows in parts]
-        return torch.cat([pooled for pooled, _ in self(*groups)])[torch.from_numpy(np.argsort(order))]
+        return torch.cat([pooled for pooled, _ in self(*groups)])[
+            torch.from_numpy(np.argsort(order))
+        ]
 
     def _embed_bags(self, tokens: Tensor) -> Tensor:
         """Embed ids [R, T] as weighted sums of rows of the table, [R, E]."""
         padding, table = self.config.padding_idx, self.embed_tokens.weight
-        weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)  # [k + 1, R, T]
+        weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(
+            table.dtype
+        )  # [k + 1, R, T]
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         if on_cpu(tokens) and table.dtype == torch.float32:
-            return self._weigh(WeightedBags.apply(table, tokens, weights, padding)) * self.config.embed_dim**0.5
+            return (
+                self._weigh(WeightedBags.apply(table, tokens, weights, padding))
+                * self.config.embed_dim**0.5
+            )
         ids, factors = tokens.repeat(len(weights), 1), weights.flatten(0, 1)
-        sums = F.embedding_bag(ids, table, mode="sum", per_sample_weights=factors, padding_idx=padding)
+        sums = F.embedding_bag(
+            ids, table, mode="sum", per_sample_weights=factors, padding_idx=padding
+        )
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
@@ -245,7 +300,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, positions: Tensor | slice) -> Tensor:
-        """Last states [B, T, D] of token embeddings [B, T, D]; positions: a slice for all rows or [B, T]."""
+        """Last states [B, T, D] of token embeddings [B, T, D]; positions: a slice for all rows or
+        [B, T].
+        """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
             for layer in self.layers:
@@ -269,31 +326,41 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Encode sentences that share rows [R, W], with the embeddings of `forward`, [S, E] float32.
+        """Encode sentences that share rows [R, W], with the embeddings of `forward`, [S, E]
+        float32.
 
-        `sentence` has the number of the sentence of each piece; padding has a number that no sentence has. `pieces` [P]
-        are indices into the flattened rows, of one sentence after the other; `starts` [S] is where each begins in them.
+        `sentence` has the number of the sentence of each piece; padding has a number that no
+        sentence has. `pieces` [P] are indices into the flattened rows, of one sentence after the
+        other; `starts` [S] is where each begins in them.
         """
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
         x = self._states(self.embed_tokens(tokens), attends, positions)
         modes = self.config.pooling.split("_")
         states = x.flatten(0, 1).float()
         if not self.config.order_coefficients:
-            return torch.cat([F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1)
+            return torch.cat(
+                [F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1
+            )
         lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))  # [S]
         # without the size of the result a device would have to synchronize to know it
-        first, length = (part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths))
+        first, length = (
+            part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths)
+        )
         position = torch.arange(len(pieces), device=pieces.device) - first
         weights = cosine_weights(position, length, self.config.order_coefficients)  # [k + 1, P]
-        sums = [F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row) for row in weights]
+        sums = [
+            F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row)
+            for row in weights
+        ]
         return self._weigh(torch.stack(sums))
 
 
 class ReconstructionHead(nn.Module):
-    """Head of the generative losses: maps a sentence (or token) state to logits over the vocabulary.
+    """Head of the generative losses: maps a sentence (or token) state to logits over the
+    vocabulary.
 
-    Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias. Contrastive losses and users take the
-    embedding before it.
+    Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias. Contrastive losses
+    and users take the embedding before it.
 
     Source: Mao et al. 2021, section 3.1.
 
@@ -303,7 +370,13 @@ class ReconstructionHead(nn.Module):
         torch.Size([2, 20])
     """
 
-    def __init__(self, input_dim: int, embed_dim: int, num_embeddings: int, layer_norm_eps: float = LAYER_NORM_EPS):
+    def __init__(
+        self,
+        input_dim: int,
+        embed_dim: int,
+        num_embeddings: int,
+        layer_norm_eps: float = LAYER_NORM_EPS,
+    ):
         super().__init__()
         self.dense = nn.Linear(input_dim, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim, layer_norm_eps)

@@ -8,23 +8,33 @@ from torch import Tensor
 
 
 class WeightedBags(torch.autograd.Function):
-    """Sums s_kr = sum_t w_krt x_rt over the embeddings x of sentences r, for several weightings k, on a CPU.
+    """Sums s_kr = sum_t w_krt x_rt over the embeddings x of sentences r, for several weightings k,
+    on a CPU.
 
-    Two calls of `embedding_bag`, each in the form for which torch has a fast kernel: without padding. The gradient of
-    the table is such a sum too, of gradients of sentences for each row. Forward and backward take half the time of
-    `embedding_bag` with padding and its own derivative, whose forward pass uses one thread.
+    Two calls of `embedding_bag`, each in the form for which torch has a fast kernel: without
+    padding. The gradient of the table is such a sum too, of gradients of sentences for each row.
+    Forward and backward take half the time of `embedding_bag` with padding and its own derivative,
+    whose forward pass uses one thread.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, tokens: Tensor, weights: Tensor, padding_idx: int) -> Tensor:
-        """Sums [K, R, D] of rows of the table [V, D] at ids [R, T], by float32 weights [K, R, T] without gradient."""
+    def forward(
+        ctx: Any, table: Tensor, tokens: Tensor, weights: Tensor, padding_idx: int
+    ) -> Tensor:
+        """Sums [K, R, D] of rows of the table [V, D] at ids [R, T], by float32 weights [K, R, T]
+        without gradient.
+        """
         places = tokens.flatten().ne(padding_idx).nonzero().squeeze(1)  # [P]
         ids, rows = tokens.flatten()[places], places // tokens.shape[1]
         weights = weights.flatten(1)[:, places].contiguous()  # [K, P]
         ctx.save_for_backward(ids, rows, weights)
         ctx.sizes = len(table), len(tokens)
-        starts = _starts(rows, len(tokens)) + len(ids) * torch.arange(len(weights))[:, None]  # [K, R]
-        return _sums(ids.repeat(len(weights)), table, starts.flatten(), weights.flatten()).view(*starts.shape, -1)
+        starts = (
+            _starts(rows, len(tokens)) + len(ids) * torch.arange(len(weights))[:, None]
+        )  # [K, R]
+        return _sums(ids.repeat(len(weights)), table, starts.flatten(), weights.flatten()).view(
+            *starts.shape, -1
+        )
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -35,11 +45,18 @@ class WeightedBags(torch.autograd.Function):
         order = ids.argsort()
         sums = rows[order, None] + sentences * torch.arange(len(weights))  # [P, K]
         starts = len(weights) * _starts(ids, entries)  # [V]
-        return _sums(sums.flatten(), gradient.flatten(0, 1), starts, weights[:, order].T.flatten()), None, None, None
+        return (
+            _sums(sums.flatten(), gradient.flatten(0, 1), starts, weights[:, order].T.flatten()),
+            None,
+            None,
+            None,
+        )
 
 
 def _starts(groups: Tensor, count: int) -> Tensor:
-    """Number of elements before each of `count` groups, [count]; groups: [P] group of each element."""
+    """Number of elements before each of `count` groups, [count]; groups: [P] group of each
+    element.
+    """
     sizes = groups.bincount(minlength=count)
     return sizes.cumsum(0) - sizes
 

@@ -1,7 +1,7 @@
 """Writes piece ids for fairseq-train without fairseq-preprocess, byte for byte the same files.
 
-fairseq-preprocess reads pieces as text, splits it and looks up every piece; here SentencePiece's ids are mapped
-directly to dictionary ids, in several processes.
+fairseq-preprocess reads pieces as text, splits it and looks up every piece; here SentencePiece's
+ids are mapped directly to dictionary ids, in several processes.
 """
 
 import itertools
@@ -42,35 +42,60 @@ SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
-CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")  # languages written with Chinese characters alone
+CHINESE = (
+    "zh",
+    "yue",
+    "wuu",
+    "nan",
+    "hak",
+    "gan",
+    "lzh",
+)  # languages written with Chinese characters alone
 DESCRIBED_LINES = 200_000
-SMALL_TEXT = 1 << 20  # bytes that this process binarises alone, because another one takes a second to start
+SMALL_TEXT = (
+    1 << 20
+)  # bytes that this process binarises alone, because another one takes a second to start
 
 _tokenizer: Tokenizer
 
 
 def binarise(
-    folder: Path, corpora: dict[tuple[str, str], Path], subwords: Path, workers: int = 2, shards: int = 1
+    folder: Path,
+    corpora: dict[tuple[str, str], Path],
+    subwords: Path,
+    workers: int = 2,
+    shards: int = 1,
 ) -> dict:
     """Run the binarise stage: write every split of every language pair as ids.
 
-    With several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each, for `fairseq-train
-    folder/0:folder/1:...`; the first also has the other splits.
+    With several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each,
+    for `fairseq-train folder/0:folder/1:...`; the first also has the other splits.
     """
     inputs = [
-        *(corpus / f"{split}.{language}" for pair, corpus in corpora.items() for split in SPLITS for language in pair),
+        *(
+            corpus / f"{split}.{language}"
+            for pair, corpus in corpora.items()
+            for split in SPLITS
+            for language in pair
+        ),
         *(subwords / name for name in SUBWORD_FILES),
     ]
     for path in inputs:
         if not path.is_file():
-            raise InputError(f"{path}: no such file; expected the text and the subwords that `lxsr prepare` makes")
-    inputs += [path for path in (corpus / SOURCES_FILE for corpus in corpora.values()) if path.is_file()]
+            raise InputError(
+                f"{path}: no such file; expected the text and the subwords that `lxsr prepare` makes"
+            )
+    inputs += [
+        path for path in (corpus / SOURCES_FILE for corpus in corpora.values()) if path.is_file()
+    ]
     check_subwords(subwords)
 
     def build(work: Path) -> dict:
         for pair, corpus in corpora.items():
             check_corpus(corpus, pair, shards)
-        dictionaries = {f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair}
+        dictionaries = {
+            f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair
+        }
         same = {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
         outputs = shard_places(work, shards)
         for output, (name, source) in itertools.product(outputs, (dictionaries | same).items()):
@@ -80,7 +105,9 @@ def binarise(
             split_sources(corpus, pair, outputs)
             for split, language in itertools.product(splits_of(corpus, pair), pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
-                places = [output / name for output in (outputs if split == "train" else outputs[:1])]
+                places = [
+                    output / name for output in (outputs if split == "train" else outputs[:1])
+                ]
                 texts.append(SplitText(corpus / f"{split}.{language}", places))
         unknown = binarise_texts(texts, subwords, workers)
         chinese = {
@@ -89,7 +116,11 @@ def binarise(
             for language in pair
             if parse_tag(language).language in CHINESE
         }
-        return {"pairs": ["-".join(pair) for pair in corpora], "unknown per cent": unknown, "chinese per cent": chinese}
+        return {
+            "pairs": ["-".join(pair) for pair in corpora],
+            "unknown per cent": unknown,
+            "chinese per cent": chinese,
+        }
 
     options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
     report = run_stage(folder, options, inputs, build)
@@ -104,8 +135,12 @@ def binarise(
 def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
     """Describe the Chinese characters of at most `DESCRIBED_LINES` lines, spread over a text."""
     tokenizer = _load_tokenizer(subwords)
-    lines = itertools.islice(read_lines(text), None, None, 1 + count_file_lines(text) // DESCRIBED_LINES)
-    return describe_characters(lines, lambda letter: bool((tokenizer.encode([letter])[0] == tokenizer.unknown).any()))
+    lines = itertools.islice(
+        read_lines(text), None, None, 1 + count_file_lines(text) // DESCRIBED_LINES
+    )
+    return describe_characters(
+        lines, lambda letter: bool((tokenizer.encode([letter])[0] == tokenizer.unknown).any())
+    )
 
 
 def shard_places(work: Path, shards: int) -> list[Path]:
@@ -130,7 +165,9 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
         if not counts[0] and split == "train":
             raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
         if split == "train":
-            filled = np.bincount(shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards)
+            filled = np.bincount(
+                shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards
+            )
             if not filled.all():
                 raise InputError(
                     f"shards {shards}: {'-'.join(pair)} has {counts[0]:,} training pairs, and shard {filled.argmin()} "
@@ -150,17 +187,25 @@ def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> No
     sources = read_sources(corpus / SOURCES_FILE, count_file_lines(corpus / f"train.{pair[0]}"))
     shard_of = shard_numbers(0, sum(sources.values()), len(places))
     for shard, place in enumerate(places):
-        write_sources(place / f"train.{'-'.join(pair)}.sources.json", count_sources(sources, shard_of == shard))
+        write_sources(
+            place / f"train.{'-'.join(pair)}.sources.json",
+            count_sources(sources, shard_of == shard),
+        )
 
 
 def check_subwords(subwords: Path) -> None:
     """Check that dictionary, SentencePiece model and text options belong together.
 
-    A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must be known pieces.
+    A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must
+    be known pieces.
     """
     tokenizer = _load_tokenizer(subwords)
     known = {*tokenizer.all_pieces(), *SPECIAL, MASK}
-    strangers = [symbol for symbol in tokenizer.symbols if symbol not in known and not symbol.startswith(FILLER)]
+    strangers = [
+        symbol
+        for symbol in tokenizer.symbols
+        if symbol not in known and not symbol.startswith(FILLER)
+    ]
     if strangers:
         raise InputError(
             f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are not pieces of "
@@ -170,7 +215,9 @@ def check_subwords(subwords: Path) -> None:
 
 
 def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a pair."""
+    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a
+    pair.
+    """
     places = np.arange(first, first + count, dtype=np.uint64)
     mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
     return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
@@ -187,7 +234,9 @@ class SplitText:
 
 
 def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> dict[str, float]:
-    """Write the ids of texts, all by the same processes; return the percent of unknown pieces of each, by its name."""
+    """Write the ids of texts, all by the same processes; return the percent of unknown pieces of
+    each, by its name.
+    """
     tokenizer = _load_tokenizer(subwords)
     if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
         workers = 1
@@ -199,13 +248,17 @@ def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> 
 
 
 def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str]]]:
-    """Yield blocks of lines with the number of their text; the first one is empty, because a text may be."""
+    """Yield blocks of lines with the number of their text; the first one is empty, because a text
+    may be.
+    """
     for number, text in enumerate(texts):
         lines = read_lines(text.path)
         yield from ((number, block) for block in itertools.chain([[]], in_blocks(lines)))
 
 
-def _write_ids(text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer) -> float:
+def _write_ids(
+    text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer
+) -> float:
     """Write the ids of a text to its shards; return the percent of unknown pieces."""
     writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
     total = unknown = first = 0
@@ -234,7 +287,9 @@ def _start(subwords: Path) -> None:
 
 
 def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
-    """Return the number of a text, the ids of its lines, each line ended by EOS, and how many each line has."""
+    """Return the number of a text, the ids of its lines, each line ended by EOS, and how many each
+    line has.
+    """
     number, lines = block
     ids, lengths = _tokenizer.encode_flat(lines)
     ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
@@ -271,6 +326,11 @@ class MMapWriter:
 
 
 def shard_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders that fairseq-train takes, joined by colons: the folder itself, or its shards."""
-    parts = sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+    """Yield the folders that fairseq-train takes, joined by colons: the folder itself, or its
+    shards.
+    """
+    parts = sorted(
+        (path for path in folder.iterdir() if path.name.isdecimal()),
+        key=lambda path: int(path.name),
+    )
     yield from parts or [folder]

@@ -1,6 +1,8 @@
-"""Harvests parallel text from gettext catalogues: program messages and translations, compiled (.mo) or not (.po).
+"""Harvests parallel text from gettext catalogues: program messages and translations, compiled (.mo)
+or not (.po).
 
-Most Linux machines have some; the text is like the GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
+Most Linux machines have some; the text is like the GNOME, KDE4 and Ubuntu corpora of OPUS, without
+a download.
 """
 
 import re
@@ -25,7 +27,9 @@ ALTERNATIVES = (
 )
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:r?[A-Za-z]{2}|\d{3}))?(?:@[a-z]+)?"
-_NAMED = re.compile(rb'(?:^|"|\\n)language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE)  # in the header of a catalogue
+_NAMED = re.compile(
+    rb'(?:^|"|\\n)language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE
+)  # in the header of a catalogue
 HEADER_BYTES = 1 << 16  # of a catalogue, in which its header is
 RULE_CHARACTERS = 1000  # longest plural rule; that of Arabic has 100
 
@@ -44,20 +48,25 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
     if not found:
         where = "this machine" if tuple(folders) == LOCALE_FOLDERS else ", ".join(map(str, folders))
         listed = f"it has {', '.join(sorted(known))}" if known else "it has no catalogues at all"
-        raise InputError(f"{language!r}: {where} has no gettext catalogues of it ({listed}); {ALTERNATIVES}")
+        raise InputError(
+            f"{language!r}: {where} has no gettext catalogues of it ({listed}); {ALTERNATIVES}"
+        )
     return {program: codes[best_code(language, codes) or ""] for program, codes in found.items()}
 
 
 def _files(folder: Path) -> list[Path]:
     """Return the catalogues in a folder, or a file that is one itself; compiled ones first."""
-    return sorted(path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir())
+    return sorted(
+        path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
+    )
 
 
 def _candidates(path: Path) -> list[tuple[str, str]]:
-    """Return what may be the code of the language of a catalogue, and the name of its program without it.
+    """Return what may be the code of the language of a catalogue, and the name of its program
+    without it.
 
-    The code is the folder of LC_MESSAGES, or the name of the file (fr.po), the end of it (app-fr.po, messages.fr.po),
-    or any folder (locale/fr/guide/start.po).
+    The code is the folder of LC_MESSAGES, or the name of the file (fr.po), the end of it
+    (app-fr.po, messages.fr.po), or any folder (locale/fr/guide/start.po).
     """
     found = _FILE.fullmatch(path.name)
     *parents, stem = *path.parent.parts, found[1] if found else path.stem
@@ -69,7 +78,9 @@ def _candidates(path: Path) -> list[tuple[str, str]]:
         code = stem[cut:]
         if re.fullmatch(_CODE, code):
             candidates.append((code, "/".join([*parents, stem[: max(cut - 1, 0)]]).strip("/")))
-            if _is_known(code) and not code.islower():  # in pt_BR, BR is no language; en-fr may be two
+            if (
+                _is_known(code) and not code.islower()
+            ):  # in pt_BR, BR is no language; en-fr may be two
                 break
     for place, part in reversed([*enumerate(parents)]):
         if re.fullmatch(_CODE, part):
@@ -78,7 +89,9 @@ def _candidates(path: Path) -> list[tuple[str, str]]:
 
 
 def _chosen(language: str, path: Path, candidates: list[tuple[str, str]]) -> tuple[str, str]:
-    """Return the candidate that is of a language; the header of the file decides where names may mean several."""
+    """Return the candidate that is of a language; the header of the file decides where names may
+    mean several.
+    """
     fitting = [candidate for candidate in candidates if best_code(language, [candidate[0]])]
     known = {parse_tag(code).language for code, _ in candidates if _is_known(code)}
     if fitting and len(known) < 2:
@@ -112,7 +125,10 @@ def _header_language(path: Path) -> str:
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
     """Return the catalogues that a harvest of this pair reads."""
     languages = [language for language in (source, target) if not _is_english(language)]
-    if len(languages) != len({source, target}) - any(map(_is_english, (source, target))) or not languages:
+    if (
+        len(languages) != len({source, target}) - any(map(_is_english, (source, target)))
+        or not languages
+    ):
         raise InputError(f"{source}-{target}: expected two different languages")
     return sorted(path for language in languages for path in catalogues(language, folders).values())
 
@@ -122,9 +138,14 @@ def _is_english(language: str) -> bool:
     return best_code(language, [CATALOGUE_LANGUAGE]) is not None
 
 
-def harvest(source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS) -> Iterator[TextPair]:
+def harvest(
+    source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS
+) -> Iterator[TextPair]:
     """Yield messages as sentence pairs, program by program; the keys are the English text."""
-    sides = [None if _is_english(language) else catalogues(language, folders) for language in (source, target)]
+    sides = [
+        None if _is_english(language) else catalogues(language, folders)
+        for language in (source, target)
+    ]
     translated = [side for side in sides if side is not None]
     for program in sorted(set.intersection(*(set(side) for side in translated))):
         texts = [None if side is None else read_catalogue(side[program], dropped) for side in sides]
@@ -145,25 +166,38 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
     """Return which language of a pair one catalogue is in, which must be paired with English."""
     others = [language for language in (source, target) if not _is_english(language)]
     if len(others) != 1:
-        raise InputError(f"{path}: of one language, and English; expected a folder of catalogues for {source}-{target}")
-    candidates = _candidates(Path(path.name) if path.parent.name.upper() != "LC_MESSAGES" else Path(*path.parts[-3:]))
+        raise InputError(
+            f"{path}: of one language, and English; expected a folder of catalogues for {source}-{target}"
+        )
+    candidates = _candidates(
+        Path(path.name) if path.parent.name.upper() != "LC_MESSAGES" else Path(*path.parts[-3:])
+    )
     codes = [code for code, _ in candidates if _is_known(code)]
     codes += [header] if (header := _header_language(path)) else []
     if codes and not best_code(others[0], codes):
-        raise InputError(f"{path}: is in {codes[-1]}; expected {others[0]}: name the pair with --lang-pairs")
+        raise InputError(
+            f"{path}: is in {codes[-1]}; expected {others[0]}: name the pair with --lang-pairs"
+        )
     return others[0]
 
 
 def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the messages of one catalogue, as `harvest` does those of a folder."""
     found = read_catalogue(path, dropped)
-    yield from _messages([None if _is_english(language) else found for language in (source, target)])
+    yield from _messages(
+        [None if _is_english(language) else found for language in (source, target)]
+    )
     if not found:
         raise InputError(f"{path}: no translated message; expected a gettext catalogue, .po or .mo")
 
 
-CATALOGUE_BYTES = 1 << 25  # largest size of a catalogue; the largest in use have three million bytes
-BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}  # byte order by the first bytes of the file
+CATALOGUE_BYTES = (
+    1 << 25
+)  # largest size of a catalogue; the largest in use have three million bytes
+BYTE_ORDERS = {
+    b"\xde\x12\x04\x95": "<",
+    b"\x95\x04\x12\xde": ">",
+}  # byte order by the first bytes of the file
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -175,8 +209,8 @@ _LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """Read a catalogue as a dict from message (after its context and \\x04) to translation.
 
-    Of plural forms, those of one and of many are two messages. Fuzzy and untranslated messages, and unreadable files
-    are counted in `dropped`.
+    Of plural forms, those of one and of many are two messages. Fuzzy and untranslated messages, and
+    unreadable files are counted in `dropped`.
     """
     try:
         if not archive_of(path) and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
@@ -197,7 +231,8 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
 
 
 def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[str, str]:
-    """Return the translations of the forms of one and of many things, with the form that the rule of a language names.
+    """Return the translations of the forms of one and of many things, with the form that the rule
+    of a language names.
 
     A language without plural has one form, which translates the plural.
     """
@@ -234,14 +269,18 @@ def _read_mo(content: bytes) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield messages and translations of a .mo file; raise ValueError where a table points outside the file."""
+    """Yield messages and translations of a .mo file; raise ValueError where a table points outside
+    the file.
+    """
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("no .mo file")
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
         raise ValueError("a later format")
-    left = len(content)  # entries must not share bytes, so that all together are not larger than the file
+    left = len(
+        content
+    )  # entries must not share bytes, so that all together are not larger than the file
     for number in range(count):
         entry = []
         for table in tables:
@@ -257,7 +296,9 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
     require("polib", "prepare", f"{path}: reading .po")
     import polib
 
-    named = CHARSET.search(content[:HEADER_BYTES].decode("ascii", "replace").replace('"', "").replace("\\n", "\n"))
+    named = CHARSET.search(
+        content[:HEADER_BYTES].decode("ascii", "replace").replace('"', "").replace("\\n", "\n")
+    )
     charset = "utf-8" if named is None or "CHARSET" in named[1] else named[1]
     read = polib.pofile("\n" + content.decode(charset).removeprefix("\ufeff"))
     rule = _rule(f"plural-forms:{read.metadata.get('Plural-Forms', '')}")
@@ -274,7 +315,9 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
         if reason:
             dropped[reason] += 1
         elif entry.msgid_plural:
-            kept |= _plurals([f"{context}{entry.msgid}", f"{context}{entry.msgid_plural}"], forms, rule)
+            kept |= _plurals(
+                [f"{context}{entry.msgid}", f"{context}{entry.msgid_plural}"], forms, rule
+            )
         else:
             kept[f"{context}{entry.msgid}"] = entry.msgstr
     return kept

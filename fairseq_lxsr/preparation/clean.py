@@ -1,4 +1,6 @@
-"""Filters of sentence pairs: small pure functions that are applied in order; drops are counted by filter."""
+"""Filters of sentence pairs: small pure functions that are applied in order; drops are counted by
+filter.
+"""
 
 import functools
 import html
@@ -11,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
+from fairseq_lxsr.characters import UNSPACED_BLOCKS, in_brackets, visible, without_marks
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.invisible import UNSPACED_BLOCKS, in_brackets, visible, without_marks
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
 from fairseq_lxsr.text.case import without_second_dot
@@ -23,12 +25,30 @@ TextPair = tuple[str, str]
 SHORTEST_SENTENCE, LONGEST_SENTENCE = 3, 60  # words of a sentence
 # blocks of the scripts Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan
 _EAST_ASIAN_BLOCKS = (
-    *((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303C), (0x3041, 0x30FA), (0x30FC, 0x312F)),
-    *((0x31A0, 0x31BF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0xA4CF), (0xF900, 0xFAFF), (0x16FE0, 0x18D7F)),
+    *(
+        (0x2E80, 0x2FDF),
+        (0x3005, 0x3007),
+        (0x3021, 0x3029),
+        (0x3038, 0x303C),
+        (0x3041, 0x30FA),
+        (0x30FC, 0x312F),
+    ),
+    *(
+        (0x31A0, 0x31BF),
+        (0x31F0, 0x31FF),
+        (0x3400, 0x4DBF),
+        (0x4E00, 0xA4CF),
+        (0xF900, 0xFAFF),
+        (0x16FE0, 0x18D7F),
+    ),
     *((0x1AFF0, 0x1B2FF), (0x20000, 0x3FFFF)),
 )
-# scripts without blanks between words, and the approximate number of characters per word, vowel signs included
-_UNSPACED = {re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2, re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5}
+# scripts without blanks between words, and the approximate number of characters per word, vowel
+# signs included
+_UNSPACED = {
+    re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2,
+    re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5,
+}
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
 _DIGITS, _NOT_DIGIT, _DIGIT = re.compile(r"\d+"), re.compile(r"\D"), re.compile(r"\d")
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -45,7 +65,9 @@ _BLANKS = re.compile(r"\s+")
 
 @functools.cache
 def _mark() -> re.Pattern[str]:
-    """Compile the pattern of vowel signs and accents, on first use because the command line imports this module."""
+    """Compile the pattern of vowel signs and accents, on first use because the command line imports
+    this module.
+    """
     return re.compile(f"[{_marks()}]")
 
 
@@ -56,12 +78,18 @@ def _not_word_or_mark() -> re.Pattern[str]:
 
 
 def _marks() -> str:
-    """Return the marks of the basic multilingual plane; with others `re` becomes ten times slower."""
-    return "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
+    """Return the marks of the basic multilingual plane; with others `re` becomes ten times
+    slower.
+    """
+    return "".join(
+        chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M"
+    )
 
 
 def count_words(text: str) -> int:
-    """Count the words of a sentence; in scripts without blanks, estimate it from the number of characters."""
+    """Count the words of a sentence; in scripts without blanks, estimate it from the number of
+    characters.
+    """
     count = 0.0
     text = _as_read(text)
     if not text.isascii():
@@ -73,7 +101,9 @@ def count_words(text: str) -> int:
 
 @functools.lru_cache(maxsize=16)  # filters ask for the same two sentences in turn
 def _as_read(text: str) -> str:
-    """Return text as the pieces are made of it: in Unicode's form NFKC, without what models leave out."""
+    """Return text as the pieces are made of it: in Unicode's form NFKC, without what models leave
+    out.
+    """
     return text if text.isascii() else unicodedata.normalize("NFKC", without_marks(text))
 
 
@@ -95,7 +125,9 @@ def too_short_or_long(
 
 
 def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
-    """Return whether a side is over `ratio` times as long as the other, in words (with a tolerance of two words)."""
+    """Return whether a side is over `ratio` times as long as the other, in words (with a tolerance
+    of two words).
+    """
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
@@ -118,8 +150,8 @@ def identical(pair: TextPair) -> bool:
 def comparable(text: str) -> str:
     """Fold case, and replace punctuation by blanks and each digit by 0: sentences are compared so.
 
-    What models do not read does not count. `Page 5` equals `page 7!`, not `page 12`. Of a sentence without letters and
-    digits only case is folded.
+    What models do not read does not count. `Page 5` equals `page 7!`, not `page 12`. Of a sentence
+    without letters and digits only case is folded.
     """
     folded = without_second_dot(unicodedata.normalize("NFKC", without_marks(text)).casefold())
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
@@ -129,7 +161,8 @@ def comparable(text: str) -> str:
 def numbers_differ(pair: TextPair) -> bool:
     """Return whether the sides contain different numbers, whatever separates their digits.
 
-    12.05.2003 is one number or three, and m² has none or a 2; a pair is kept if it agrees in one of these readings.
+    12.05.2003 is one number or three, and m² has none or a 2; a pair is kept if it agrees in one of
+    these readings.
     """
     return all(
         _numbers(source, reading) != _numbers(target, reading)
@@ -147,12 +180,17 @@ def _digits(number: str) -> str:
 
 
 def in_foreign_letters(pair: TextPair, find: Callable[[str], object]) -> bool:
-    """Return whether a side has a letter that is in neither alphabet (the filter of Mao et al. 2021)."""
+    """Return whether a side has a letter that is in neither alphabet (the filter of Mao et al.
+    2021).
+    """
     return any(find(side) for side in pair)
 
 
 def in_another_language(
-    pair: TextPair, languages: TextPair, is_in: LanguageCheck, method: Annotated[str, METHOD] = "stopwords"
+    pair: TextPair,
+    languages: TextPair,
+    is_in: LanguageCheck,
+    method: Annotated[str, METHOD] = "stopwords",
 ) -> bool:
     """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
     source, target = languages
@@ -169,7 +207,12 @@ FILTERS: dict[str, Callable[..., bool]] = {
     "characters": in_foreign_letters,
     "language": in_another_language,
 }
-MESSAGE_FILTERS: dict[str, dict[str, Any]] = {"length": {}, "ratio": {}, "letters": {}, "identical": {}}
+MESSAGE_FILTERS: dict[str, dict[str, Any]] = {
+    "length": {},
+    "ratio": {},
+    "letters": {},
+    "identical": {},
+}
 Filters = dict[str, Callable[[TextPair], bool]]
 
 
@@ -185,7 +228,10 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Text
         if name == "characters":
             options["find"] = foreign_letter(*languages)
         elif name == "language":
-            options |= {"languages": languages, "is_in": language_check(options.get("method", "stopwords"), *languages)}
+            options |= {
+                "languages": languages,
+                "is_in": language_check(options.get("method", "stopwords"), *languages),
+            }
         filters[name] = functools.partial(FILTERS[name], **options)
     return filters
 
@@ -198,17 +244,29 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
         known = filter_options(name)
         for option, value in (options or {}).items():
             if option not in known:
-                raise InputError(f"filter {name!r}: no option {shown(option)}; it has {', '.join(known) or 'none'}")
+                raise InputError(
+                    f"filter {name!r}: no option {shown(option)}; it has {', '.join(known) or 'none'}"
+                )
             known[option].check(f"filter {name!r}: {option}", value)
-    length = {"shortest": SHORTEST_SENTENCE, "longest": LONGEST_SENTENCE, **(chosen.get("length") or {})}
+    length = {
+        "shortest": SHORTEST_SENTENCE,
+        "longest": LONGEST_SENTENCE,
+        **(chosen.get("length") or {}),
+    }
     if length["shortest"] > length["longest"]:
-        raise InputError(f"filter 'length': shortest {length['shortest']} is more than longest {length['longest']}")
+        raise InputError(
+            f"filter 'length': shortest {length['shortest']} is more than longest {length['longest']}"
+        )
 
 
 def filter_options(name: str) -> dict[str, Range | FileName]:
     """Return the options of a filter with their ranges, as its function declares them."""
     hints = get_type_hints(FILTERS[name], include_extras=True)
-    return {option: hint.__metadata__[0] for option, hint in hints.items() if get_origin(hint) is Annotated}
+    return {
+        option: hint.__metadata__[0]
+        for option, hint in hints.items()
+        if get_origin(hint) is Annotated
+    }
 
 
 def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
@@ -216,19 +274,25 @@ def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 
 
-# numbers with ordinals, as in 2º, letter-like symbols, and the units µ and Ω, whatever their code point
-OTHER_NUMBERS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
+# numbers with ordinals, as in 2º, letter-like symbols, and the units µ and Ω, whatever their code
+# point
+OTHER_NUMBERS = (
+    "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
+)
 
 
 @cache
 def alphabets() -> dict[str, str]:
-    """Return letters and marks of each language, as the content of a regular expression's brackets."""
+    """Return letters and marks of each language, as the content of a regular expression's
+    brackets.
+    """
     record = json.loads(Path(__file__).with_name("alphabets.json").read_text(encoding="utf-8"))
     return record["alphabets"]
 
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
-    """Return a function that finds the first letter or mark that is in the alphabet of none of the languages.
+    """Return a function that finds the first letter or mark that is in the alphabet of none of the
+    languages.
 
     Forms of letters, as full-width ones and ligatures, are in the alphabet of these letters (NFKC).
     """

@@ -1,4 +1,6 @@
-"""Options of `lxsr prepare`, of the command line and of CONFIG.yaml alike, checked before anything runs."""
+"""Options of `lxsr prepare`, of the command line and of CONFIG.yaml alike, checked before anything
+runs.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,8 +10,8 @@ from typing import Any
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, option
 from fairseq_lxsr.preparation.clean import FILTERS, MESSAGE_FILTERS, check_filters
+from fairseq_lxsr.preparation.tables import TABLE_NAME, parse_columns
 from fairseq_lxsr.text.languages import split_pair
-from fairseq_lxsr.text.tables import TABLE_NAME, parse_columns
 
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
@@ -30,8 +32,9 @@ def filters_named(text: str) -> dict[str, dict[str, Any]]:
 class Cleaning:
     """Options of cleaning, which precedes the split of a corpus.
 
-    None depends on the text: program messages are filtered, and a side may not be repeated; other text is not filtered,
-    and a pair may not be repeated. Sentences are compared by `clean.comparable`.
+    None depends on the text: program messages are filtered, and a side may not be repeated; other
+    text is not filtered, and a pair may not be repeated. Sentences are compared by
+    `clean.comparable`.
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
@@ -62,9 +65,13 @@ class Cleaning:
 
     def for_text(self, is_messages: bool) -> "Cleaning":
         """Return a copy in which values of None are replaced by those that suit the text."""
-        chosen = self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
+        chosen = (
+            self.filters if self.filters is not None else (MESSAGE_FILTERS if is_messages else {})
+        )
         filters = {name: dict(options or {}) for name, options in chosen.items()}
-        return replace(self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair"))
+        return replace(
+            self, filters=filters, repeats=self.repeats or ("side" if is_messages else "pair")
+        )
 
 
 DEFAULT_CLEANING = Cleaning()
@@ -75,13 +82,18 @@ class SubwordOptions:
     """Options of splitting text into pieces."""
 
     vocab_size: int = option(
-        "entries of the joint dictionary, specials included; the paper: 50000", 16_000, at_least(1, 10_000_000)
+        "entries of the joint dictionary, specials included; the paper: 50000",
+        16_000,
+        at_least(1, 10_000_000),
     )
     lowercase: bool = option(
-        "lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)", True
+        "lower-case all text, here and later when encoding (default: yes; --no-lowercase keeps capitals)",
+        True,
     )
     character_coverage: float = option(  # the range that SentencePiece accepts
-        "share of the characters of all languages that get a piece; the rarest are unknown", 1.0, between(0.98, 1)
+        "share of the characters of all languages that get a piece; the rarest are unknown",
+        1.0,
+        between(0.98, 1),
     )
     max_sentences: int = option(
         "lines that SentencePiece learns from, on average because each is drawn by itself; equally many of each "
@@ -93,11 +105,15 @@ class SubwordOptions:
     model_type: str = option("kind of SentencePiece model", "bpe", MODEL_TYPES)
     byte_fallback: bool = option("unknown characters as bytes instead of <unk>", False)
     normalisation: str = option(
-        "normalization rule of SentencePiece, stored in its model", "nmt_nfkc", NORMALISATIONS, only_in_files=True
+        "normalization rule of SentencePiece, stored in its model",
+        "nmt_nfkc",
+        NORMALISATIONS,
+        only_in_files=True,
     )
     split_han: bool = option("treat every Chinese character as a word", False, only_in_files=True)
     simplify_chinese: bool = option(
-        "read traditional Chinese characters as simplified ones in all text, here and later when encoding", False
+        "read traditional Chinese characters as simplified ones in all text, here and later when encoding",
+        False,
     )
     from_model: str | None = option(
         "take the pieces and the reading of text of a model that `lxsr train --from` will go on from, and add pieces "
@@ -106,7 +122,9 @@ class SubwordOptions:
         FILE_NAME,
         metavar="MODEL",
     )
-    new_pieces: int = option("with --from-model: most pieces that are added", 8000, at_least(0, 10_000_000))
+    new_pieces: int = option(
+        "with --from-model: most pieces that are added", 8000, at_least(0, 10_000_000)
+    )
 
     def __post_init__(self):
         check_fields(self)
@@ -121,7 +139,9 @@ class PrepareConfig:
         "sources (kinds of text) of a pair are a mapping of their names to text, or to lists of it",
         only_in_files=True,
     )
-    work: str = option("holds corpus/SRC-TGT, subwords and data-bin", "work", FILE_NAME, metavar="FOLDER")
+    work: str = option(
+        "holds corpus/SRC-TGT, subwords and data-bin", "work", FILE_NAME, metavar="FOLDER"
+    )
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int | None = option(
@@ -131,12 +151,16 @@ class PrepareConfig:
         at_least(0),
     )
     test_size: int | None = option(
-        "pairs held out for testing; 0: none (default: 2000, and at most 10 %% of the text)", None, at_least(0)
+        "pairs held out for testing; 0: none (default: 2000, and at most 10 %% of the text)",
+        None,
+        at_least(0),
     )
     seed: int = option("of the draw of held-out pairs", 1, at_least(0))
     workers: int = option("processes", 2, at_least(1, MAX_WORKERS))
     shards: int = option(
-        "parts of the training data, data-bin/0 to N-1, for corpora larger than the memory", 1, at_least(1, MAX_SHARDS)
+        "parts of the training data, data-bin/0 to N-1, for corpora larger than the memory",
+        1,
+        at_least(1, MAX_SHARDS),
     )
     columns: str | None = option(
         "columns of source and target in .tsv and .csv files, from 1 or by name (default: those that a header names, "
@@ -155,7 +179,9 @@ class PrepareConfig:
         if self.columns is not None:
             parse_columns(self.columns)
             if not any(map(TABLE_NAME.search, _texts(self.pairs))):
-                raise InputError(f"columns {self.columns} without a .tsv or .csv file; leave it out")
+                raise InputError(
+                    f"columns {self.columns} without a .tsv or .csv file; leave it out"
+                )
         named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
         if len(named) < len(self.pairs):
             raise InputError(f"pairs: {', '.join(self.pairs)}; expected each pair once")
@@ -175,7 +201,9 @@ def _check_texts(pair: str, texts: TextName | Sources) -> None:
         _check_text(pair, texts)
         return
     if not texts:
-        raise InputError(f"pairs: {pair} has no source; expected for example {{law: PREFIX, speech: PREFIX}}")
+        raise InputError(
+            f"pairs: {pair} has no source; expected for example {{law: PREFIX, speech: PREFIX}}"
+        )
     for name, text in texts.items():
         if not SOURCE_NAME.fullmatch(name):
             raise InputError(

@@ -1,7 +1,9 @@
-"""Makes a corpus folder: aligned train, valid and test of one language pair, without a sentence in two splits.
+"""Makes a corpus folder: aligned train, valid and test of one language pair, without a sentence in
+two splits.
 
-The number of pairs is not limited: several processes clean text in blocks, and only the keys and flags of all pairs,
-not their text, are compared. The result does not depend on the number of processes.
+The number of pairs is not limited: several processes clean text in blocks, and only the keys and
+flags of all pairs, not their text, are compared. The result does not depend on the number of
+processes.
 """
 
 import itertools
@@ -15,8 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from fairseq_lxsr.characters import visible
 from fairseq_lxsr.errors import InputError, say
-from fairseq_lxsr.files.invisible import visible
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
@@ -65,13 +67,17 @@ _filters: Filters = {}
 _excluded: frozenset[int] = frozenset()
 
 
-def _start(filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]) -> None:
+def _start(
+    filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]
+) -> None:
     global _filters, _excluded
     _filters, _excluded = make_filters(filters, languages), excluded
 
 
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
-    """Leave out what shows nothing in pairs of a source, reduce blanks, filter, and compute keys of the kept pairs."""
+    """Leave out what shows nothing in pairs of a source, reduce blanks, filter, and compute keys of
+    the kept pairs.
+    """
     name, pairs = block
     kept: list[TextPair] = []
     keys: list[tuple[int, int]] = []
@@ -101,7 +107,11 @@ def _no_sentence(pair: TextPair) -> str | None:
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
         return "over 10,000 words"
-    return "over 1 MiB" if any(len(side.encode("utf-8", "replace")) > SENTENCE_BYTES for side in pair) else None
+    return (
+        "over 1 MiB"
+        if any(len(side.encode("utf-8", "replace")) > SENTENCE_BYTES for side in pair)
+        else None
+    )
 
 
 def make_corpus(
@@ -114,8 +124,8 @@ def make_corpus(
 ) -> dict:
     """Run the corpus stage; the result does not depend on the number of `workers`.
 
-    The report has the size of every split, the number of dropped pairs by reason, and of training pairs by named
-    source.
+    The report has the size of every split, the number of dropped pairs by reason, and of training
+    pairs by named source.
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
@@ -130,34 +140,62 @@ def make_corpus(
         parts = work / "parts"
         parts.mkdir()
         with ExitStack() as stack:
-            drops = stack.enter_context(atomic_write(work / DROPPED_FILE)) if cleaning.keep_dropped else None
+            drops = (
+                stack.enter_context(atomic_write(work / DROPPED_FILE))
+                if cleaning.keep_dropped
+                else None
+            )
             results = ordered_map(
-                clean_block, _read(source, languages, dropped), workers, _start, (filters, languages, excluded)
+                clean_block,
+                _read(source, languages, dropped),
+                workers,
+                _start,
+                (filters, languages, excluded),
             )
             before, kept = _store(results, parts, dropped, drops)
             assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
             counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
-            _check_size(counts, held_out, f"{'-'.join(languages)} from {source.name}", source.is_messages)
+            _check_size(
+                counts, held_out, f"{'-'.join(languages)} from {source.name}", source.is_messages
+            )
             _write(parts, work, languages, assigned, drops)
         shutil.rmtree(parts)
         return _report(counts, dropped) | _write_sources(work, source, before, kept, assigned)
 
-    options = {"pair": list(languages), "data": source.name, **sizes, **by, "cleaning": asdict(cleaning)}
-    models = [Path(given["method"]) for given in filters.values() if given and Path(given.get("method", "")).is_file()]
+    options = {
+        "pair": list(languages),
+        "data": source.name,
+        **sizes,
+        **by,
+        "cleaning": asdict(cleaning),
+    }
+    models = [
+        Path(given["method"])
+        for given in filters.values()
+        if given and Path(given.get("method", "")).is_file()
+    ]
     report = run_stage(folder, options, [*source.files, *models, *to_exclude], build)
     print_corpus(folder, languages, report)
     return report
 
 
 def _report(counts: np.ndarray, dropped: Counter) -> dict:
-    """Report the number of pairs by split and of dropped pairs by reason; `counts` is in the order of ASSIGNMENTS."""
+    """Report the number of pairs by split and of dropped pairs by reason; `counts` is in the order
+    of ASSIGNMENTS.
+    """
     for reason, split in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
         dropped[reason] += int(counts[split])
-    return {"pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)), "dropped": sort_reasons(dropped)}
+    return {
+        "pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)),
+        "dropped": sort_reasons(dropped),
+    }
 
 
-def _write_sources(work: Path, source: Source, before: Counter, kept: Counter, assigned: np.ndarray) -> dict:
-    """Write the number of training pairs of each named source, which follow each other in the training text.
+def _write_sources(
+    work: Path, source: Source, before: Counter, kept: Counter, assigned: np.ndarray
+) -> dict:
+    """Write the number of training pairs of each named source, which follow each other in the
+    training text.
 
     `before` and `kept` are the numbers of pairs by source, before and after the filters.
     """
@@ -176,7 +214,9 @@ def sort_reasons(dropped: Counter) -> dict[str, int]:
 def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     """Print one line about a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
+    reasons = (
+        ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
+    )
     sources = ", ".join(f"{name} {count:,}" for name, count in report.get("sources", {}).items())
     named = f"; sources of train: {sources}" if sources else ""
     print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}{named}")
@@ -192,7 +232,9 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
         )
 
 
-def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tuple[str, list[TextPair]]]:
+def _read(
+    source: Source, languages: TextPair, dropped: Counter
+) -> Iterator[tuple[str, list[TextPair]]]:
     """Read blocks of pairs, each with the name of its source; a single text has none."""
     for name, part in (source.parts or {"": source}).items():
         desc = " ".join(("-".join(languages), name)).strip()
@@ -200,8 +242,12 @@ def _read(source: Source, languages: TextPair, dropped: Counter) -> Iterator[tup
         yield from ((name, block) for block in in_blocks(pairs))
 
 
-def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None) -> tuple[Counter, Counter]:
-    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count all and the kept by source."""
+def _store(
+    results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None
+) -> tuple[Counter, Counter]:
+    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count all and the
+    kept by source.
+    """
     before: Counter = Counter()
     kept: Counter = Counter()
     with (
@@ -224,7 +270,11 @@ def _store(results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO 
 def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     valid_size, test_size = held_out.sizes(usable)
-    if counts[TRAIN] < max(1, valid_size + test_size) or counts[VALID] < valid_size or counts[TEST] < test_size:
+    if (
+        counts[TRAIN] < max(1, valid_size + test_size)
+        or counts[VALID] < valid_size
+        or counts[TEST] < test_size
+    ):
         raise InputError(
             f"{where}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} without a sentence of the held-out ones; "
             f"expected at least {max(1, 2 * (valid_size + test_size)):,} to hold out {valid_size:,} for validation and "
@@ -233,12 +283,16 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: 
         )
 
 
-def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, drops: IO | None) -> None:
+def _write(
+    parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, drops: IO | None
+) -> None:
     """Distribute the kept pairs over the files of the splits, in their order."""
     for side, language in enumerate(languages):
         with ExitStack() as stack:
             text = stack.enter_context(open(parts / str(side), "rb"))
-            outputs = [stack.enter_context(open(work / f"{split}.{language}", "wb")) for split in SPLITS]
+            outputs = [
+                stack.enter_context(open(work / f"{split}.{language}", "wb")) for split in SPLITS
+            ]
             start = 0
             for lines in in_blocks(text):
                 here = assigned[start : start + len(lines)]
@@ -249,4 +303,6 @@ def _write(parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, d
         texts = (read_lines(parts / str(side), is_sentence=False) for side in (0, 1))
         for split, a, b in zip(assigned, *texts, strict=True):
             if split > TEST:
-                drops.write(f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n")
+                drops.write(
+                    f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n"
+                )

@@ -1,4 +1,6 @@
-"""Reads documents as ordered sentences, holds some out for validation, and binarises them with their boundaries."""
+"""Reads documents as ordered sentences, holds some out for validation, and binarises them with
+their boundaries.
+"""
 
 import json
 import re
@@ -29,14 +31,18 @@ from fairseq_lxsr.text.languages import parse_tag
 
 DOCUMENT_SPLITS = ("train", "valid")
 DOCUMENT_CHARACTERS = 2**26  # largest document, which is held in memory
-_OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')  # how an object of JSON begins; text may begin with {1}
+_OBJECT = re.compile(
+    r'\s*\{\s*"[^"]*"\s*:'
+)  # how an object of JSON begins; text may begin with {1}
 
 
 def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
-    """Yield the sentences of each document of a file, or of all files of a folder in order of names.
+    """Yield the sentences of each document of a file, or of all files of a folder in order of
+    names.
 
-    A file is text with one sentence per line and an empty line between documents, or the output of WikiExtractor
-    --json, one object with `text` per line, which sentencex splits into sentences. Files may be compressed.
+    A file is text with one sentence per line and an empty line between documents, or the output of
+    WikiExtractor --json, one object with `text` per line, which sentencex splits into sentences.
+    Files may be compressed.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
@@ -47,7 +53,9 @@ def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
         if first is None:
             raise InputError(f"{file}: empty file; expected documents, one sentence a line")
         whole = chain([first], lines)
-        documents = _extracted(whole, file, language) if _OBJECT.match(first) else _paragraphs(whole, file)
+        documents = (
+            _extracted(whole, file, language) if _OBJECT.match(first) else _paragraphs(whole, file)
+        )
         for document in documents:
             for sentence in document:
                 if len(sentence.encode()) > SENTENCE_BYTES:
@@ -88,7 +96,9 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
             raise InputError(
                 f"{file}, line {number}: {line!r:.60}; expected an object with text, as WikiExtractor --json writes it"
             ) from None
-        sentences = (" ".join(sentence.split()) for part in text.split("\n") for sentence in segment(part))
+        sentences = (
+            " ".join(sentence.split()) for part in text.split("\n") for sentence in segment(part)
+        )
         if document := [sentence for sentence in sentences if not is_blank(sentence)]:
             yield document
 
@@ -112,10 +122,12 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Run the stages from documents to the data folder in the work folder; stages with unchanged inputs are skipped.
+    """Run the stages from documents to the data folder in the work folder; stages with unchanged
+    inputs are skipped.
 
-    `documents` are a file or folder of each language, of which some documents are held out for validation; `subwords`
-    are fields of `SubwordOptions`. Returns the data folder or its shards, and the folder of the text.
+    `documents` are a file or folder of each language, of which some documents are held out for
+    validation; `subwords` are fields of `SubwordOptions`. Returns the data folder or its shards,
+    and the folder of the text.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
@@ -135,7 +147,11 @@ def make_documents(
     inputs = [
         file
         for source in sources.values()
-        for file in (sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source])
+        for file in (
+            sorted(path for path in source.rglob("*") if path.is_file())
+            if source.is_dir()
+            else [source]
+        )
     ]
     for file in inputs:
         check_file(file, "a file or a folder of documents")
@@ -150,17 +166,27 @@ def make_documents(
     options = {"sources": texts, "valid_documents": valid_documents, "seed": seed}
     report = run_stage(folder, options, inputs, build)
     for language, counts in report.items():
-        print(f"{folder}: {language}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+        print(
+            f"{folder}: {language}: "
+            + ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        )
     return report
 
 
-def _write_language(work: Path, language: str, source: Path, valid_documents: int, seed: int) -> dict[str, int]:
+def _write_language(
+    work: Path, language: str, source: Path, valid_documents: int, seed: int
+) -> dict[str, int]:
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
-        raise InputError(f"{source}: {total} documents; expected more than the {valid_documents} that are held out")
+        raise InputError(
+            f"{source}: {total} documents; expected more than the {valid_documents} that are held out"
+        )
     held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
     counts: dict[str, int] = {}
-    streams = {split: (work / f"{split}.{language}").open("w", encoding="utf-8") for split in DOCUMENT_SPLITS}
+    streams = {
+        split: (work / f"{split}.{language}").open("w", encoding="utf-8")
+        for split in DOCUMENT_SPLITS
+    }
     starts: dict[str, list[int]] = {split: [0] for split in DOCUMENT_SPLITS}
     for number, document in enumerate(iter_documents(source, language)):
         split = "valid" if number in held_out else "train"
@@ -169,19 +195,29 @@ def _write_language(work: Path, language: str, source: Path, valid_documents: in
     for split in DOCUMENT_SPLITS:
         streams[split].close()
         np.save(starts_of(work / f"{split}.{language}"), np.array(starts[split], dtype=np.int64))
-        counts |= {f"{split} documents": len(starts[split]) - 1, f"{split} sentences": starts[split][-1]}
+        counts |= {
+            f"{split} documents": len(starts[split]) - 1,
+            f"{split} sentences": starts[split][-1],
+        }
     return counts
 
 
 def binarise_documents(
-    folder: Path, documents: Path, languages: Sequence[str], subwords: Path, workers: int, shards: int = 1
+    folder: Path,
+    documents: Path,
+    languages: Sequence[str],
+    subwords: Path,
+    workers: int,
+    shards: int = 1,
 ) -> None:
     """Write the data folder of the task sent_context: piece ids and document starts.
 
-    With several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every language and about
-    equal numbers of sentences; the first also has the documents for validation.
+    With several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
+    language and about equal numbers of sentences; the first also has the documents for validation.
     """
-    texts = [documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS]
+    texts = [
+        documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS
+    ]
 
     def build(work: Path) -> dict:
         outputs = shard_places(work, shards)
@@ -189,7 +225,10 @@ def binarise_documents(
             for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)
         is_train = [text.name.startswith(DOCUMENT_SPLITS[0]) for text in texts]
-        sharded = [_sharded(text, outputs if of else outputs[:1]) for text, of in zip(texts, is_train, strict=True)]
+        sharded = [
+            _sharded(text, outputs if of else outputs[:1])
+            for text, of in zip(texts, is_train, strict=True)
+        ]
         return {"unknown per cent": binarise_texts(sharded, subwords, workers)}
 
     check_subwords(subwords)
@@ -205,12 +244,16 @@ def starts_of(text: Path) -> Path:
 
 
 def _sharded(text: Path, outputs: list[Path]) -> SplitText:
-    """Write the document starts of one language of a split to its shards; return how its lines are distributed."""
+    """Write the document starts of one language of a split to its shards; return how its lines are
+    distributed.
+    """
     places = [output / text.name for output in outputs]
     starts = np.load(starts_of(text), allow_pickle=False)
     firsts = first_documents(starts, len(places), text)
     for place, first, last in zip(places, firsts[:-1], firsts[1:], strict=True):
-        np.save(place.with_name(f"{place.name}.documents.npy"), starts[first : last + 1] - starts[first])
+        np.save(
+            place.with_name(f"{place.name}.documents.npy"), starts[first : last + 1] - starts[first]
+        )
 
     def shard_of_lines(first: int, count: int, shards: int) -> np.ndarray:
         return np.searchsorted(starts[firsts[1:-1]], np.arange(first, first + count), side="right")
@@ -219,9 +262,13 @@ def _sharded(text: Path, outputs: list[Path]) -> SplitText:
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
-    """Return the first document of each shard, followed by the number of documents: [shards + 1]."""
+    """Return the first document of each shard, followed by the number of documents: [shards +
+    1].
+    """
     wanted = starts[-1] * np.arange(shards + 1) / shards
     firsts = np.searchsorted(starts, wanted)
     if (np.diff(firsts) < 1).any():
-        raise InputError(f"{text}: {len(starts) - 1:,} documents; expected enough for {shards} shards: ask for fewer")
+        raise InputError(
+            f"{text}: {len(starts) - 1:,} documents; expected enough for {shards} shards: ask for fewer"
+        )
     return firsts

@@ -23,13 +23,25 @@ from fairseq_lxsr.preparation.formats import (
     json_object,
 )
 from fairseq_lxsr.preparation.memories import MEMORIES, read_segments
-from fairseq_lxsr.text.tables import Table
+from fairseq_lxsr.preparation.tables import Table
 
-UNREAD = (".json", ".html", ".htm", ".yaml", ".yml", ".srt", ".vtt", ".rtf", ".tex")  # text, but no lines of sentences
+UNREAD = (
+    ".json",
+    ".html",
+    ".htm",
+    ".yaml",
+    ".yml",
+    ".srt",
+    ".vtt",
+    ".rtf",
+    ".tex",
+)  # text, but no lines of sentences
 
 
 def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Path]:
-    """Return the files of texts to exclude, each of which is what `find_source` takes, or text of any one language."""
+    """Return the files of texts to exclude, each of which is what `find_source` takes, or text of
+    any one language.
+    """
     files: list[Path] = []
     for name in names:
         path = Path(name)
@@ -43,10 +55,14 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
 
 
 def sentences_to_exclude(path: Path) -> Iterator[str]:
-    """Yield all sentences of a file of any format, in whatever languages: lines, cells, units and messages."""
+    """Yield all sentences of a file of any format, in whatever languages: lines, cells, units and
+    messages.
+    """
     ending = ending_of(str(path))
     if archive_of(path) == path:
-        yield from chain.from_iterable(sentences_to_exclude(path / name) for name in names_in_archive(path))
+        yield from chain.from_iterable(
+            sentences_to_exclude(path / name) for name in names_in_archive(path)
+        )
     elif ending in CATALOGUES:
         for message, text in read_catalogue(path, Counter()).items():
             for side in (message.rpartition("\x04")[2], text):
@@ -62,15 +78,23 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
 
 def _of_lines(path: Path, ending: str) -> Iterator[str]:
     """Yield the sentences of text, and of mark-up whatever its name is."""
-    first, lines = peek(read_lines(path, is_sentence=False)) if ending not in MEMORIES else ([], iter(()))
+    first, lines = (
+        peek(read_lines(path, is_sentence=False)) if ending not in MEMORIES else ([], iter(()))
+    )
     start = first[0].lstrip().lower() if first else ""
     if ending in MEMORIES or start.startswith(("<?xml", "<tmx", "<xliff", "<dataset")):
         yield from read_segments(path)
-    elif ending in SGML or start.startswith(("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")):
-        for segment in re.findall(r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines), re.IGNORECASE | re.DOTALL):
+    elif ending in SGML or start.startswith(
+        ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
+    ):
+        for segment in re.findall(
+            r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines), re.IGNORECASE | re.DOTALL
+        ):
             yield " ".join(html.unescape(re.sub(r"<[^>]*>", "", segment)).split())
     elif ending in UNREAD or start.startswith(("<!doctype", "<html")):
-        raise InputError(f"{path}: cannot be excluded; expected text, one sentence a line, or what --data reads")
+        raise InputError(
+            f"{path}: cannot be excluded; expected text, one sentence a line, or what --data reads"
+        )
     else:
         for line in lines:
             yield from {line, *line.split("\t")}

@@ -1,4 +1,6 @@
-"""Reads sentence pairs from aligned text, tables, memories, JSON and gettext catalogues, compressed or not."""
+"""Reads sentence pairs from aligned text, tables, memories, JSON and gettext catalogues, compressed
+or not.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,12 +13,18 @@ from fairseq_lxsr.files.archives import archive_of, names_in_archive
 from fairseq_lxsr.files.lines import is_blank, read_lines, read_parallel
 from fairseq_lxsr.files.open import PACKED
 from fairseq_lxsr.files.records import parse_json
-from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS, catalogue_language, harvest, input_files, read_messages
+from fairseq_lxsr.preparation.catalogues import (
+    LOCALE_FOLDERS,
+    catalogue_language,
+    harvest,
+    input_files,
+    read_messages,
+)
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
 from fairseq_lxsr.preparation.memories import MEMORIES, read_memory
+from fairseq_lxsr.preparation.tables import Columns, Table, language_of_column, side_of_column
 from fairseq_lxsr.text.languages import best_code
-from fairseq_lxsr.text.tables import Columns, Table, language_of_column, side_of_column
 
 TABLES, JSON_LINES, CATALOGUES = (".tsv", ".csv"), (".jsonl", ".ndjson"), (".po", ".mo")
 SGML = (".sgm", ".sgml")  # test sets of WMT
@@ -28,9 +36,13 @@ class Source:
 
     name: str  # in messages and manifests
     files: tuple[Path, ...]  # all that are read
-    read: Callable[[Counter], Iterator[TextPair]]  # yields the pairs, and counts skipped pairs in the counter
+    read: Callable[
+        [Counter], Iterator[TextPair]
+    ]  # yields the pairs, and counts skipped pairs in the counter
     is_messages: bool = False  # of programs
-    parts: Mapping[str, "Source"] = field(default_factory=dict)  # named sources, read in this order; none of one text
+    parts: Mapping[str, "Source"] = field(
+        default_factory=dict
+    )  # named sources, read in this order; none of one text
 
 
 def find_source(
@@ -42,13 +54,17 @@ def find_source(
 ) -> Source:
     """Find the text that a name stands for.
 
-    It is FILE.tsv or FILE.csv (of these `columns`; None: see `text.tables`), a translation memory (see `memories`),
-    FILE.jsonl, a gettext catalogue or a folder of them, FILE.zip with any of these, or PREFIX for PREFIX.SRC and
-    PREFIX.TGT; each file may be packed. None stands for the catalogues of this machine. Several of these are a list, or
-    a mapping by the name of each source (kind of text).
+    It is FILE.tsv or FILE.csv (of these `columns`; None: see `text.tables`), a translation memory
+    (see `memories`), FILE.jsonl, a gettext catalogue or a folder of them, FILE.zip with any of
+    these, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may be packed. None stands for the
+    catalogues of this machine. Several of these are a list, or a mapping by the name of each source
+    (kind of text).
     """
     if isinstance(data, Mapping):
-        parts = {name: find_source(text, source, target, locale_folders, columns) for name, text in data.items()}
+        parts = {
+            name: find_source(text, source, target, locale_folders, columns)
+            for name, text in data.items()
+        }
         name = ", ".join(f"{name}={part.name}" for name, part in parts.items())
         return replace(join(parts.values()), name=name, parts=parts)
     if data is None or isinstance(data, str):
@@ -57,18 +73,26 @@ def find_source(
 
 
 def _find_text(
-    data: TextName, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
+    data: TextName,
+    source: str,
+    target: str,
+    locale_folders: Sequence[Path],
+    columns: Columns | None,
 ) -> Source:
     if data is None or Path(data).is_dir():
         folders = tuple(locale_folders) if data is None else (Path(data),)
         files = tuple(input_files(source, target, folders))
         name = data or "gettext catalogues"
-        return Source(name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True)
+        return Source(
+            name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True
+        )
     path, ending = Path(data), ending_of(data)
     readers: dict[str, Callable[[Counter], Iterator[TextPair]]] = {
         **dict.fromkeys(MEMORIES, lambda dropped: read_memory(path, source, target, dropped)),
         **dict.fromkeys(JSON_LINES, lambda dropped: read_json_lines(path, source, target, dropped)),
-        **dict.fromkeys(TABLES, lambda dropped: read_table(Table(path, columns, (source, target)), dropped)),
+        **dict.fromkeys(
+            TABLES, lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
+        ),
         **dict.fromkeys(CATALOGUES, lambda dropped: read_messages(path, source, target, dropped)),
     }
     if ending in readers:
@@ -89,7 +113,9 @@ def check_file(path: Path, expected: str) -> None:
     if path.is_file() or archive_of(path):
         return
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path}: is a pipe or device, which is read only once; write its text to a file, and name it")
+        raise InputError(
+            f"{path}: is a pipe or device, which is read only once; write its text to a file, and name it"
+        )
     raise InputError(f"{path}: no such file; expected {expected}")
 
 
@@ -101,7 +127,9 @@ def _on_disk(*paths: Path) -> tuple[Path, ...]:
 def _find_in_archive(
     archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
 ) -> Source:
-    """Find the text of a pair in a .zip as OPUS has them: aligned files, else memories and tables."""
+    """Find the text of a pair in a .zip as OPUS has them: aligned files, else memories and
+    tables.
+    """
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
     aligned = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
@@ -117,7 +145,9 @@ def _find_in_archive(
 
 
 def join(texts: Collection[Source]) -> Source:
-    """Join texts, which are read in this order; they are program messages only if all of them are."""
+    """Join texts, which are read in this order; they are program messages only if all of them
+    are.
+    """
     return Source(
         "+".join(text.name for text in texts),
         tuple(path for text in texts for path in text.files),
@@ -140,8 +170,12 @@ def _prefix_and_code(name: str) -> tuple[str, str]:
     return prefix, code
 
 
-def _sides_of(prefix: str, names: Sequence[str], source: str, target: str) -> tuple[str | None, str | None]:
-    """Return the names of the two sides of aligned text; plain text rather than packed, and the code as it is given."""
+def _sides_of(
+    prefix: str, names: Sequence[str], source: str, target: str
+) -> tuple[str | None, str | None]:
+    """Return the names of the two sides of aligned text; plain text rather than packed, and the
+    code as it is given.
+    """
     codes: dict[str, str] = {}
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
@@ -155,13 +189,21 @@ def _sides_of(prefix: str, names: Sequence[str], source: str, target: str) -> tu
 def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
     path, archive = Path(prefix), archive_of(prefix)
     folder = archive or path.parent
-    names = names_in_archive(archive) if archive else [*map(str, folder.iterdir())] if folder.is_dir() else []
+    names = (
+        names_in_archive(archive)
+        if archive
+        else [*map(str, folder.iterdir())]
+        if folder.is_dir()
+        else []
+    )
     inside = path.relative_to(archive).as_posix() if archive else str(path)
     sides = _sides_of(inside, names, source, target)
     for language, name in zip((source, target), sides, strict=True):
         if name is None:
             _refuse_unread(path)
-            there = ", ".join(sorted(Path(name).name for name in names if name.startswith(f"{inside}."))[:20])
+            there = ", ".join(
+                sorted(Path(name).name for name in names if name.startswith(f"{inside}."))[:20]
+            )
             raise InputError(
                 f"{prefix}.{language}: no such file (nor with .txt, {', '.join(PACKED)})"
                 f"{f'; there are {there}' if there else ''}; expected PREFIX.{source} and PREFIX.{target}, one file "
@@ -185,8 +227,14 @@ def _refuse_unread(path: Path) -> None:
 
 
 def holds_languages(data: str) -> bool:
-    """Return whether one text may hold several language pairs, because it says which language its sentences are in."""
-    return Path(data).is_dir() or ending_of(data) in (*MEMORIES, *JSON_LINES) or archive_of(data) == Path(data)
+    """Return whether one text may hold several language pairs, because it says which language its
+    sentences are in.
+    """
+    return (
+        Path(data).is_dir()
+        or ending_of(data) in (*MEMORIES, *JSON_LINES)
+        or archive_of(data) == Path(data)
+    )
 
 
 def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
@@ -202,7 +250,9 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
 
 
 def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of lines of JSON: {"en": "...", "fr": "..."}, also in "translation", or "source" and "target"."""
+    """Yield the pairs of lines of JSON: {"en": "...", "fr": "..."}, also in "translation", or
+    "source" and "target".
+    """
     there: set[str] = set()
     is_found = False
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):

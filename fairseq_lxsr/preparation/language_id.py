@@ -51,7 +51,9 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, other: str) -> bool:
-    """Return whether a sentence has at least as many stop words of its language as of the other of its pair."""
+    """Return whether a sentence has at least as many stop words of its language as of the other of
+    its pair.
+    """
     words = text.lower().split()
     own, theirs = _words(language), _words(other)
     return sum(word in own for word in words) >= sum(word in theirs for word in words)
@@ -65,7 +67,9 @@ def _by_py3langid(text: str, language: str, other: str) -> bool:
 
 def _is_label_of(label: str, language: str) -> bool:
     """Return whether a detector's label is of a language; some know only one Norwegian."""
-    return is_same_language(label, language) or (label == "no" and parse_tag(language).language == "nn")
+    return is_same_language(label, language) or (
+        label == "no" and parse_tag(language).language == "nn"
+    )
 
 
 @cache
@@ -81,7 +85,9 @@ def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
-    """Return the check (text, its language, the other language of the pair) -> whether it is in its language."""
+    """Return the check (text, its language, the other language of the pair) -> whether it is in its
+    language.
+    """
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if method == "stopwords" and unknown:
         raise InputError(
@@ -94,11 +100,15 @@ def language_check(method: str, *languages: str) -> LanguageCheck:
     if package and importlib.util.find_spec(package) is None:
         # the package fasttext itself fails with numpy 2
         name = "fasttext-predict" if package == "fasttext" else package
-        raise InputError(f"language identification needs {name}, which is not installed: pip install {name}")
+        raise InputError(
+            f"language identification needs {name}, which is not installed: pip install {name}"
+        )
     if package == "fasttext":
         try:
             _fasttext(method)
         except ValueError:
-            raise InputError(f"{method}: not a model of fastText; expected for example lid.176.bin") from None
+            raise InputError(
+                f"{method}: not a model of fastText; expected for example lid.176.bin"
+            ) from None
     known: dict[str, Callable] = {"stopwords": by_stop_words, "py3langid": _by_py3langid}
     return known.get(method) or partial(_by_fasttext, path=method)

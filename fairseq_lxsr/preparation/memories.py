@@ -1,4 +1,6 @@
-"""Reads translation memories a unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and 2 as memoQ, Trados and others write it."""
+"""Reads translation memories a unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and 2 as memoQ, Trados and
+others write it.
+"""
 
 import codecs
 import html
@@ -21,21 +23,43 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
-UNIT_BYTES, UNIT_ELEMENTS = 1 << 22, 20_000  # limits between the end of one translation unit and the end of the next
+UNIT_BYTES, UNIT_ELEMENTS = (
+    1 << 22,
+    20_000,
+)  # limits between the end of one translation unit and the end of the next
 CDATA_LENGTH = 1 << 20  # of a section that is read as a whole
 MAX_NESTING = 100  # depth of nested elements; TMX needs less than ten
 MAX_TRANSLATIONS = 100  # pairs of one unit, which multiply
 XML = "{http://www.w3.org/XML/1998/namespace}"
 UNITS = {"tu", "trans-unit", "unit"}  # TMX, XLIFF 1.2, XLIFF 2
-INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex"}  # what they hold is mark-up of the document, not text
-UNTRANSLATED = {"new", "needs-translation", "initial", "NotStarted", "Rejected"}  # states of XLIFF 1.2, 2 and memoQ
+INLINE_CODES = {
+    "bpt",
+    "ept",
+    "ph",
+    "it",
+    "ut",
+    "x",
+    "bx",
+    "ex",
+}  # what they hold is mark-up of the document, not text
+UNTRANSLATED = {
+    "new",
+    "needs-translation",
+    "initial",
+    "NotStarted",
+    "Rejected",
+}  # states of XLIFF 1.2, 2 and memoQ
 DAMAGE = "\ufffd"  # stands for what is no character
 _DECLARED = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.-]+)""")
-_DECODED = re.compile(r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]", re.IGNORECASE)
+_DECODED = re.compile(
+    r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]", re.IGNORECASE
+)
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # in XML 1.0
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
-_BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)  # memoQ writes tabs and hard blanks as mq:ch
+_BREAK = re.compile(
+    r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE
+)  # memoQ writes tabs and hard blanks as mq:ch
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
@@ -57,8 +81,9 @@ def read_tmx(
 ) -> Iterator[TextPair]:
     """Yield the pairs of a translation memory one at a time, without inline mark-up.
 
-    Languages are found by `best_code`; of several translations each makes a pair. Units without both languages, without
-    a translation, or with something that is no character are counted as dropped, the units of each language in `codes`.
+    Languages are found by `best_code`; of several translations each makes a pair. Units without
+    both languages, without a translation, or with something that is no character are counted as
+    dropped, the units of each language in `codes`.
     """
     codes = Counter() if codes is None else codes
     units = 0
@@ -68,16 +93,22 @@ def read_tmx(
             codes.update(sides.keys())
             yield from _pairs(sides, source, target, dropped)
     if not units:
-        raise InputError(f"{path}: no translation units; expected <tu> elements of TMX, or <trans-unit> of XLIFF")
+        raise InputError(
+            f"{path}: no translation units; expected <tu> elements of TMX, or <trans-unit> of XLIFF"
+        )
 
 
 def read_segments(path: Path) -> Iterator[str]:
-    """Yield all sentences of a translation memory, or of a test set of WMT in XML, in any language."""
+    """Yield all sentences of a translation memory, or of a test set of WMT in XML, in any
+    language.
+    """
     for element, _ in read_elements(path, {"seg", "source", "target", "seg-source"}):
         yield from _segments(element).values()
 
 
-def _pairs(sides: dict[str, list[str]], source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
+def _pairs(
+    sides: dict[str, list[str]], source: str, target: str, dropped: Counter
+) -> Iterator[TextPair]:
     """Yield the pairs of a unit or segment, whose texts are given by language."""
     if "" in sides and len(sides) == 2:  # XLIFF need not say what it is translated to
         said = next(filter(None, sides))
@@ -94,7 +125,9 @@ def _pairs(sides: dict[str, list[str]], source: str, target: str, dropped: Count
         return
     if len(sides) > 2 or len(left) + len(right) > 2:
         wanted = {parse_tag(codes[0]).language for codes in chosen}
-        same = sum(len(texts) for code, texts in sides.items() if parse_tag(code).language in wanted)
+        same = sum(
+            len(texts) for code, texts in sides.items() if parse_tag(code).language in wanted
+        )
         for reason, count in (
             ("of another region", same - len(left) - len(right)),
             (f"over {MAX_TRANSLATIONS} translations", len(left) * len(right) - MAX_TRANSLATIONS),
@@ -127,12 +160,21 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
             _children(segment, "seg-source") or _children(segment, "source"),
             _children(segment, "target"),
         )
-        states = {_local(element).get(key) for element in (segment, *targets) for key in ("state", "status")}
-        says = next((e.get("translate") for e in (segment, unit, *parents[::-1]) if e.get("translate")), "")
+        states = {
+            _local(element).get(key)
+            for element in (segment, *targets)
+            for key in ("state", "status")
+        }
+        says = next(
+            (e.get("translate") for e in (segment, unit, *parents[::-1]) if e.get("translate")), ""
+        )
         if not sources or not targets or states & UNTRANSLATED or says == "no":
             dropped["untranslated"] += 1
             continue
-        codes = [_language(side) or code for side, code in zip((sources[0], targets[0]), languages, strict=True)]
+        codes = [
+            _language(side) or code
+            for side, code in zip((sources[0], targets[0]), languages, strict=True)
+        ]
         left, right = _segments(sources[0]), _segments(targets[0])
         if left.keys() != right.keys():
             left, right = {"": _text(sources[0])}, {"": _text(targets[0])}
@@ -148,7 +190,9 @@ LANGUAGES_OF_XLIFF = (("source-language", "srcLang"), ("target-language", "trgLa
 
 def _segments(element) -> dict[str, str]:
     """Return the segments of a text by their names; a text that is not segmented is one."""
-    marked = [mark for mark in element.iter() if _name(mark) == "mrk" and mark.get("mtype") == "seg"]
+    marked = [
+        mark for mark in element.iter() if _name(mark) == "mrk" and mark.get("mtype") == "seg"
+    ]
     return {mark.get("mid", ""): _text(mark) for mark in marked} or {"": _text(element)}
 
 
@@ -162,7 +206,11 @@ def _texts(element) -> Iterator[str]:
     for child in element:
         if _name(child) not in INLINE_CODES:
             yield from _texts(child)
-        elif child.get("ctype") == "lb" or child.get("type") in ("lb", "fmt:lb") or _BREAK.search(child.text or ""):
+        elif (
+            child.get("ctype") == "lb"
+            or child.get("type") in ("lb", "fmt:lb")
+            or _BREAK.search(child.text or "")
+        ):
             yield " "
         yield child.tail or ""
 
@@ -186,9 +234,11 @@ def _name(element) -> str:
 
 
 def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield the elements of these names one at a time, each with those that it is in, in constant memory.
+    """Yield the elements of these names one at a time, each with those that it is in, in constant
+    memory.
 
-    Characters that XML forbids become `DAMAGE`. Entities that a file defines are refused, because they grow.
+    Characters that XML forbids become `DAMAGE`. Entities that a file defines are refused, because
+    they grow.
     """
     require("defusedxml", "prepare", f"{path}: {path.suffix.lower().strip('.').upper() or 'XML'}")
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
@@ -204,7 +254,9 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
                 parents.append(element)
                 since += 1
                 if len(parents) > MAX_NESTING or since > UNIT_ELEMENTS:
-                    raise ValueError(f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested")
+                    raise ValueError(
+                        f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested"
+                    )
                 continue
             parents.pop()
             if _name(element) in names:
@@ -230,7 +282,9 @@ def _refusing(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except (ParseError, ValueError, LookupError) as error:
-        raise InputError(f"{path}: not {kind} file ({error}); expected XML with translation units") from None
+        raise InputError(
+            f"{path}: not {kind} file ({error}); expected XML with translation units"
+        ) from None
 
 
 def _refuse_attributes(*declaration) -> None:
@@ -239,7 +293,8 @@ def _refuse_attributes(*declaration) -> None:
 
 
 class _Measured:
-    """An XML file as expat reads it: decoded, without what is no character; long stretches without a unit are refused.
+    """An XML file as expat reads it: decoded, without what is no character; long stretches without
+    a unit are refused.
 
     Multi-byte encodings that are not of Unicode are left to expat, which refuses them.
     """
@@ -273,7 +328,9 @@ class _Measured:
 
 
 def _whole(text: str) -> int:
-    """Return where a block may end: before a reference, a tag or a CDATA section that may go on in the next one."""
+    """Return where a block may end: before a reference, a tag or a CDATA section that may go on in
+    the next one.
+    """
     end = len(text)
     starts = text.rfind("&", max(0, end - 40)), text.rfind("<", max(0, end - 8))
     cut = min((start for start in starts if start >= 0), default=end)
@@ -297,7 +354,9 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
 
 
 def _readable(found: re.Match[str]) -> str:
-    """Return what expat can read for a reference or a character that it may refuse: entities of HTML are known."""
+    """Return what expat can read for a reference or a character that it may refuse: entities of
+    HTML are known.
+    """
     text, name = found.group(0, 1)
     if name is None:
         return {"&": "&amp;", "<": text}.get(text[0], DAMAGE)
@@ -310,4 +369,6 @@ def _readable(found: re.Match[str]) -> str:
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
-    return html.unescape(text) if 0x80 <= code < 0xA0 else f"&#{code};"  # of Windows, as browsers read it
+    return (
+        html.unescape(text) if 0x80 <= code < 0xA0 else f"&#{code};"
+    )  # of Windows, as browsers read it

@@ -1,4 +1,6 @@
-"""The stages of a whole preparation, from raw text to fairseq-train's data; unchanged stages are skipped."""
+"""The stages of a whole preparation, from raw text to fairseq-train's data; unchanged stages are
+skipped.
+"""
 
 import json
 from collections import Counter
@@ -20,9 +22,9 @@ from fairseq_lxsr.preparation.new_pieces import extend_subwords
 from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
 from fairseq_lxsr.preparation.subwords import train_subwords
+from fairseq_lxsr.preparation.tables import parse_columns
 from fairseq_lxsr.text.chinese import require_converter
 from fairseq_lxsr.text.languages import parse_tag, split_pair
-from fairseq_lxsr.text.tables import parse_columns
 
 SUMMARY_FILE = "prepare.json"
 
@@ -40,9 +42,11 @@ class Prepared:
 def prepare_corpora(
     config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
 ) -> Prepared | None:
-    """Run all stages, or `until` clean or subwords, and write the manifests of all stages into one file.
+    """Run all stages, or `until` clean or subwords, and write the manifests of all stages into one
+    file.
 
-    A corpus without a named text, and the subwords, may have been made elsewhere: they are used as they are.
+    A corpus without a named text, and the subwords, may have been made elsewhere: they are used as
+    they are.
     """
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     if config.subwords.simplify_chinese:
@@ -66,16 +70,26 @@ def prepare_corpora(
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Where two pairs share a language, they hold out the same sentences of it as far as both have them, and text that is
-    held out in one is removed from the other's training text.
+    Where two pairs share a language, they hold out the same sentences of it as far as both have
+    them, and text that is held out in one is removed from the other's training text.
     """
-    named = {pair: text for pair, text in config.pairs.items() if not _is_corpus_made_elsewhere(config, pair)}
-    elsewhere = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()}
+    named = {
+        pair: text
+        for pair, text in config.pairs.items()
+        if not _is_corpus_made_elsewhere(config, pair)
+    }
+    elsewhere = {
+        split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()
+    }
     for folder in elsewhere.values():
-        print(f"{folder}: made elsewhere, kept; its training text may have what other pairs hold out")
+        print(
+            f"{folder}: made elsewhere, kept; its training text may have what other pairs hold out"
+        )
     columns = parse_columns(config.columns) if config.columns else None
     pairs = {split_pair(pair): text for pair, text in named.items()}
-    sources = {pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()}
+    sources = {
+        pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()
+    }
     for languages, source in sources.items():  # raises before any work
         make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
     shared = shares_a_language(config)
@@ -83,12 +97,16 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     folders = {languages: parent / "-".join(languages) for languages in sources}
     reports = {}
     for languages, source in sources.items():
-        held_out = HeldOut(config.valid_size, config.test_size, config.seed, shared_side(config, languages))
+        held_out = HeldOut(
+            config.valid_size, config.test_size, config.seed, shared_side(config, languages)
+        )
         how = (config.cleaning, held_out, config.workers)
         reports[languages] = make_corpus(folders[languages], languages, source, *how)
     if shared:
         for languages, folder in folders.items():
-            others = {other: made for other, made in (folders | elsewhere).items() if other != languages}
+            others = {
+                other: made for other, made in (folders | elsewhere).items() if other != languages
+            }
             final = corpus_folder(config, "-".join(languages))
             reports[languages] = drop_leaks(final, languages, folder, others, config.workers)
     for languages, report in reports.items():
@@ -105,8 +123,12 @@ def shares_a_language(config: PrepareConfig) -> bool:
     return max(_pairs_by_language(config).values()) > 1
 
 
-def shared_side(config: PrepareConfig, languages: tuple[str, str]) -> Literal["source", "target"] | None:
-    """Return the side of a language pair whose language is in most pairs, if any of them is in another pair."""
+def shared_side(
+    config: PrepareConfig, languages: tuple[str, str]
+) -> Literal["source", "target"] | None:
+    """Return the side of a language pair whose language is in most pairs, if any of them is in
+    another pair.
+    """
     pairs = _pairs_by_language(config)
     codes = [parse_tag(language).language for language in languages]
     source, target = (pairs[code] for code in codes)
@@ -116,7 +138,9 @@ def shared_side(config: PrepareConfig, languages: tuple[str, str]) -> Literal["s
 
 
 def _pairs_by_language(config: PrepareConfig) -> Counter[str]:
-    return Counter(parse_tag(language).language for pair in config.pairs for language in split_pair(pair))
+    return Counter(
+        parse_tag(language).language for pair in config.pairs for language in split_pair(pair)
+    )
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:
@@ -140,7 +164,10 @@ def summarise(config: PrepareConfig) -> Prepared:
     with atomic_write(work / SUMMARY_FILE) as stream:
         stream.write(json.dumps(manifests, indent=2) + "\n")
     return Prepared(
-        pairs=sum(count_file_lines(folder / f"train.{split_pair(pair)[0]}") for pair, folder in corpora.items()),
+        pairs=sum(
+            count_file_lines(folder / f"train.{split_pair(pair)[0]}")
+            for pair, folder in corpora.items()
+        ),
         unknown=max(manifests["data-bin"]["report"]["unknown per cent"].values()),
         data=list(shard_folders(work / "data-bin")),
         summary=work / SUMMARY_FILE,

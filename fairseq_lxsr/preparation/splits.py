@@ -1,4 +1,6 @@
-"""Assigns each pair of a corpus to train, valid, test, or nothing, from the keys of the pairs only."""
+"""Assigns each pair of a corpus to train, valid, test, or nothing, from the keys of the pairs
+only.
+"""
 
 import hashlib
 import itertools
@@ -20,8 +22,8 @@ MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out
 class HeldOut:
     """How many pairs are held out, and how they are drawn.
 
-    `by` is the side that language pairs share: they hold out the same sentences of it, as far as each has them, so that
-    few are lost to what others hold out. None draws pairs at random.
+    `by` is the side that language pairs share: they hold out the same sentences of it, as far as
+    each has them, so that few are lost to what others hold out. None draws pairs at random.
     """
 
     valid_size: int | None = None  # of text that has enough: 1,000, and at most 5 % of the pairs
@@ -36,7 +38,8 @@ class HeldOut:
 
 
 def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
-    """Decide the split of each pair that the filters kept, from its row of `KEY` in a file: uint8 [N].
+    """Decide the split of each pair that the filters kept, from its row of `KEY` in a file: uint8
+    [N].
 
     None of the held-out sentences occurs on the same side of another split.
     """
@@ -72,14 +75,21 @@ def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
 
 
 def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of pairs in the order in which they are drawn, each with its split; 0 is any."""
+    """Yield the numbers of pairs in the order in which they are drawn, each with its split; 0 is
+    any.
+    """
     count = len(rows)
     if held_out.by is None:
         rng = np.random.default_rng(held_out.seed)
-        some = np.arange(count) if count <= MAX_CANDIDATES else np.unique(rng.integers(count, size=MAX_CANDIDATES))
+        some = (
+            np.arange(count)
+            if count <= MAX_CANDIDATES
+            else np.unique(rng.integers(count, size=MAX_CANDIDATES))
+        )
         yield from zip(rng.permutation(some), itertools.repeat(0))
         return
-    # those of the smallest hashes: the same sentences, and for the same split, in whatever text they stand
+    # those of the smallest hashes: the same sentences, and for the same split, in whatever text
+    # they stand
     most = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
     keys = rows[held_out.by]
     parts = [
@@ -97,7 +107,9 @@ def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
 
 
 def _mixed(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys again, by SplitMix64 (Steele et al. 2014), so that another seed gives another order."""
+    """Hash keys again, by SplitMix64 (Steele et al. 2014), so that another seed gives another
+    order.
+    """
     mixed = keys + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -112,15 +124,18 @@ KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
 def repeated(keys: Path, what: str) -> np.ndarray:
     """Mark the pairs that are duplicates of earlier pairs: bool [N], from a file of `KEY` rows.
 
-    What is a duplicate: `pair`, an earlier pair has the same keys; `side`, an earlier pair has the same source or the
-    same target (whether or not it is kept); `keep`, nothing.
+    What is a duplicate: `pair`, an earlier pair has the same keys; `side`, an earlier pair has the
+    same source or the same target (whether or not it is kept); `keep`, nothing.
     """
     count = keys.stat().st_size // KEY.itemsize
     marked = np.zeros(count, dtype=bool)
     if what == "keep":
         return marked
     rows = np.memmap(keys, dtype=KEY, mode="r") if count else np.zeros(0, KEY)
-    combine = {"pair": [_pair_key], "side": [lambda block: block["source"], lambda block: block["target"]]}[what]
+    combine = {
+        "pair": [_pair_key],
+        "side": [lambda block: block["source"], lambda block: block["target"]],
+    }[what]
     for key_of in combine:
         for values, positions in _parts(rows, key_of, keys.parent):
             order = np.argsort(values, kind="stable")
@@ -165,4 +180,6 @@ def sentence_key(text: str) -> int:
 
 def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:
     """Return the keys of the sentences of files."""
-    return frozenset(sentence_key(text) for text in itertools.chain.from_iterable(files) if text.strip())
+    return frozenset(
+        sentence_key(text) for text in itertools.chain.from_iterable(files) if text.strip()
+    )

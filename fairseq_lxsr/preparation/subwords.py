@@ -30,12 +30,15 @@ from fairseq_lxsr.text.tokenizer import (
     normalise,
 )
 
-# SentencePiece leaves out longer lines and those with this character, its mark of an unknown one, without a word
+# SentencePiece leaves out longer lines and those with this character, its mark of an unknown one,
+# without a word
 LINE_BYTES, RESERVED = 4192, "\u2585"
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
-    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write the dictionary."""
+    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write
+    the dictionary.
+    """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     characters = simplified_characters() if how.simplify_chinese else ""
     text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION, characters)
@@ -47,7 +50,9 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
     def build(work: Path) -> dict:
         (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how, text))
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
-        (work / DICTIONARY_FILE).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+        (work / DICTIONARY_FILE).write_text(
+            "".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8"
+        )
         (work / TEXT_FILE).write_text(text.dumps(), encoding="utf-8")
         return {"dictionary": len(pieces) + len(SPECIAL) + 1}
 
@@ -62,7 +67,8 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
 def sample(files: Sequence[Path], most: int) -> Iterator[str]:
     """Yield lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic.
 
-    Each line is drawn by itself, so that `most` is the largest number on average; long ones count by their bytes.
+    Each line is drawn by itself, so that `most` is the largest number on average; long ones count
+    by their bytes.
     """
     languages = Counter[str]()
     for path in files:
@@ -84,12 +90,18 @@ def short_lines(line: str) -> Iterator[str]:
 
 
 def train_model(files: Sequence[Path], how: SubwordOptions, text: TextOptions) -> bytes:
-    """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the model file."""
-    drawn = (normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences))
+    """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the
+    model file.
+    """
+    drawn = (
+        normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences)
+    )
     lines = itertools.chain.from_iterable(map(short_lines, drawn))
     first = next(lines, None)
     if first is None:
-        raise InputError(f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from")
+        raise InputError(
+            f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from"
+        )
     model = io.BytesIO()  # SentencePiece itself does not detect a full disk
     try:
         sentencepiece.SentencePieceTrainer.Train(
@@ -126,7 +138,9 @@ def _in_words(error: str, how: SubwordOptions) -> str:
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:
-    """Yield the pieces of a SentencePiece model in order, without the special symbols, which fairseq adds itself."""
+    """Yield the pieces of a SentencePiece model in order, without the special symbols, which
+    fairseq adds itself.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for index in range(processor.GetPieceSize()):
         if not (processor.IsControl(index) or processor.IsUnknown(index)):

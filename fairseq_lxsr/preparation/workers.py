@@ -17,15 +17,17 @@ from fairseq_lxsr.errors import InputError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-WORKER_KILLED = (
-    "a working process was killed, perhaps for lack of memory; expected it to go on: run again with fewer --workers"
-)
+WORKER_KILLED = "a working process was killed, perhaps for lack of memory; expected it to go on: run again with fewer --workers"
 BLOCK_ITEMS = 10_000  # largest number of sentences or pairs of a block
 BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
 
 
-def in_blocks(items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS) -> Iterator[list[In]]:
-    """Group texts, or tuples of texts, into blocks, which end at `size` items or at `weight` characters."""
+def in_blocks(
+    items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS
+) -> Iterator[list[In]]:
+    """Group texts, or tuples of texts, into blocks, which end at `size` items or at `weight`
+    characters.
+    """
     block: list[In] = []
     total = 0
     for item in items:
@@ -45,10 +47,11 @@ def ordered_map(
     start: Callable[..., None] | None = None,
     start_arguments: tuple[Any, ...] = (),
 ) -> Iterator[Out]:
-    """Map with `workers` processes: results come in the order of the items, and few are in memory at a time.
+    """Map with `workers` processes: results come in the order of the items, and few are in memory
+    at a time.
 
-    With one worker, or a single item, this process does the work. `function` and `start`, which every process calls
-    once, are functions of modules.
+    With one worker, or a single item, this process does the work. `function` and `start`, which
+    every process calls once, are functions of modules.
     """
     iterator = iter(items)
     few = list(islice(iterator, 2))
@@ -76,7 +79,8 @@ def ordered_map(
 
 
 def in_own_process(function: Callable[..., Out], *arguments: Any) -> Out:
-    """Call a module-level function in its own process, which ends immediately when this one is interrupted.
+    """Call a module-level function in its own process, which ends immediately when this one is
+    interrupted.
 
     It is for C++ code that runs for minutes without checking for signals.
     """
@@ -110,7 +114,9 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Shield processes started in the block from the terminal's interrupt; their parent ends them."""
+    """Shield processes started in the block from the terminal's interrupt; their parent ends
+    them.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -1,4 +1,6 @@
-"""Writes one self-contained HTML file; its content security policy forbids requests to other hosts."""
+"""Writes one self-contained HTML file; its content security policy forbids requests to other
+hosts.
+"""
 
 import base64
 import datetime
@@ -40,7 +42,12 @@ th[scope=row] { position: sticky; left: 0; background: #fff; max-width: 45vw; }
 THRESHOLD_CURVE = {"threshold", "precision", "recall"}
 # plotly's own buttons are hidden, because one of them uploads the chart
 BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]
-CONFIG = {"responsive": True, "displaylogo": False, "modeBarButtons": BUTTONS, "plotlyServerURL": ""}
+CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "modeBarButtons": BUTTONS,
+    "plotlyServerURL": "",
+}
 DRAW = """
 for (const place of document.querySelectorAll(".chart")) {
   const { data, layout } = JSON.parse(place.nextElementSibling.textContent);
@@ -62,11 +69,17 @@ def write_report(
     samples: Sequence[Sample],
     training_pairs: int = 0,
 ) -> None:
-    """Write the page; sections without content are omitted, and no content at all is an `InputError`."""
+    """Write the page; sections without content are omitted, and no content at all is an
+    `InputError`.
+    """
     if not (logs or scores or samples):
-        raise InputError("nothing to report: no training log, no scores, no model with text to look at")
+        raise InputError(
+            "nothing to report: no training log, no scores, no model with text to look at"
+        )
     texts = [f"{training_pairs:,} training pairs"] if training_pairs else []
-    texts += [f"{sample.pairs:,} test pairs of {' and '.join(sample.languages)}" for sample in samples]
+    texts += [
+        f"{sample.pairs:,} test pairs of {' and '.join(sample.languages)}" for sample in samples
+    ]
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape('; '.join([datetime.date.today().isoformat(), *texts]))}</p>",
@@ -92,10 +105,15 @@ def write_report(
 
 
 def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]) -> str:
-    """What the page shows, in one sentence: how many translations are found, else the first score, else the loss."""
+    """What the page shows, in one sentence: how many translations are found, else the first score,
+    else the loss.
+    """
     if samples:
         found = [
-            sum(count * share for count, share in zip(direction.counts, direction.accuracy, strict=True))
+            sum(
+                count * share
+                for count, share in zip(direction.counts, direction.accuracy, strict=True)
+            )
             for sample in samples
             for direction in sample.directions
         ]
@@ -112,8 +130,12 @@ def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[S
 
 
 def content_policy(*scripts: str) -> str:
-    """Allow these scripts, the page's own styles and images, and no other host (Content Security Policy 3, W3C)."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    """Allow these scripts, the page's own styles and images, and no other host (Content Security
+    Policy 3, W3C).
+    """
+    hashes = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = {
         "default-src": "'none'",
         "script-src": " ".join(f"'sha256-{digest}'" for digest in hashes),
@@ -126,7 +148,11 @@ def content_policy(*scripts: str) -> str:
 
 
 def _training(logs: Sequence[Curves]) -> list[str]:
-    drawings = [drawing(chart) for is_loss in (True, False) if (chart := charts.training_chart(logs, is_loss)).rows]
+    drawings = [
+        drawing(chart)
+        for is_loss in (True, False)
+        if (chart := charts.training_chart(logs, is_loss)).rows
+    ]
     return ["<h2>Training</h2>", *drawings] if drawings else []
 
 
@@ -135,19 +161,31 @@ def _scores(scores: Sequence[Score]) -> list[str]:
     for protocol in dict.fromkeys(score.protocol for score in scores):
         own = [score for score in scores if score.protocol == protocol]
         rows = {_row_name(score, own): score.values for score in own}
-        models = sorted({named(str(score.settings["model"])) for score in own if "model" in score.settings})
-        caption = f"{protocol}, measured with the model {models[0]}" if len(models) == 1 else f"{protocol}, measured"
+        models = sorted(
+            {named(str(score.settings["model"])) for score in own if "model" in score.settings}
+        )
+        caption = (
+            f"{protocol}, measured with the model {models[0]}"
+            if len(models) == 1
+            else f"{protocol}, measured"
+        )
         parts += [f"<h3>{escape(protocol)}</h3>", _values_tables(caption, "task", rows)]
         signatures = dict.fromkeys(score.signature for score in own)
         parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
-        curves = {_row_name(score, own): score.curve for score in own if score.curve.keys() >= THRESHOLD_CURVE}
+        curves = {
+            _row_name(score, own): score.curve
+            for score in own
+            if score.curve.keys() >= THRESHOLD_CURVE
+        }
         drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
         parts += [drawing(charts.threshold_chart(drawn))] if drawn else []
     return parts
 
 
 def _row_name(score: Score, others: Sequence[Score]) -> str:
-    """Name a row: the task, the settings in which its scores differ, and the model where there are several."""
+    """Name a row: the task, the settings in which its scores differ, and the model where there are
+    several.
+    """
     alike = [other.signed_settings for other in others if other.task == score.task]
     varying = []
     for name, value in score.signed_settings.items():
@@ -173,12 +211,24 @@ def _published(scores: Sequence[Score]) -> list[str]:
 
 
 def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Format the values in percent as a table, and those that are not as another with more digits."""
+    """Format the values in percent as a table, and those that are not as another with more
+    digits.
+    """
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    percent, others = ([name for name in names if (name in NOT_PERCENT) == apart] for apart in (False, True))
-    captions = ((percent, f"{caption} (percent)", 1), (others, f"{caption}: {', '.join(others)}", 4))
+    percent, others = (
+        [name for name in names if (name in NOT_PERCENT) == apart] for apart in (False, True)
+    )
+    captions = (
+        (percent, f"{caption} (percent)", 1),
+        (others, f"{caption}: {', '.join(others)}", 4),
+    )
     return "".join(
-        html_table(title, (kind, *columns), [(name, *map(row.get, columns)) for name, row in rows.items()], digits)
+        html_table(
+            title,
+            (kind, *columns),
+            [(name, *map(row.get, columns)) for name, row in rows.items()],
+            digits,
+        )
         for columns, title, digits in captions
         if columns
     )
@@ -186,10 +236,15 @@ def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, floa
 
 def _sample(sample: Sample) -> list[str]:
     first, second = sample.languages
-    what = f"{first} and {second}, {sample.pairs:,} pairs" + (f", model {named(sample.model)}" if sample.model else "")
+    what = f"{first} and {second}, {sample.pairs:,} pairs" + (
+        f", model {named(sample.model)}" if sample.model else ""
+    )
     return [
         f"<h2>A closer look: {escape(what)}</h2>",
-        *(drawing(chart(sample)) for chart in (charts.length_chart, charts.heatmap_chart, charts.map_chart)),
+        *(
+            drawing(chart(sample))
+            for chart in (charts.length_chart, charts.heatmap_chart, charts.map_chart)
+        ),
         f"<h3>Errors to read: {escape(first)} → {escape(second)}</h3>",
         _errors(sample),
     ]
@@ -200,5 +255,9 @@ def _errors(sample: Sample) -> str:
         return "<p>None: every sentence finds its translation first.</p>"
     first, second = sample.languages
     names = ("sentence", "nearest neighbour", "cosine", "translation", "its cosine", "its rank")
-    rows = [(e.query, e.found, e.found_cosine, e.wanted, e.wanted_cosine, e.rank) for e in sample.errors]
-    return html_table(f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2)
+    rows = [
+        (e.query, e.found, e.found_cosine, e.wanted, e.wanted_cosine, e.rank) for e in sample.errors
+    ]
+    return html_table(
+        f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2
+    )

@@ -29,7 +29,9 @@ class Direction:
 
 @dataclass(frozen=True)
 class Error:
-    """A sentence whose nearest neighbour is not its translation; `rank` is the translation's rank, from 1."""
+    """A sentence whose nearest neighbour is not its translation; `rank` is the translation's rank,
+    from 1.
+    """
 
     query: str
     found: str
@@ -41,7 +43,9 @@ class Error:
 
 @dataclass(frozen=True)
 class Sample:
-    """Data that the page shows of a language pair; heat map and map use sentences spread evenly over the text."""
+    """Data that the page shows of a language pair; heat map and map use sentences spread evenly
+    over the text.
+    """
 
     languages: tuple[str, str]
     pairs: int
@@ -62,19 +66,27 @@ def look_at(
     languages: tuple[str, str],
     model: str = "",
 ) -> Sample:
-    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the model."""
+    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the
+    model.
+    """
     if len(source) < MIN_PAIRS:
-        raise InputError(f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text")
+        raise InputError(
+            f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text"
+        )
     from sklearn.manifold import TSNE
 
     left, right = normalise_rows(source_embeddings), normalise_rows(target_embeddings)
     forward = _direction("->".join(languages), source, target, left, right)
     backward = _direction("->".join(reversed(languages)), target, source, right, left)
     few, more = _spread(len(source), HEATMAP_PAIRS), _spread(len(source), MAP_PAIRS)
-    heatmap_sentences, map_sentences = (([source[i] for i in rows], [target[i] for i in rows]) for rows in (few, more))
+    heatmap_sentences, map_sentences = (
+        ([source[i] for i in rows], [target[i] for i in rows]) for rows in (few, more)
+    )
     both = np.concatenate([left[more], right[more]])
     # van der Maaten and Hinton 2008
-    project = TSNE(metric="cosine", init="random", perplexity=min(20, (len(both) - 1) / 3), random_state=1)
+    project = TSNE(
+        metric="cosine", init="random", perplexity=min(20, (len(both) - 1) / 3), random_state=1
+    )
     return Sample(
         languages,
         len(source),
@@ -92,7 +104,9 @@ def _spread(count: int, wanted: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
 
 
-def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate_rows: FloatArray) -> Direction:
+def _direction(
+    name: str, queries, candidates, query_rows: FloatArray, candidate_rows: FloatArray
+) -> Direction:
     _, found = nearest_neighbours(query_rows, candidate_rows, 1)
     same = identities(candidates)
     hits = same[found[:, 0]] == same
@@ -104,7 +118,9 @@ def _direction(name: str, queries, candidates, query_rows: FloatArray, candidate
 
 
 def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
-    """List the errors of source sentences by how far the cosine of the wrong neighbour exceeds the translation's."""
+    """List the errors of source sentences by how far the cosine of the wrong neighbour exceeds the
+    translation's.
+    """
     cosines, found = nearest_neighbours(left, right, 1)
     same = identities(target)
     gold = (left * right).sum(axis=1)
@@ -113,6 +129,13 @@ def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
     products = left[chosen] @ right.T
     ranks = 1 + (products > products[np.arange(len(chosen)), chosen][:, None]).sum(axis=1)
     return [
-        Error(source[i], target[found[i, 0]], float(cosines[i, 0]), target[i], float(gold[i]), int(rank))
+        Error(
+            source[i],
+            target[found[i, 0]],
+            float(cosines[i, 0]),
+            target[i],
+            float(gold[i]),
+            int(rank),
+        )
         for i, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)
     ]

@@ -26,7 +26,9 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds none."""
+    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds
+    none.
+    """
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         found, values = _of_line(curves, line)
@@ -34,7 +36,9 @@ def read_log(path: Path, name: str = "") -> Curves | None:
         if update is None:
             continue
         if not 0 <= update < MOST_UPDATES or update != int(update):
-            raise InputError(f"{path}, line {number}: num_updates {update}; expected a whole number, as fairseq-train")
+            raise InputError(
+                f"{path}, line {number}: num_updates {update}; expected a whole number, as fairseq-train"
+            )
         for value_name, value in values.items():
             found.setdefault(value_name, {})[int(update)] = value
     return curves if curves.train or curves.valid else None
@@ -47,7 +51,9 @@ def _of_line(curves: Curves, line: str) -> tuple[dict[str, dict[int, float]], di
         return curves.train, _json_values(line[start:])
     if start >= 0 and '"valid_num_updates"' in line:
         values = _json_values(line[start:])
-        return curves.valid, {key.removeprefix(VALID_PREFIX): value for key, value in values.items()}
+        return curves.valid, {
+            key.removeprefix(VALID_PREFIX): value for key, value in values.items()
+        }
     if "| valid on " in line:
         return curves.valid, _numbers(VALUE.findall(line))
     return curves.train, _numbers(VALUE.findall(line)) if "num_updates=" in line else {}
@@ -61,7 +67,9 @@ def _json_values(text: str) -> dict[str, float]:
 
 
 def _numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Parse numbers of the simple format (`name=1.5,` or `| name 1.5 |`) and of JSON, where they are strings."""
+    """Parse numbers of the simple format (`name=1.5,` or `| name 1.5 |`) and of JSON, where they
+    are strings.
+    """
     numbers = {}
     for name, value in fields:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -22,12 +22,21 @@ from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
-from fairseq_lxsr.vectors import build_index, check_directions, read_index, search_index, write_index
+from fairseq_lxsr.vectors import (
+    build_index,
+    check_directions,
+    read_index,
+    search_index,
+    write_index,
+)
 from fairseq_lxsr.vectors.index import default_lists
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
-OFFSETS_FILE, LINES_FILE = "offsets.npy", "lines.npy"  # the first byte and the corpus line of each sentence
+OFFSETS_FILE, LINES_FILE = (
+    "offsets.npy",
+    "lines.npy",
+)  # the first byte and the corpus line of each sentence
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 INDEX_FORMAT = 2
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
@@ -39,7 +48,8 @@ EmbedText = Callable[[Text], np.ndarray]
 class Hit:
     """A found sentence: cosine, or score of a `Reranker`; line number in the corpus; text.
 
-    `line` counts from 0, as Python does; the TSV of `lxsr search --output` counts from 1, as editors do.
+    `line` counts from 0, as Python does; the TSV of `lxsr search --output` counts from 1, as
+    editors do.
     """
 
     score: float
@@ -59,19 +69,27 @@ class CorpusIndex:
         for hit in CorpusIndex.load("index").search("A dog.", k=1):
             print(hit.score, hit.text)
 
-    Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk when it is found. The
-    files are opened once, all together: an index that is built again while this one is open changes nothing here.
+    Vectors of a flat index stay on disk, others are held in memory; a sentence is read from disk
+    when it is found. The files are opened once, all together: an index that is built again while
+    this one is open changes nothing here.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], vectors: Any, files: dict[str, BinaryIO]):
+    def __init__(
+        self, folder: Path, config: dict[str, Any], vectors: Any, files: dict[str, BinaryIO]
+    ):
         """Map open files, whose hashes were compared; they are not needed afterwards."""
         count = config["sentences"]
         self.folder, self.config, self.vectors = folder, config, vectors
-        self.offsets, self.lines = _numbers(files[OFFSETS_FILE], count + 1), _numbers(files[LINES_FILE], count)
+        self.offsets, self.lines = (
+            _numbers(files[OFFSETS_FILE], count + 1),
+            _numbers(files[LINES_FILE], count),
+        )
         self._opened = {name: os.fstat(stream.fileno()) for name, stream in files.items()}
         size = self._opened[SENTENCES_FILE].st_size
         if (self.offsets[0], self.offsets[-1]) != (0, size) or (np.diff(self.offsets) < 1).any():
-            raise InputError(f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again")
+            raise InputError(
+                f"{folder / OFFSETS_FILE}: not the places of {SENTENCES_FILE}; build the index again"
+            )
         self._text = np.memmap(files[SENTENCES_FILE], np.uint8, "r").view(np.ndarray)
 
     def __len__(self) -> int:
@@ -96,13 +114,21 @@ class CorpusIndex:
             )
 
     def _moved(self) -> str:
-        """Say where the model of the index was, if it is there no longer and cannot name its teacher."""
+        """Say where the model of the index was, if it is there no longer and cannot name its
+        teacher.
+        """
         folder = self.config["model_folder"]
-        return "" if not folder or Path(folder).exists() else f", and the first is no longer at {folder}"
+        return (
+            ""
+            if not folder or Path(folder).exists()
+            else f", and the first is no longer at {folder}"
+        )
 
     @cached_property
     def _space(self) -> str:
-        """The `space` of the model that the index names, where it is still there; loading it takes a moment."""
+        """The `space` of the model that the index names, where it is still there; loading it takes
+        a moment.
+        """
         with suppress(InputError):
             encoder: Any = load(Path(self.config["model_folder"] or "none"))
             if encoder.fingerprint == self.fingerprint:
@@ -130,8 +156,10 @@ class CorpusIndex:
 
         Args:
             folder: folder to write.
-            sentences: any number of sentences; empty ones, and those without a known word, are skipped.
-            encode: an encoder; or a function that maps sentences and their line numbers to embeddings [n, D].
+            sentences: any number of sentences; empty ones, and those without a known word, are
+                skipped.
+            encode: an encoder; or a function that maps sentences and their line numbers to
+                embeddings [n, D].
             fingerprint: fingerprint of the model that encodes; that of the encoder.
             kind: as in `vectors.build_index`.
             lists: as in `vectors.build_index`.
@@ -142,15 +170,23 @@ class CorpusIndex:
             raise TypeError("sentences is a str; expected a list of sentences")
         fingerprint = fingerprint or getattr(encode, "fingerprint", "")
         if not fingerprint:
-            raise InputError("a function without the fingerprint of its model; give both, or an encoder")
+            raise InputError(
+                "a function without the fingerprint of its model; give both, or an encoder"
+            )
         own_folder = getattr(encode, "folder", None)
         model_folder = model_folder or (str(Path(own_folder).resolve()) if own_folder else "")
         with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-            read = itertools.count(first)  # after the last sentence, its next number is that of the lines
-            numbered = ((number, sentence) for sentence, number in zip(sentences, read, strict=False))
+            read = itertools.count(
+                first
+            )  # after the last sentence, its next number is that of the lines
+            numbered = (
+                (number, sentence) for sentence, number in zip(sentences, read, strict=False)
+            )
             lines, offsets, width = _write_blocks(work, numbered, _embedder(encode))
             count = len(lines)
-            vectors = np.memmap(work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width))
+            vectors = np.memmap(
+                work / "vectors.raw", dtype=np.float32, mode="r", shape=(count, width)
+            )
             write_index(build_index(vectors, kind, lists), work / VECTORS_FILE)
             del vectors
             (work / "vectors.raw").unlink()
@@ -167,21 +203,27 @@ class CorpusIndex:
                 "files": {name: sha256(work / name) for name in FILES},
                 STAMPS: {name: stamp(work / name) for name in FILES},
             }
-            (work / INDEX_CONFIG).write_text(json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8")
+            (work / INDEX_CONFIG).write_text(
+                json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8"
+            )
         index = cls.load(folder)
         index._encode = _embedder(encode)
         return index
 
     def add(self, sentences: Iterable[str]) -> None:
-        """Add sentences to the folder, after the others, by building it again: all are encoded by the model.
+        """Add sentences to the folder, after the others, by building it again: all are encoded by
+        the model.
 
         Raises:
-            InputError: for one that does not name its model, if it was not built here; and for an index of shards.
+            InputError: for one that does not name its model, if it was not built here; and for an
+                index of shards.
         """
         if isinstance(sentences, str):
             raise TypeError("sentences is a str; expected a list of sentences")
         if _read_config(self.folder)["files"] != self.config["files"]:
-            raise InputError(f"{self.folder}: was built again since it was loaded; load it again, and add then")
+            raise InputError(
+                f"{self.folder}: was built again since it was loaded; load it again, and add then"
+            )
         lists = getattr(self.vectors, "nlist", None)
         lists = None if lists == default_lists(self.vectors.ntotal) else lists
         about = (self.config["model"], self.config["kind"], lists, self.config["model_folder"])
@@ -190,10 +232,14 @@ class CorpusIndex:
         self.__dict__ = index.__dict__
 
     def _lines(self) -> Iterator[str]:
-        """Yield the corpus, of an older index up to its last sentence; what was left out is empty."""
+        """Yield the corpus, of an older index up to its last sentence; what was left out is
+        empty.
+        """
         line = 0
         for start in range(0, len(self), ENCODE_ROWS):
-            for number, sentence in self.sentences(np.arange(start, min(start + ENCODE_ROWS, len(self)))).values():
+            for number, sentence in self.sentences(
+                np.arange(start, min(start + ENCODE_ROWS, len(self)))
+            ).values():
                 yield from repeat("", number - line)
                 yield sentence
                 line = number + 1
@@ -206,8 +252,12 @@ class CorpusIndex:
         if self._encode is None:
             model = self.config["model_folder"]
             if not model or not Path(model).exists():
-                where = f"its model is no longer at {model}" if model else "it does not name its model"
-                raise InputError(f"{self.folder}: {where}; give search the encoder, after the queries")
+                where = (
+                    f"its model is no longer at {model}" if model else "it does not name its model"
+                )
+                raise InputError(
+                    f"{self.folder}: {where}; give search the encoder, after the queries"
+                )
             encoder = load(model)
             self.check_model(encoder)
             self._encode = encoder.embed
@@ -215,17 +265,23 @@ class CorpusIndex:
 
     @classmethod
     def load(cls, folder: str | Path) -> "CorpusIndex":
-        """Load an index folder; a file that is missing, changed or of another kind raises `InputError`."""
+        """Load an index folder; a file that is missing, changed or of another kind raises
+        `InputError`.
+        """
         folder = Path(folder)
         return read_unreplaced(folder / INDEX_CONFIG, lambda: cls._load(folder))
 
     @classmethod
     def _load(cls, folder: Path) -> "CorpusIndex":
-        """Open all files once: what is checked is what is read later, whatever then has their names."""
+        """Open all files once: what is checked is what is read later, whatever then has their
+        names.
+        """
         restore_folder(folder)
         with ExitStack() as opened:
             config = _read_config(folder)
-            files = {name: opened.enter_context(_open_unchanged(folder / name, config)) for name in FILES}
+            files = {
+                name: opened.enter_context(_open_unchanged(folder / name, config)) for name in FILES
+            }
             count, width = config["sentences"], config["width"]
             vectors = read_index(files[VECTORS_FILE])
             if (vectors.ntotal, vectors.d) != (count, width):
@@ -243,16 +299,20 @@ class CorpusIndex:
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
     ) -> Any:
-        """Find the k nearest sentences of every query, nearest first (fewer where the index finds fewer).
+        """Find the k nearest sentences of every query, nearest first (fewer where the index finds
+        fewer).
 
         Args:
-            queries: N sentences to search for; for none the result is empty. One text gives its hits alone.
-            encode: as in `build`, with the same model; None loads the one that the index names. A number is `k`.
+            queries: N sentences to search for; for none the result is empty. One text gives its
+                hits alone.
+            encode: as in `build`, with the same model; None loads the one that the index names. A
+                number is `k`.
             k: number of sentences to find.
             probes: see `vectors.search_index`.
             reranker: scores the `depth` nearest again, of which the k best are returned.
 
-        A query whose embedding is zero (it has no known word) finds nothing; where no other is, `InputError` is raised.
+        A query whose embedding is zero (it has no known word) finds nothing; where no other is,
+        `InputError` is raised.
         """
         if isinstance(encode, int | np.integer):
             encode, k = None, encode
@@ -283,7 +343,9 @@ class CorpusIndex:
     ) -> list[list[Hit]]:
         if reranker:
             reranker.check_depth(k)
-        cosines, found = self.neighbours(embeddings, min(reranker.depth if reranker else k, len(self)), probes)
+        cosines, found = self.neighbours(
+            embeddings, min(reranker.depth if reranker else k, len(self)), probes
+        )
         if reranker:
             cosines, found = reranker.best(text, self._texts, cosines, found)
             cosines, found = cosines[:, :k], found[:, :k]
@@ -296,11 +358,15 @@ class CorpusIndex:
     def neighbours(
         self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
     ) -> tuple[FloatArray, IntArray]:
-        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as `vectors.search_index`."""
+        """Find the rows of the k nearest sentences: cosines [N, k] and rows [N, k], as
+        `vectors.search_index`.
+        """
         cosines, found = search_index(self.vectors, embeddings, k, probes)
         self._check_not_overwritten(VECTORS_FILE)
         if found.max(initial=-1) >= len(self):
-            raise InputError(f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again")
+            raise InputError(
+                f"{self.folder / VECTORS_FILE}: names sentences that are not there; build it again"
+            )
         return cosines, found
 
     def _texts(self, rows: IntArray) -> list[str]:
@@ -311,13 +377,19 @@ class CorpusIndex:
         """Read the line number in the corpus and the text of each of these rows [n]."""
         known = {}
         for row in rows.tolist():
-            line = self._text[self.offsets[row] : self.offsets[row + 1]].tobytes().decode("utf-8", "replace")
+            line = (
+                self._text[self.offsets[row] : self.offsets[row + 1]]
+                .tobytes()
+                .decode("utf-8", "replace")
+            )
             known[row] = int(self.lines[row]), line.rstrip("\n")
         self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
         return known
 
     def _check_not_overwritten(self, *names: str) -> None:
-        """Refuse what was read where bytes were written into an open file, as `cp` does; replaced ones do no harm."""
+        """Refuse what was read where bytes were written into an open file, as `cp` does; replaced
+        ones do no harm.
+        """
         for name in names:
             before, now, path = self._opened[name], None, self.folder / name
             with suppress(OSError):  # for example because the folder is gone
@@ -350,26 +422,39 @@ def _read_config(folder: Path) -> dict[str, Any]:
             config = parse_json(stream.read().decode("utf-8"))
         version = config["format_version"]
         if version == INDEX_FORMAT:
-            types = {"files": dict, "model": str, "model_folder": str, "sentences": int, "width": int}
+            types = {
+                "files": dict,
+                "model": str,
+                "model_folder": str,
+                "sentences": int,
+                "width": int,
+            }
             for name, kind in types.items():
                 if type(config[name]) is not kind:
                     raise TypeError(f"{name} {config[name]!r:.40}")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder}: not an index ({error!r}); make one with `lxsr index`") from None
+        raise InputError(
+            f"{folder}: not an index ({error!r}); make one with `lxsr index`"
+        ) from None
     if version != INDEX_FORMAT:
-        raise InputError(f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_FORMAT}")
+        raise InputError(
+            f"{folder}: index of format {version!r:.40}; this version reads format {INDEX_FORMAT}"
+        )
     return config
 
 
 def _open_unchanged(path: Path, config: dict[str, Any]) -> BinaryIO:
     """Open a file that has the hash in index.json.
 
-    Hashing takes longer than a search, so a file that nobody has touched since it was hashed is not hashed again.
+    Hashing takes longer than a search, so a file that nobody has touched since it was hashed is not
+    hashed again.
     """
     stamps = config[STAMPS] if isinstance(config.get(STAMPS), dict) else {}
     with suppress(FileNotFoundError, IsADirectoryError):
         stream = open_file(path)
-        if stamp(stream) == stamps.get(path.name) or sha256(stream) == config["files"].get(path.name):
+        if stamp(stream) == stamps.get(path.name) or sha256(stream) == config["files"].get(
+            path.name
+        ):
             return stream
         stream.close()
     raise InputError(f"{path}: missing or changed since the index was built; build it again")
@@ -380,7 +465,9 @@ def _numbers(stream: BinaryIO, count: int) -> np.ndarray:
     try:
         array = open_array(stream)
     except ValueError as error:
-        raise InputError(f"{stream.name}: not a numpy file of numbers ({error}); build the index again") from None
+        raise InputError(
+            f"{stream.name}: not a numpy file of numbers ({error}); build the index again"
+        ) from None
     if array.shape != (count,) or array.dtype != np.int64:
         raise InputError(
             f"{stream.name}: {array.dtype} of shape {array.shape}; expected {count:,} whole numbers: build the index "
@@ -392,7 +479,8 @@ def _numbers(stream: BinaryIO, count: int) -> np.ndarray:
 def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
     """Yield the line numbers and the text of the lines of a block that are not empty.
 
-    Empty lines count in the size of a block, so that the blocks of a part of the corpus are those of the whole.
+    Empty lines count in the size of a block, so that the blocks of a part of the corpus are those
+    of the whole.
     """
     remaining = iter(numbered)
     while block := list(islice(remaining, ENCODE_ROWS)):
@@ -405,7 +493,9 @@ def _blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[list[int], li
 def _write_blocks(
     work: Path, numbered: Iterable[tuple[int, str]], encode: EmbedText
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and the width."""
+    """Write sentences and raw vectors in blocks; return lines [count], byte offsets [count + 1] and
+    the width.
+    """
     # arrays of blocks: every full garbage collection would go through a list of all lines
     kept: list[np.ndarray] = []
     lengths, width = [np.zeros(1, dtype=np.int64)], 0

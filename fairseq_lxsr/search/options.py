@@ -1,4 +1,6 @@
-"""Options of mining, search, indexes and scores of pairs: the same for Python and for the command line."""
+"""Options of mining, search, indexes and scores of pairs: the same for Python and for the command
+line.
+"""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,9 @@ MAX_SIM_WEIGHT = 1.0  # of ordered MaxSim beside the cosine; benchmarks/notebook
 
 
 def score_name(depth: int, weight: float = MAX_SIM_WEIGHT) -> str:
-    """Return the name of a score, for signatures and for work that is resumed: `cosine+1*ordered-maxsim-of-10`."""
+    """Return the name of a score, for signatures and for work that is resumed:
+    `cosine+1*ordered-maxsim-of-10`.
+    """
     return f"cosine+{weight:g}*ordered-maxsim-of-{depth}"
 
 
@@ -50,7 +54,8 @@ class IndexOptions:
     """How an index is made, see `vectors.build_index`.
 
     Args:
-        kind: kind of the index; a shard of fewer sentences than it is learnt from, as the last may be, is flat.
+        kind: kind of the index; a shard of fewer sentences than it is learnt from, as the last may
+            be, is flat.
         lists: number of inverted lists; None for 4 sqrt(sentences).
         model_folder: path of the model, stored for later searches.
         language: language of the text, where the vectors depend on it.
@@ -71,22 +76,28 @@ class IndexOptions:
 class Mining(RerankOption):
     """Options of the search for pairs, and of the selection among them; see `vectors.mine`.
 
-    With `rerank`, the scores of a `Reranker` take the place of cosines. A pair has the same score from both sides, so
-    that margins are computed as they are from cosines.
+    With `rerank`, the scores of a `Reranker` take the place of cosines. A pair has the same score
+    from both sides, so that margins are computed as they are from cosines.
     """
 
     k: int = option("size of the neighbourhoods", 4, at_least(1))
-    margin: str = option("score of a pair: its cosine against those of the neighbours of both", "ratio", MARGINS)
+    margin: str = option(
+        "score of a pair: its cosine against those of the neighbours of both", "ratio", MARGINS
+    )
     retrieval: str = option(
         "max: each sentence once; intersect: pairs that are the best both ways; fwd, bwd: the best for every source, "
         "target sentence; all: the k candidates of every sentence",
         "max",
         RETRIEVALS,
     )
-    threshold: float | None = option("least score (ratio: 1.05 to 1.2 is usual)", None, FINITE, metavar="SCORE")
+    threshold: float | None = option(
+        "least score (ratio: 1.05 to 1.2 is usual)", None, FINITE, metavar="SCORE"
+    )
     top: int | None = option("at most N pairs", None, at_least(1))
     precision: str = option(
-        "of the search; bfloat16 finds the same, faster where the processor has it", "float32", SEARCH_PRECISIONS
+        "of the search; bfloat16 finds the same, faster where the processor has it",
+        "float32",
+        SEARCH_PRECISIONS,
     )
     memory_mb: int = 128  # for the search, beside the embeddings
     kind: str = option(
@@ -110,7 +121,9 @@ class Mining(RerankOption):
 
     @property
     def special(self) -> dict[str, str]:
-        """What the neighbours depend on beside k; nothing for exact search by cosine, as in older work folders."""
+        """What the neighbours depend on beside k; nothing for exact search by cosine, as in older
+        work folders.
+        """
         kind = {} if self.kind == "flat" else {"kind": self.kind}
         return kind | ({"rerank": score_name(self.rerank)} if self.rerank else {})
 
@@ -124,5 +137,7 @@ class Mining(RerankOption):
 class PairScoring:
     """How pairs that are aligned already are scored, see `vectors.margin_scores`."""
 
-    margin: str = option("absolute: the cosine; ratio, distance: against the neighbours of both", "absolute", MARGINS)
+    margin: str = option(
+        "absolute: the cosine; ratio, distance: against the neighbours of both", "absolute", MARGINS
+    )
     k: int = option("size of the neighbourhoods", Mining.k, at_least(1))

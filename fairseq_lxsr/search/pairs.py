@@ -1,4 +1,5 @@
-"""Scores sentence pairs that are aligned already: by cosine, or by margin against an index or their own text.
+"""Scores sentence pairs that are aligned already: by cosine, or by margin against an index or their
+own text.
 
 Source of the margins: Artetxe and Schwenk 2019a, section 3.1.
 """
@@ -39,16 +40,24 @@ class PairEncoder:
     lost: int = field(default=0, init=False)  # scored pairs of which a side had no known piece
 
     def embed(self, sentences: list[str], side: int) -> FloatArray:
-        """Embed sentences of one side, rows of length one [n, D]; a sentence without known pieces gives zeros."""
-        rows = np.asarray(self.encoder.embed(Text(sentences, self.languages[side])), dtype=np.float32)
+        """Embed sentences of one side, rows of length one [n, D]; a sentence without known pieces
+        gives zeros.
+        """
+        rows = np.asarray(
+            self.encoder.embed(Text(sentences, self.languages[side])), dtype=np.float32
+        )
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             number = int((~np.isfinite(norms[:, 0])).argmax())
-            raise InputError(f"the embedding of {sentences[number]!r:.60} has NaN or infinity; correct the encoder")
+            raise InputError(
+                f"the embedding of {sentences[number]!r:.60} has NaN or infinity; correct the encoder"
+            )
         return rows / np.where(norms > 0, norms, 1)
 
     def score(self, vectors: Two, means: Two, margin: str) -> FloatArray:
-        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a zero row scores 0."""
+        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a
+        zero row scores 0.
+        """
         source, target = vectors
         check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
         scores = margin_scores(np.einsum("nd,nd->n", source, target), *means, margin)
@@ -69,7 +78,8 @@ def score_pairs(
         pairs: source, target and anything else of each pair, read once.
         encode: embeds both sides.
         options: the margin, of which `absolute` needs no index, and the size of the neighbourhoods.
-        indexes: text of the source and of the target language, in which the neighbourhoods are looked for.
+        indexes: text of the source and of the target language, in which the neighbourhoods are
+            looked for.
     """
     options = options or PairScoring()
     for index in indexes or ():
@@ -89,14 +99,17 @@ def score_pairs_among_themselves(
     options: PairScoring | None = None,
     folder: str | Path | None = None,
 ) -> Scored:
-    """Yield blocks of pairs and their margins [n], with the neighbourhoods among all sentences of the pairs.
+    """Yield blocks of pairs and their margins [n], with the neighbourhoods among all sentences of
+    the pairs.
 
-    Equal sentences count once in a neighbourhood. The vectors lie in a temporary file, 8D bytes a pair at most.
+    Equal sentences count once in a neighbourhood. The vectors lie in a temporary file, 8D bytes a
+    pair at most.
 
     Args:
         pairs: returns the pairs, the same each time; it is called twice.
         encode: embeds both sides.
-        options: the margin and the size of the neighbourhoods; None for `ratio` and the default size.
+        options: the margin and the size of the neighbourhoods; None for `ratio` and the default
+            size.
         folder: folder of the temporary file; None for the system's.
     """
     options = options or PairScoring("ratio")
@@ -108,13 +121,17 @@ def score_pairs_among_themselves(
         source, target = sides
         means = source.means(target, options.k), target.means(source, options.k)
         for block in _blocks(pairs()):
-            here, there = (side.rows_of([pair[number] for pair in block]) for number, side in enumerate(sides))
+            here, there = (
+                side.rows_of([pair[number] for pair in block]) for number, side in enumerate(sides)
+            )
             vectors = source.vectors[here], target.vectors[there]
             yield block, encode.score(vectors, (means[0][here], means[1][there]), options.margin)
 
 
 def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
-    """Compute the mean cosine to the k nearest in an index [n]; a neighbour that the index does not find counts 0."""
+    """Compute the mean cosine to the k nearest in an index [n]; a neighbour that the index does not
+    find counts 0.
+    """
     cosines, found = index.neighbours(embeddings, k)
     return neighbourhood(np.where(found < 0, np.float32(0), cosines))
 
@@ -125,7 +142,9 @@ def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 class DistinctVectors:
-    """Vectors of the distinct sentences of a side in a file; sentences are told apart by 16 bytes of their hash."""
+    """Vectors of the distinct sentences of a side in a file; sentences are told apart by 16 bytes
+    of their hash.
+    """
 
     def __init__(self, path: Path):
         self.path, self.width = path, 0
@@ -135,7 +154,9 @@ class DistinctVectors:
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
         """Embed the sentences that are not there yet."""
-        new = {key: sentence for sentence in sentences if (key := _key(sentence)) not in self.numbers}
+        new = {
+            key: sentence for sentence in sentences if (key := _key(sentence)) not in self.numbers
+        }
         if new:
             vectors = embed(list(new.values()))
             self.width = vectors.shape[1]
@@ -161,7 +182,9 @@ class DistinctVectors:
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]
-            means[start : start + SEARCH_ROWS] = neighbourhood(nearest_neighbours(block, other.vectors, k)[0])
+            means[start : start + SEARCH_ROWS] = neighbourhood(
+                nearest_neighbours(block, other.vectors, k)[0]
+            )
         return means
 
 

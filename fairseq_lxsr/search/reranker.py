@@ -18,7 +18,8 @@ Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by n
 
 
 class Reranker:
-    """Scores candidates by cosine and ordered MaxSim: (cosine + weight * MaxSim) / (1 + weight), from -1 to 1.
+    """Scores candidates by cosine and ordered MaxSim: (cosine + weight * MaxSim) / (1 + weight),
+    from -1 to 1.
 
         reranker = Reranker(ModelFolder(encoder), depth=10)
         scores, ids = reranker.best(queries, lambda rows: [lines[row] for row in rows], cosines, ids)
@@ -33,9 +34,13 @@ class Reranker:
         at_least(1).check("rerank", depth)
         NOT_NEGATIVE.check("weight", weight)
         if not isinstance(encoder, ModelFolder):
-            raise InputError("rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors")
+            raise InputError(
+                "rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors"
+            )
         self.depth, self.weight, self._encoder = depth, weight, encoder.encoder
-        self._table = self._encoder.table  # a model without one is refused before anything is searched
+        self._table = (
+            self._encoder.table
+        )  # a model without one is refused before anything is searched
 
     @property
     def model(self) -> str:
@@ -48,12 +53,19 @@ class Reranker:
         return score_name(self.depth, self.weight)
 
     def check_depth(self, least: int) -> None:
-        """Refuse to score fewer candidates again than are to be found, whose scores could not be compared."""
+        """Refuse to score fewer candidates again than are to be found, whose scores could not be
+        compared.
+        """
         if self.depth < least:
-            raise InputError(f"--rerank {self.depth}; expected {least} or more, as many as are to be found")
+            raise InputError(
+                f"--rerank {self.depth}; expected {least} or more, as many as are to be found"
+            )
 
-    def scores(self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray) -> FloatArray:
-        """Score candidates of N queries again, given their cosines and numbers [N, k]; -1, for none, keeps its cosine.
+    def scores(
+        self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
+    ) -> FloatArray:
+        """Score candidates of N queries again, given their cosines and numbers [N, k]; -1, for
+        none, keeps its cosine.
 
         Memory does not grow with their number, except for the arguments and the result.
         """
@@ -73,13 +85,17 @@ class Reranker:
     def best(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> tuple[FloatArray, IntArray]:
-        """Score candidates again, see `scores`; return scores and ids [N, k] in descending order of score."""
+        """Score candidates again, see `scores`; return scores and ids [N, k] in descending order of
+        score.
+        """
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
     def _pieces(self, sentences: Sequence[str]) -> Pieces:
         ids, lengths = self._encoder.split(sentences)
         if not lengths.all():
-            raise InputError(f"rerank: {sentences[int(lengths.argmin())]!r:.60} has no pieces; leave the sentence out")
+            raise InputError(
+                f"rerank: {sentences[int(lengths.argmin())]!r:.60} has no pieces; leave the sentence out"
+            )
         return Pieces(ids, lengths)
 
 

@@ -1,4 +1,6 @@
-"""Arrays that are computed block by block on disk; after an interruption finished blocks are not computed again."""
+"""Arrays that are computed block by block on disk; after an interruption finished blocks are not
+computed again.
+"""
 
 import contextlib
 import zlib
@@ -17,7 +19,10 @@ from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
 LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
-ENCODE_ROWS, SEARCH_ROWS = 20_000, 32_768  # sentences, queries between two points at which work is saved
+ENCODE_ROWS, SEARCH_ROWS = (
+    20_000,
+    32_768,
+)  # sentences, queries between two points at which work is saved
 CRC = "crc32"  # of all finished rows, among the counts of a record
 CHECKED_ROWS = 1 << 16  # rows that are read at once to check them
 Compute = Callable[[int, int], np.ndarray]
@@ -35,12 +40,15 @@ class Rows:
         return array.shape == self.shape and array.dtype == self.dtype and array.flags.c_contiguous
 
 
-def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False) -> np.ndarray:
+def resumable_array(
+    path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False
+) -> np.ndarray:
     """Compute a memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
 
-    Rows are written to PATH.partial, and PATH.json records how many are safe on disk, their CRC-32 and their settings.
-    After a kill at any moment the next call resumes there, and gives the same final bytes if `compute` gives the same
-    rows. Rows of other settings are computed again, and so are damaged ones.
+    Rows are written to PATH.partial, and PATH.json records how many are safe on disk, their CRC-32
+    and their settings. After a kill at any moment the next call resumes there, and gives the same
+    final bytes if `compute` gives the same rows. Rows of other settings are computed again, and so
+    are damaged ones.
     """
     partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
     for side in (partial, record):
@@ -54,7 +62,9 @@ def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_p
         path.unlink(missing_ok=True)
         done, crc, stored = 0, 0, _new_array(partial, record, rows)
     hidden = None if show_progress else True
-    with Progress(total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=hidden) as bar:
+    with Progress(
+        total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=hidden
+    ) as bar:
         for start in range(done, len(stored), block):
             stop = min(start + block, len(stored))
             stored[start:stop] = compute(start, stop)
@@ -68,7 +78,9 @@ def resumable_array(path: Path, rows: Rows, compute: Compute, block: int, show_p
 
 
 def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
-    """Create a file with space for all rows, because writing to a mapped file on a full disk would kill the process."""
+    """Create a file with space for all rows, because writing to a mapped file on a full disk would
+    kill the process.
+    """
     record.unlink(missing_ok=True)  # else it would be taken for the record of the new rows
     array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
@@ -95,7 +107,9 @@ def _rows_done(record: Path, rows: Rows, show_progress: bool) -> tuple[int, int]
 
 
 def _opened(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap | None:
-    """Open rows of which the first `done` have a checksum; None where there are no such rows, or they are damaged."""
+    """Open rows of which the first `done` have a checksum; None where there are no such rows, or
+    they are damaged.
+    """
     try:
         array = open_array(path, mode)
     except FileNotFoundError:
@@ -112,7 +126,11 @@ def is_whole(path: Path) -> bool:
     """Return whether all rows of a finished array are as they were computed."""
     with contextlib.suppress(OSError, ValueError):
         record = Record.read(path.with_name(f"{path.name}.json"))
-        return record is not None and record.lines == len(open_array(path)) and rows_are_whole(path, record.counts)
+        return (
+            record is not None
+            and record.lines == len(open_array(path))
+            and rows_are_whole(path, record.counts)
+        )
     return False
 
 
@@ -128,7 +146,9 @@ def rows_are_whole(path: Path, counts: Mapping[str, Any]) -> bool:
 def checksum(rows: np.ndarray, before: int = 0) -> int:
     """Return the CRC-32 of rows; `before` is that of the rows before them."""
     for start in range(0, len(rows), CHECKED_ROWS):
-        before = zlib.crc32(np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8).data, before)
+        before = zlib.crc32(
+            np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8).data, before
+        )
     return before
 
 
@@ -136,14 +156,19 @@ def checksum(rows: np.ndarray, before: int = 0) -> int:
 def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     """Lock a work folder inside the block; the folder is new or from an earlier run.
 
-    A folder of another `verb` is refused, because a run removes what it does not need. When the work is done, the
-    folder stays with `keep`; when it fails, if anything is in it that another run can resume from.
+    A folder of another `verb` is refused, because a run removes what it does not need. When the
+    work is done, the folder stays with `keep`; when it fails, if anything is in it that another run
+    can resume from.
     """
     there, over = folder.exists(), False
     if there and not _is_of(folder, verb):
-        raise InputError(f"{folder}: exists and is not a folder of this command; choose another name")
+        raise InputError(
+            f"{folder}: exists and is not a folder of this command; choose another name"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / WORK_MARKER).write_text(verb, encoding="utf-8")  # where it is interrupted, the file is empty
+    (folder / WORK_MARKER).write_text(
+        verb, encoding="utf-8"
+    )  # where it is interrupted, the file is empty
     try:
         with locked(folder / LOCK_FILE, folder):
             try:
@@ -163,11 +188,16 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
 
 def _can_resume(folder: Path) -> bool:
     """Return whether a folder has more than rows that no record calls finished."""
-    return any(path.suffix != ".partial" and path.name not in (WORK_MARKER, LOCK_FILE) for path in folder.iterdir())
+    return any(
+        path.suffix != ".partial" and path.name not in (WORK_MARKER, LOCK_FILE)
+        for path in folder.iterdir()
+    )
 
 
 def _empty(folder: Path) -> None:
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_MARKER):  # the marker comes last
+    for path in sorted(
+        folder.iterdir(), key=lambda path: path.name == WORK_MARKER
+    ):  # the marker comes last
         if path.name != LOCK_FILE:
             path.unlink()
 
@@ -177,4 +207,6 @@ def _is_of(folder: Path, verb: str) -> bool:
         return False
     names = {path.name for path in folder.iterdir()}
     marker = folder / WORK_MARKER  # empty in a folder of an older version
-    return not names - {LOCK_FILE} or (WORK_MARKER in names and marker.read_text("utf-8", "replace") in ("", verb))
+    return not names - {LOCK_FILE} or (
+        WORK_MARKER in names and marker.read_text("utf-8", "replace") in ("", verb)
+    )

@@ -26,8 +26,12 @@ class ShardedIndex(CorpusIndex):
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
         self.folder, self.shards = folder, shards
-        self.config = max(shards, key=len).config  # a short one may be flat beside others with lists
-        self.starts = np.cumsum([0, *map(len, shards)]).tolist()  # number of the first row of each shard
+        self.config = max(
+            shards, key=len
+        ).config  # a short one may be flat beside others with lists
+        self.starts = np.cumsum(
+            [0, *map(len, shards)]
+        ).tolist()  # number of the first row of each shard
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -37,15 +41,22 @@ class ShardedIndex(CorpusIndex):
         return [self.folder / MANIFEST, *(path for shard in self.shards for path in shard.files)]
 
     def add(self, sentences: Iterable[str]) -> None:
-        raise InputError(f"{self.folder}: has shards, to which none can be added; make the index again")
+        raise InputError(
+            f"{self.folder}: has shards, to which none can be added; make the index again"
+        )
 
     def neighbours(
         self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
     ) -> tuple[FloatArray, IntArray]:
         if not 1 <= k <= len(self):
-            raise InputError(f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index")
+            raise InputError(
+                f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index"
+            )
         parts = zip(self.shards, self.starts, strict=False)
-        found = (shifted(shard.neighbours(embeddings, min(k, len(shard)), probes), start) for shard, start in parts)
+        found = (
+            shifted(shard.neighbours(embeddings, min(k, len(shard)), probes), start)
+            for shard, start in parts
+        )
         return merge_neighbours(found, k)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
@@ -79,7 +90,9 @@ def shard_names(folder: Path) -> list[str]:
         version, names = manifest["version"], [shard["name"] for shard in manifest["shards"]]
         if version != MANIFEST_VERSION:
             raise ValueError(f"version {version!r:.40}")
-        if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        if not names or not all(
+            isinstance(name, str) and Path(name).name == name for name in names
+        ):
             raise ValueError(f"shards {names!r:.80}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a list of shards ({error!r:.120}); write it again") from None

@@ -12,7 +12,14 @@ from functools import cache, partial
 from typing import Any
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -38,13 +45,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class RequestError(Exception):
-    """A request that is refused: HTTP status, message, and the field of the request that is wrong."""
+    """A request that is refused: HTTP status, message, and the field of the request that is
+    wrong.
+    """
 
     def __init__(self, status: int, message: str, field: str | None = None):
         self.status, self.message, self.field = status, message, field
 
 
-def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None = None) -> Starlette:
+def make_app(
+    encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None = None
+) -> Starlette:
     """Make the ASGI application, for `lxsr serve` or any other ASGI server.
 
         uvicorn.run(make_app(SentenceEncoder.from_pretrained("lxsr-static"), "lxsr-static", ServeOptions()))
@@ -52,7 +63,8 @@ def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: 
     Args:
         encoder: the encoder.
         name: name of the model to clients.
-        options: limits and the API key; `host` tells whether requests may name other hosts than this machine.
+        options: limits and the API key; `host` tells whether requests may name other hosts than
+            this machine.
         index: what /search looks in; without one it answers 404.
 
     Raises:
@@ -66,16 +78,26 @@ def make_app(encoder: SentenceEncoder, name: str, options: ServeOptions, index: 
 class Service:
     """The endpoints, and what they share."""
 
-    def __init__(self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None):
+    def __init__(
+        self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None
+    ):
         self.encoder, self.name, self.options, self.index = encoder, name, options, index
         self.running = 0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.requests = Counter("lxsr_requests", "Answered requests", ["path", "status"], registry=self.registry)
-        self.seconds = Histogram("lxsr_request_seconds", "Time of a request", ["path"], registry=self.registry)
+        self.requests = Counter(
+            "lxsr_requests", "Answered requests", ["path", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "lxsr_request_seconds", "Time of a request", ["path"], registry=self.registry
+        )
         self.texts = Counter("lxsr_texts", "Texts that were embedded", registry=self.registry)
-        self.batches = Counter("lxsr_batches", "Batches that these were embedded in", registry=self.registry)
-        Gauge("lxsr_requests_running", "Requests at work", registry=self.registry).set_function(lambda: self.running)
+        self.batches = Counter(
+            "lxsr_batches", "Batches that these were embedded in", registry=self.registry
+        )
+        Gauge("lxsr_requests_running", "Requests at work", registry=self.registry).set_function(
+            lambda: self.running
+        )
         model = {"name": name, "fingerprint": encoder.fingerprint, "version": __version__}
         Gauge("lxsr_model", "The model", list(model), registry=self.registry).labels(**model).set(1)
         self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
@@ -106,13 +128,17 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Encode once before the first request, which would wait for what is made at first use; end the thread."""
+        """Encode once before the first request, which would wait for what is made at first use; end
+        the thread.
+        """
         await self.queue.embed(["a"])
         yield
         self.queue.close()
 
     def guarded(self, handler: Handler, open_to_all: bool = False) -> Handler:
-        """Check the key and the number of requests, limit the time, count, and turn errors into answers."""
+        """Check the key and the number of requests, limit the time, count, and turn errors into
+        answers.
+        """
 
         async def answer(request: Request) -> Response:
             start, path = time.perf_counter(), request.url.path
@@ -127,12 +153,20 @@ class Service:
             except InputError as error:
                 response = refusal(RequestError(400, str(error)))
             except TimeoutError:
-                response = refusal(RequestError(504, f"no answer in {self.options.timeout:g} s; try again, or less"))
+                response = refusal(
+                    RequestError(
+                        504, f"no answer in {self.options.timeout:g} s; try again, or less"
+                    )
+                )
             except ClientDisconnect:
-                response = Response(status_code=499)  # nobody reads it; counted by the number that nginx uses
+                response = Response(
+                    status_code=499
+                )  # nobody reads it; counted by the number that nginx uses
             except Exception:
                 logger.exception("%s", path)
-                response = refusal(RequestError(500, "an error of the server, which its log describes"))
+                response = refusal(
+                    RequestError(500, "an error of the server, which its log describes")
+                )
             finally:
                 self.running -= 1
             self.requests.labels(path, response.status_code).inc()
@@ -147,26 +181,38 @@ class Service:
         if key and not hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode()):
             raise RequestError(401, "no API key, or a wrong one; send `Authorization: Bearer KEY`")
         if self.running > self.options.max_requests:
-            raise RequestError(503, f"{self.options.max_requests} requests are at work; try again in a second")
+            raise RequestError(
+                503, f"{self.options.max_requests} requests are at work; try again in a second"
+            )
 
     async def other(self, request: Request, error: Exception) -> Response:
         """Answer for paths and methods that there are not."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         self.requests.labels("other", status).inc()
-        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (", POST /search" if self.index else "")
-        response = refusal(RequestError(status, f"{request.method} {shown(request.url.path)}; expected {paths}"))
+        paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
+            ", POST /search" if self.index else ""
+        )
+        response = refusal(
+            RequestError(status, f"{request.method} {shown(request.url.path)}; expected {paths}")
+        )
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 
     async def health(self, request: Request) -> Response:
         """Tell that the server works, and with what."""
         sentences = {} if self.index is None else {"sentences": len(self.index)}
-        model = {"model": self.name, "width": self.encoder.output_dim, "fingerprint": self.encoder.fingerprint}
+        model = {
+            "model": self.name,
+            "width": self.encoder.output_dim,
+            "fingerprint": self.encoder.fingerprint,
+        }
         return as_json({"status": "ok", **model, **sentences})
 
     async def metrics(self, request: Request) -> Response:
         """Show the counters, as Prometheus reads them."""
-        return Response(generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
@@ -174,25 +220,40 @@ class Service:
         return as_json({"object": "list", "data": [model]})
 
     async def embeddings(self, request: Request) -> Response:
-        """Embed texts: embeddings of length one, cut to `dimensions` before, as a list or in base64."""
+        """Embed texts: embeddings of length one, cut to `dimensions` before, as a list or in
+        base64.
+        """
         asked = await self.body(request)
         self.check_model(asked)
         asked = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | asked
         form, width = asked["encoding_format"], asked["dimensions"]
         if form not in ("float", "base64"):
-            raise RequestError(400, f"encoding_format {shown(form)}; expected float or base64", "encoding_format")
+            raise RequestError(
+                400, f"encoding_format {shown(form)}; expected float or base64", "encoding_format"
+            )
         if type(width) is not int or not 1 <= width <= self.encoder.output_dim:
             most = self.encoder.output_dim
-            raise RequestError(400, f"dimensions {shown(width)}; expected 1 to {most}", "dimensions")
+            raise RequestError(
+                400, f"dimensions {shown(width)}; expected 1 to {most}", "dimensions"
+            )
         texts = await self.texts_of(asked.get("input"))
         found = await self.queue.embed(texts)
         empty = ~found.embeddings.any(axis=1)
         if empty.any():
             row = int(empty.argmax())
-            raise RequestError(400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input")
+            raise RequestError(
+                400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input"
+            )
         rows = unit_rows(found.embeddings[:, :width]).astype("<f4", copy=False)
-        values = [base64.b64encode(row.tobytes()).decode() for row in rows] if form == "base64" else list(rows)
-        data = [{"object": "embedding", "index": index, "embedding": value} for index, value in enumerate(values)]
+        values = (
+            [base64.b64encode(row.tobytes()).decode() for row in rows]
+            if form == "base64"
+            else list(rows)
+        )
+        data = [
+            {"object": "embedding", "index": index, "embedding": value}
+            for index, value in enumerate(values)
+        ]
         pieces = int(found.lengths.sum())
         usage = {"prompt_tokens": pieces, "total_tokens": pieces}
         return as_json({"object": "list", "data": data, "model": self.name, "usage": usage})
@@ -202,7 +263,9 @@ class Service:
         asked = await self.body(request)
         self.check_model(asked)
         if unknown := asked.keys() - {"model", "query", "k"}:
-            raise RequestError(400, f"{shown(min(unknown))}; expected query, k and model", min(unknown))
+            raise RequestError(
+                400, f"{shown(min(unknown))}; expected query, k and model", min(unknown)
+            )
         k = asked.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MOST_HITS:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MOST_HITS}", "k")
@@ -211,7 +274,12 @@ class Service:
         encode = partial(self.encoder.encode, on_long=self.options.on_long)
         found = await self.queue.run(self.index.search, queries, encode, k)
         results = [
-            {"query": query, "hits": [{"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits]}
+            {
+                "query": query,
+                "hits": [
+                    {"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits
+                ],
+            }
             for query, hits in zip(queries, found, strict=True)
         ]
         return as_json({"model": self.name, "results": results})
@@ -222,19 +290,26 @@ class Service:
         async for chunk in request.stream():
             content += chunk
             if len(content) > most:
-                raise RequestError(413, f"a request of more than {self.options.max_body} MiB; send fewer texts at once")
+                raise RequestError(
+                    413,
+                    f"a request of more than {self.options.max_body} MiB; send fewer texts at once",
+                )
         try:
             asked = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
         if not isinstance(asked, dict):
-            raise RequestError(400, f"the request is {shown(asked)}; expected an object with model and input")
+            raise RequestError(
+                400, f"the request is {shown(asked)}; expected an object with model and input"
+            )
         return {name: value for name, value in asked.items() if value is not None}
 
     def check_model(self, asked: dict[str, Any]) -> None:
         """Refuse another model: its vectors would be mixed with those of this one."""
         if asked.get("model", self.name) != self.name:
-            raise RequestError(404, f"model {shown(asked['model'])}; this server has {self.name!r}", "model")
+            raise RequestError(
+                404, f"model {shown(asked['model'])}; this server has {self.name!r}", "model"
+            )
 
     async def texts_of(self, given: Any) -> list[str]:
         """Return the texts that are given as such or as tokens: one, or a list."""
@@ -242,32 +317,48 @@ class Service:
         if not (isinstance(tokens, list) and tokens and all(map(is_tokens, tokens))):
             return checked_texts(given, "input", self.options.max_inputs)
         if len(tokens) > self.options.max_inputs:
-            raise RequestError(400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input")
-        return await asyncio.to_thread(self.decode, tokens)  # not in the encoder's: tiktoken may download
+            raise RequestError(
+                400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input"
+            )
+        return await asyncio.to_thread(
+            self.decode, tokens
+        )  # not in the encoder's: tiktoken may download
 
     def decode(self, tokens: list[list[int]]) -> list[str]:
         """Turn tokens into text."""
         encoding = self.options.tokens
-        decode = self.decode_pieces if encoding == MODEL_TOKENS else tiktoken_encoding(encoding).decode
+        decode = (
+            self.decode_pieces if encoding == MODEL_TOKENS else tiktoken_encoding(encoding).decode
+        )
         try:
             return [decode(ids) for ids in tokens]
         except (LookupError, OverflowError):
-            raise RequestError(400, f"input has numbers that are no tokens of {encoding}", "input") from None
+            raise RequestError(
+                400, f"input has numbers that are no tokens of {encoding}", "input"
+            ) from None
 
     def decode_pieces(self, ids: list[int]) -> str:
         """Turn ids of the dictionary into text."""
-        symbols = self.encoder.tokenizer.symbols if min(ids) >= 0 else []  # of which the last would be number -1
+        symbols = (
+            self.encoder.tokenizer.symbols if min(ids) >= 0 else []
+        )  # of which the last would be number -1
         special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}  # which no model knows
-        return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace("\u2581", " ")
+        return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace(
+            "\u2581", " "
+        )
 
 
 def checked_texts(given: Any, field: str, most: int) -> list[str]:
     """Check a text or a list of texts, and return the list."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
-        raise RequestError(400, f"{field} {shown(given)}; expected a text, or a list of texts", field)
+        raise RequestError(
+            400, f"{field} {shown(given)}; expected a text, or a list of texts", field
+        )
     if len(texts) > most:
-        raise RequestError(400, f"{field} has {len(texts):,} texts; expected at most {most:,}", field)
+        raise RequestError(
+            400, f"{field} has {len(texts):,} texts; expected at most {most:,}", field
+        )
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise RequestError(400, f"{field}[{row}] {shown(text)}; expected a text", field)
@@ -284,14 +375,18 @@ def tiktoken_encoding(name: str) -> Any:
     """Load an encoding of tiktoken, which downloads it when it is first asked for."""
     advice = "send text (LangChain: check_embedding_ctx_length=False)"
     if is_missing("tiktoken"):
-        raise RequestError(400, f"input is tokens of {name}, and the server has no tiktoken; {advice}", "input")
+        raise RequestError(
+            400, f"input is tokens of {name}, and the server has no tiktoken; {advice}", "input"
+        )
     import tiktoken
 
     try:
         return tiktoken.get_encoding(name)
     except Exception as error:  # of the network, of any kind
         logger.warning("tiktoken cannot load %s: %s", name, first_line(error))
-        raise RequestError(400, f"input is numbers, and the server cannot load {name}; {advice}", "input") from None
+        raise RequestError(
+            400, f"input is numbers, and the server cannot load {name}; {advice}", "input"
+        ) from None
 
 
 def is_local(host: str) -> bool:
@@ -303,7 +398,11 @@ def is_local(host: str) -> bool:
 
 
 def as_json(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), status, media_type="application/json")
+    return Response(
+        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY),
+        status,
+        media_type="application/json",
+    )
 
 
 def refusal(error: RequestError) -> Response:

@@ -24,11 +24,13 @@ class TextVectors:
 
 
 class EncodingQueue:
-    """Runs the encoder in one thread; texts that arrive while it runs become the next batch, in their order.
+    """Runs the encoder in one thread; texts that arrive while it runs become the next batch, in
+    their order.
 
         embedded = await EncodingQueue(encoder, "split-mean", 2048).embed(["A dog."])
 
-    One thread, because encoding uses all cores by itself. What a client no longer waits for is not encoded.
+    One thread, because encoding uses all cores by itself. What a client no longer waits for is not
+    encoded.
 
     Args:
         encoder: the encoder.
@@ -38,7 +40,11 @@ class EncodingQueue:
     """
 
     def __init__(
-        self, encoder: SentenceEncoder, on_long: str, most: int, count: Callable[[int], Any] = lambda texts: None
+        self,
+        encoder: SentenceEncoder,
+        on_long: str,
+        most: int,
+        count: Callable[[int], Any] = lambda texts: None,
     ):
         self._encoder, self._on_long, self._most, self._count = encoder, on_long, most, count
         self._waiting: deque[tuple[list[str], asyncio.Future[TextVectors]]] = deque()
@@ -64,7 +70,9 @@ class EncodingQueue:
     async def _encode_all(self) -> None:
         while batch := self._next_batch():
             try:
-                embedded = await self.run(self._encode, [text for texts, _ in batch for text in texts])
+                embedded = await self.run(
+                    self._encode, [text for texts, _ in batch for text in texts]
+                )
             except Exception as error:
                 await self._encode_each(batch, error)
                 continue
@@ -72,10 +80,16 @@ class EncodingQueue:
             for (texts, result), end in zip(batch, ends.tolist(), strict=True):
                 rows = slice(end - len(texts), end)
                 if not result.done():
-                    result.set_result(TextVectors(embedded.embeddings[rows], embedded.lengths[rows]))
+                    result.set_result(
+                        TextVectors(embedded.embeddings[rows], embedded.lengths[rows])
+                    )
 
-    async def _encode_each(self, batch: list[tuple[list[str], asyncio.Future[TextVectors]]], error: Exception) -> None:
-        """Encode the requests of a batch that failed one by one, so that only those fail that are at fault."""
+    async def _encode_each(
+        self, batch: list[tuple[list[str], asyncio.Future[TextVectors]]], error: Exception
+    ) -> None:
+        """Encode the requests of a batch that failed one by one, so that only those fail that are
+        at fault.
+        """
         for texts, result in batch:
             try:
                 found = await self.run(self._encode, texts) if len(batch) > 1 else error

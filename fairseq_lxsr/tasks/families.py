@@ -1,4 +1,6 @@
-"""The door of `fairseq-train --user-dir`: fairseq imports every module of this folder, this one all of `training`."""
+"""The door of `fairseq-train --user-dir`: fairseq imports every module of this folder, this one all
+of `training`.
+"""
 
 import importlib
 import pkgutil

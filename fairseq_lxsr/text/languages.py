@@ -10,15 +10,24 @@ from typing import NamedTuple
 from fairseq_lxsr.errors import InputError, shown
 
 CODE = re.compile(r"\w[\w@]{0,31}")  # a code is part of file names
-_TAG = re.compile(r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-r?([a-z]{2}|\d{3}))?((?:-[a-z\d]{1,8})*)", re.IGNORECASE)
+_TAG = re.compile(
+    r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-r?([a-z]{2}|\d{3}))?((?:-[a-z\d]{1,8})*)", re.IGNORECASE
+)
 # in a pair, a script and a region are told from a language by their capitals: en-zh-Hans-CN
 _DASHED = r"(\w[\w@]*(?:-[A-Z][a-z]{3})?(?:-(?:[A-Z]{2}|\d{3}))?)"
 _DASHED_PAIR = re.compile(f"{_DASHED}-{_DASHED}")
-_SCRIPTS = {"latin": "Latn", "cyrillic": "Cyrl", "arabic": "Arab", "devanagari": "Deva"}  # after @ in names of locales
+_SCRIPTS = {
+    "latin": "Latn",
+    "cyrillic": "Cyrl",
+    "arabic": "Arab",
+    "devanagari": "Deva",
+}  # after @ in names of locales
 
 
 class Tag(NamedTuple):
-    """The parts of a code: a language (two letters where ISO 639 has them), a script, a region, all else."""
+    """The parts of a code: a language (two letters where ISO 639 has them), a script, a region, all
+    else.
+    """
 
     language: str
     script: str = ""
@@ -28,7 +37,9 @@ class Tag(NamedTuple):
 
 @cache
 def _known() -> dict[str, dict[str, str]]:
-    """Read which codes are of one language, and the scripts of languages and regions: ISO 639 and Unicode's CLDR."""
+    """Read which codes are of one language, and the scripts of languages and regions: ISO 639 and
+    Unicode's CLDR.
+    """
     read = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     same = dict(pair.split(":") for pair in read["same"].split())
     named = [*read["scripts"].items(), *read["regions"].items()]
@@ -38,14 +49,17 @@ def _known() -> dict[str, dict[str, str]]:
 
 @cache
 def parse_tag(code: str) -> Tag:
-    """Return the parts of a code, as it says them: eng, en-US, pt_BR, zh-Hans-CN, sr@latin, fr-rCA, fr_FR.UTF-8.
+    """Return the parts of a code, as it says them: eng, en-US, pt_BR, zh-Hans-CN, sr@latin, fr-rCA,
+    fr_FR.UTF-8.
 
     A code of no known form is a language by itself.
 
         >>> parse_tag("zho_Hant")
         Tag(language='zh', script='Hant', region='', variant='')
     """
-    plain, _, modifier = code.strip().replace("_", "-").replace("+", "-").removeprefix("b-").partition("@")
+    plain, _, modifier = (
+        code.strip().replace("_", "-").replace("+", "-").removeprefix("b-").partition("@")
+    )
     found = _TAG.fullmatch(plain.partition(".")[0])
     if not found:
         return Tag(code.strip().lower())
@@ -57,13 +71,18 @@ def parse_tag(code: str) -> Tag:
 
 
 def script_of(tag: Tag) -> str:
-    """Return the script of a tag, or the one that its region or its language is written in; empty where unknown."""
+    """Return the script of a tag, or the one that its region or its language is written in; empty
+    where unknown.
+    """
     scripts = _known()["scripts"]
-    return tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
+    return (
+        tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
+    )
 
 
 def is_same_language(code: str, other: str) -> bool:
-    """Return whether two codes are of one language, and contradict each other in neither script nor region.
+    """Return whether two codes are of one language, and contradict each other in neither script nor
+    region.
 
     `zh` agrees with zh_TW, which does not agree with zh_Hans.
     """
@@ -76,9 +95,10 @@ def is_same_language(code: str, other: str) -> bool:
 def best_code(wanted: str, codes: Iterable[str]) -> str | None:
     """Return which of these codes text of the wanted language has; None where there is none.
 
-    Text of the same script and region is preferred, then text without a region, then, where none is wanted, that of any
-    region, then of any script, in the order of the codes: `en` takes en-US where there is no en; pt_BR takes pt, never
-    pt-PT; zh_TW never takes zh, which is another script.
+    Text of the same script and region is preferred, then text without a region, then, where none is
+    wanted, that of any region, then of any script, in the order of the codes: `en` takes en-US
+    where there is no en; pt_BR takes pt, never pt-PT; zh_TW never takes zh, which is another
+    script.
     """
     tag = parse_tag(wanted)
     script = script_of(tag)
@@ -103,14 +123,18 @@ def best_code(wanted: str, codes: Iterable[str]) -> str | None:
 def check_language_code(text: str) -> None:
     """Check that a text is a language code."""
     if not CODE.fullmatch(text):
-        raise InputError(f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin")
+        raise InputError(
+            f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin"
+        )
 
 
 def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
-    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages; surrounding blanks are ignored.
+    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages; surrounding
+    blanks are ignored.
 
-    A code may have dashes where capitals tell its parts, as in en-zh-Hans-CN; they become `_`, which names of files
-    need. A language that is paired with itself is refused where they must be `distinct`.
+    A code may have dashes where capitals tell its parts, as in en-zh-Hans-CN; they become `_`,
+    which names of files need. A language that is paired with itself is refused where they must be
+    `distinct`.
     """
     found = _DASHED_PAIR.fullmatch(text.strip())
     source, target = (code.replace("-", "_") for code in found.groups()) if found else ("", "")
@@ -124,5 +148,7 @@ def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:
-            raise InputError(f"{'-'.join(pair)!r} occurs twice in {text!r}; expected each pair once")
+            raise InputError(
+                f"{'-'.join(pair)!r} occurs twice in {text!r}; expected each pair once"
+            )
     return pairs

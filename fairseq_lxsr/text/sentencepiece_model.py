@@ -1,4 +1,5 @@
-"""Reads a SentencePiece model file, which is a protocol buffer, and adds pieces to it, without the library protobuf.
+"""Reads a SentencePiece model file, which is a protocol buffer, and adds pieces to it, without the
+library protobuf.
 
 Its fields have the numbers of sentencepiece_model.proto; fields that nobody here needs are skipped.
 """
@@ -44,7 +45,8 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
     """Read the content of a file that SentencePiece itself has already accepted."""
     messages = list(_fields(data))
     trainer, normalizer = (
-        dict(field for number, value in messages if number == wanted for field in _fields(value)) for wanted in (2, 3)
+        dict(field for number, value in messages if number == wanted for field in _fields(value))
+        for wanted in (2, 3)
     )
     # the defaults of the format: unigram, and all treatment of blanks on
     blanks = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24, 0)
@@ -59,7 +61,8 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
 
 
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
-    """Append pieces to the content of a model file: the old bytes come first, so old pieces keep their numbers.
+    """Append pieces to the content of a model file: the old bytes come first, so old pieces keep
+    their numbers.
 
     SentencePiece refuses a piece whose text is there already.
     """
@@ -67,22 +70,37 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
 
 
 def words_model(words: Iterable[str]) -> bytes:
-    """Write a model that only splits text at blanks; each of the words begins with SentencePiece's mark."""
-    return model_of_pieces((Piece(word, -number, NORMAL) for number, word in enumerate(words)), WORD, b"", False)
+    """Write a model that only splits text at blanks; each of the words begins with SentencePiece's
+    mark.
+    """
+    return model_of_pieces(
+        (Piece(word, -number, NORMAL) for number, word in enumerate(words)), WORD, b"", False
+    )
 
 
-def model_of_pieces(pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool) -> bytes:
-    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind`: `BPE` or `UNIGRAM`."""
+def model_of_pieces(
+    pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool
+) -> bytes:
+    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind`:
+    `BPE` or `UNIGRAM`.
+    """
     special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
     numbers = {3: kind, 35: int(byte_fallback)}
-    trainer = b"".join(_to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items())
+    trainer = b"".join(
+        _to_varint(key << 3 | VARINT) + _to_varint(value) for key, value in numbers.items()
+    )
     rule = _field(1, b"user_defined" if charsmap else b"identity") + _field(2, charsmap)
     return with_pieces(b"", (*special, *pieces)) + _field(2, trainer) + _field(3, rule)
 
 
 def _message(piece: Piece) -> bytes:
     score = _to_varint(2 << 3 | FIXED32) + struct.pack("<f", piece.score)
-    return _field(1, piece.text.encode()) + score + _to_varint(3 << 3 | VARINT) + _to_varint(piece.type)
+    return (
+        _field(1, piece.text.encode())
+        + score
+        + _to_varint(3 << 3 | VARINT)
+        + _to_varint(piece.type)
+    )
 
 
 def _field(number: int, value: bytes) -> bytes:

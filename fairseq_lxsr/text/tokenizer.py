@@ -15,13 +15,19 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
+from fairseq_lxsr.characters import ARABIC_MARKS, DEFAULT_IGNORABLE, visible, without_marks
 from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.files.invisible import ARABIC_MARKS, DEFAULT_IGNORABLE, visible, without_marks
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import at_least, check_fields, option
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
 from fairseq_lxsr.text.sentencepiece_model import WORD, read_sentencepiece, words_model
-from fairseq_lxsr.text.words import WORD_START, FlatIds, WordPieces, is_marked, splits_words_independently
+from fairseq_lxsr.text.words import (
+    WORD_START,
+    FlatIds,
+    WordPieces,
+    is_marked,
+    splits_words_independently,
+)
 
 # the first symbols of fairseq's dictionaries; <mask> comes last
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -39,7 +45,8 @@ _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 3  # of the reading of text, for new data
 LOOKED_THROUGH = 64  # texts that are looked through together
 FEW = 1000  # characters: to start the threads of SentencePiece would take longer than to encode so few
-# with characters that later versions of the reading of text read otherwise: the blank cell, İ, and the dot above too
+# with characters that later versions of the reading of text read otherwise: the blank cell, İ, and
+# the dot above too
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -57,15 +64,17 @@ class TextOptions:
 
     lowercase: bool = False
     split_han: bool = False  # every Chinese character becomes a word
-    # 1: as before there was a number; 2: without characters that show nothing, and lower case leaves no unknown mark;
-    # 3: Arabic without vowel marks
+    # 1: as before there was a number; 2: without characters that show nothing, and lower case
+    # leaves no unknown mark; 3: Arabic without vowel marks
     version: int = option("of the reading of text", 1, at_least(1, TEXT_VERSION))
     read_as: str = ""  # characters, each followed by the one that it is read as: simplified Chinese for traditional
 
     def __post_init__(self):
         check_fields(self)
         if not _READ_AS.fullmatch(self.read_as) or len(self.table) * 2 != len(self.read_as):
-            raise InputError(f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, none twice")
+            raise InputError(
+                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, none twice"
+            )
 
     @cached_property
     def table(self) -> dict[int, str]:
@@ -77,23 +86,32 @@ class TextOptions:
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})") from None
+            raise InputError(
+                f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})"
+            ) from None
 
     def record(self) -> dict[str, Any]:
-        """Return what is stored; without what an older folder does not say, so that its fingerprint stays."""
+        """Return what is stored; without what an older folder does not say, so that its fingerprint
+        stays.
+        """
         stored = asdict(self)
         later = {"version": 1, "read_as": ""}
-        return {name: value for name, value in stored.items() if name not in later or value != later[name]}
+        return {
+            name: value
+            for name, value in stored.items()
+            if name not in later or value != later[name]
+        }
 
     def dumps(self) -> str:
         return json.dumps(self.record(), indent=2) + "\n"
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """Replace white space and control characters by single blanks; lower-case and split Chinese as the options say.
+    """Replace white space and control characters by single blanks; lower-case and split Chinese as
+    the options say.
 
-    Since version 2 characters that show nothing are left out, since version 3 Arabic vowel marks. SentencePiece itself
-    applies Unicode normalization (NFKC), which is part of its model.
+    Since version 2 characters that show nothing are left out, since version 3 Arabic vowel marks.
+    SentencePiece itself applies Unicode normalization (NFKC), which is part of its model.
     """
     if options.version > 1:
         text = without_marks(text) if options.version > 2 else visible(text)
@@ -110,10 +128,17 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Do what `normalise` does; texts are looked through for odd characters together, which is faster."""
+    """Do what `normalise` does; texts are looked through for odd characters together, which is
+    faster.
+    """
     plain = _first_version(options)
-    parts = (texts[start : start + LOOKED_THROUGH] for start in range(0, len(texts), LOOKED_THROUGH))
-    chosen = ((part, options if options.version > 1 and _is_odd("".join(part)) else plain) for part in parts)
+    parts = (
+        texts[start : start + LOOKED_THROUGH] for start in range(0, len(texts), LOOKED_THROUGH)
+    )
+    chosen = (
+        (part, options if options.version > 1 and _is_odd("".join(part)) else plain)
+        for part in parts
+    )
     return [normalise(text, how) for part, how in chosen for text in part]
 
 
@@ -123,10 +148,14 @@ def _first_version(options: TextOptions) -> TextOptions:
 
 
 def _is_odd(text: str) -> bool:
-    """Return whether a text may have characters that the versions of `TextOptions` read differently."""
+    """Return whether a text may have characters that the versions of `TextOptions` read
+    differently.
+    """
     if text.isascii():
         return False
-    return bool(_odd_codes()[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)].any())
+    return bool(
+        _odd_codes()[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)].any()
+    )
 
 
 @cache
@@ -140,7 +169,9 @@ def _odd_codes() -> np.ndarray:
 
 def is_word(piece: str) -> bool:
     """Return whether a piece has more than marks of punctuation and of the beginning of a word."""
-    return any(unicodedata.category(letter)[0] not in "PZC" for letter in piece if letter != WORD_START)
+    return any(
+        unicodedata.category(letter)[0] not in "PZC" for letter in piece if letter != WORD_START
+    )
 
 
 def is_punctuation(piece: str) -> bool:
@@ -149,16 +180,24 @@ def is_punctuation(piece: str) -> bool:
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols first."""
+    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols
+    first.
+    """
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
         if len(fields) != 2 or len(fields[1]) > 18 or not fields[1].removeprefix("-").isdecimal():
-            raise InputError(f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary")
+            raise InputError(
+                f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary"
+            )
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
-        twice = next(symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position])
-        raise InputError(f"{path}: {twice!r} occurs twice; make the dictionary again with fairseq-preprocess")
+        twice = next(
+            symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position]
+        )
+        raise InputError(
+            f"{path}: {twice!r} occurs twice; make the dictionary again with fairseq-preprocess"
+        )
     return symbols
 
 
@@ -168,7 +207,8 @@ def hash_symbols(symbols: Sequence[str]) -> str:
 
 
 def words_of(symbols: Sequence[str]) -> bytes | None:
-    """Make the SentencePiece model of a dictionary of words, or of pieces as subword-nmt writes them.
+    """Make the SentencePiece model of a dictionary of words, or of pieces as subword-nmt writes
+    them.
 
     It splits text at blanks; None where the pieces are SentencePiece's own, whose model is needed.
     """
@@ -178,20 +218,27 @@ def words_of(symbols: Sequence[str]) -> bytes | None:
 
 
 def is_lowercased(symbols: Iterable[str]) -> bool:
-    """Return whether a dictionary is that of lower-cased text: at most one in a hundred of its words has a capital."""
+    """Return whether a dictionary is that of lower-cased text: at most one in a hundred of its
+    words has a capital.
+    """
     pieces = [symbol for symbol in symbols if not _NO_TEXT.fullmatch(symbol)]
     cased = [piece for piece in pieces if piece.lower() != piece.upper()]
-    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= LEFT_CAPITALS * len(cased)
+    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= LEFT_CAPITALS * len(
+        cased
+    )
 
 
 class Tokenizer:
     """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
 
-    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode` needs them. Where
-    they are words or pieces of another program, the model is that of `words_of`, and text is expected in such words.
+    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode`
+    needs them. Where they are words or pieces of another program, the model is that of `words_of`,
+    and text is expected in such words.
     """
 
-    def __init__(self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None):
+    def __init__(
+        self, model: str | Path, options: TextOptions, symbols: Sequence[str] | None = None
+    ):
         self.options = options
         if not Path(model).is_file():
             raise InputError(f"{model}: no such file; expected a SentencePiece model")
@@ -199,7 +246,9 @@ class Tokenizer:
         try:
             self._processor.LoadFromSerializedProto(Path(model).read_bytes())
         except RuntimeError:
-            raise InputError(f"{model}: not a SentencePiece model; expected the .model file of spm_train") from None
+            raise InputError(
+                f"{model}: not a SentencePiece model; expected the .model file of spm_train"
+            ) from None
         self.symbols = list(symbols or ())
         self._words, self._mark = None, ""
         if symbols is not None:
@@ -220,7 +269,9 @@ class Tokenizer:
 
     def all_pieces(self) -> list[str]:
         """Return every piece of the SentencePiece model, as the dictionary spells it."""
-        return [self._processor.IdToPiece(index).removeprefix(self._mark) for index in range(len(self))]
+        return [
+            self._processor.IdToPiece(index).removeprefix(self._mark) for index in range(len(self))
+        ]
 
     def serialized_model(self) -> bytes:
         """Return the content of the SentencePiece file."""
@@ -232,13 +283,19 @@ class Tokenizer:
         return self._ids
 
     def normalized(self, texts: Sequence[str]) -> list[str]:
-        """Apply the Unicode normalization of the SentencePiece model, which also marks the beginnings of words."""
+        """Apply the Unicode normalization of the SentencePiece model, which also marks the
+        beginnings of words.
+        """
         return self._processor.Normalize(list(texts))
 
-    def _dictionary_ids(self, symbols: Sequence[str], pieces: Sequence[str], model: str | Path) -> np.ndarray:
+    def _dictionary_ids(
+        self, symbols: Sequence[str], pieces: Sequence[str], model: str | Path
+    ) -> np.ndarray:
         position = {symbol: index for index, symbol in enumerate(symbols)}
         unknown = position[UNK]
-        ids = np.array([unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces])
+        ids = np.array(
+            [unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces]
+        )
         if (ids == unknown).mean() > 0.5:
             raise InputError(
                 f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
@@ -246,7 +303,9 @@ class Tokenizer:
             )
         # fairseq-preprocess also adds letters that SentencePiece does not know, and filler words
         own = {*pieces, *SPECIAL, MASK}
-        lacking = [symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)]
+        lacking = [
+            symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)
+        ]
         if len(lacking) > 0.1 * len(symbols):
             raise InputError(
                 f"{model}: lacks {len(lacking):,} of the {len(symbols):,} entries of the dictionary, for example "
@@ -259,20 +318,26 @@ class Tokenizer:
         return self._processor.EncodeAsPieces(normalise_all(texts, self.options))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the dictionary ids of the pieces of each text; an empty text gives an empty array."""
+        """Return the dictionary ids of the pieces of each text; an empty text gives an empty
+        array.
+        """
         ids, lengths = self.encode_flat(texts)
         return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of each text [N]."""
+        """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of
+        each text [N].
+        """
         if self._mark:  # in words, the mark of a beginning is a letter as any other, and unknown
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
         return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Do what `encode_flat` does, for encoding: a text with an unknown piece and no known word is empty.
+        """Do what `encode_flat` does, for encoding: a text with an unknown piece and no known word
+        is empty.
 
-        All such texts would have much the same vector, that of the unknown piece; punctuation is no word.
+        All such texts would have much the same vector, that of the unknown piece; punctuation is no
+        word.
         """
         ids, lengths = self.encode_flat(texts)
         is_unknown = ids == self.unknown
@@ -281,7 +346,10 @@ class Tokenizer:
         owner = np.repeat(np.arange(len(lengths)), lengths)
         lost = np.bincount(owner[is_unknown], minlength=len(lengths)) > 0
         found, which = np.unique(ids[lost[owner]], return_inverse=True)
-        known = [is_word(symbol) and symbol not in SPECIAL for symbol in map(self.symbols.__getitem__, found.tolist())]
+        known = [
+            is_word(symbol) and symbol not in SPECIAL
+            for symbol in map(self.symbols.__getitem__, found.tolist())
+        ]
         lost[owner[lost[owner]][np.array(known)[which]]] = False
         return ids[~lost[owner]], np.where(lost, 0, lengths)
 

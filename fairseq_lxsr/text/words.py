@@ -1,4 +1,6 @@
-"""Pieces of whole texts from those of their words, where SentencePiece splits each word by itself."""
+"""Pieces of whole texts from those of their words, where SentencePiece splits each word by
+itself.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
@@ -15,15 +17,19 @@ LOOKUP_TEXTS = 4096  # texts that are looked up together
 SHORT_TEXT_BYTES = 2000  # bytes of text that are looked up word by word, which is faster for so few
 CACHED_WORDS, CACHED_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
-FlatIds = tuple[np.ndarray, np.ndarray]  # ids of all texts, one text after the other, and how many each has
+FlatIds = tuple[
+    np.ndarray, np.ndarray
+]  # ids of all texts, one text after the other, and how many each has
 
 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
-    """Return whether the pieces of a text are those of its words, one after the other, for any text.
+    """Return whether the pieces of a text are those of its words, one after the other, for any
+    text.
 
-    They are for BPE. They are for unigram too, but for ties: SentencePiece adds up scores along the text, and its
-    rounding may decide between two equally good splits of a word; here the word alone decides. A model of whole words
-    joins unknown ones that follow each other, unless `pieces` are words without a mark.
+    They are for BPE. They are for unigram too, but for ties: SentencePiece adds up scores along the
+    text, and its rounding may decide between two equally good splits of a word; here the word alone
+    decides. A model of whole words joins unknown ones that follow each other, unless `pieces` are
+    words without a mark.
     """
     file = read_sentencepiece(model)
     if file.kind == WORD:
@@ -43,7 +49,9 @@ def is_marked(pieces: Iterable[str]) -> bool:
 
 
 class _Numbers(dict[bytes, int]):
-    """Numbers of words, in the order in which they were first looked up; `new` lists those without pieces yet."""
+    """Numbers of words, in the order in which they were first looked up; `new` lists those without
+    pieces yet.
+    """
 
     def __init__(self) -> None:
         self.new: list[str] = []
@@ -57,7 +65,8 @@ class _Numbers(dict[bytes, int]):
 class WordPieces:
     """Remembers the pieces of words, at most `CACHED_WORDS`; several threads may ask at once.
 
-    `encode` gives the concatenated ids of texts [P] and the number of ids of each [N], by SentencePiece.
+    `encode` gives the concatenated ids of texts [P] and the number of ids of each [N], by
+    SentencePiece.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], FlatIds]):
@@ -79,7 +88,9 @@ class WordPieces:
         self._characters = 0
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return concatenated ids of all texts, int64 [P], and the number of ids of each text [N]."""
+        """Return concatenated ids of all texts, int64 [P], and the number of ids of each text
+        [N].
+        """
         starts = range(0, len(texts), LOOKUP_TEXTS)
         blocks = [self._encode_block(texts[start : start + LOOKUP_TEXTS]) for start in starts]
         if not blocks:
@@ -90,7 +101,9 @@ class WordPieces:
     def _encode_block(self, texts: Sequence[str]) -> FlatIds:
         """Encode one or more texts."""
         joined = " ".join(texts)
-        if WORD_START in joined:  # SentencePiece removes the mark from the end of a text, not from the end of a word
+        if (
+            WORD_START in joined
+        ):  # SentencePiece removes the mark from the end of a text, not from the end of a word
             return self._encode(texts)
         data = joined.encode("utf-8", "surrogatepass") + PADDING
         counts = np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
@@ -114,13 +127,20 @@ class WordPieces:
         """Return the number of each word of a text [W]; words met for the first time get one."""
         if len(data) < SHORT_TEXT_BYTES:
             words = data[: -len(PADDING)].split(b" ")
-            return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+            return np.fromiter(
+                map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words)
+            )
         starts, ends = split_at_blanks(data)
         keys = word_keys(data, starts, ends)
         numbers = self._table.find(keys)
         rest = np.flatnonzero(numbers < 0)  # words that the table has not met, and long ones
-        words = [data[start:end] for start, end in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)]
-        numbers[rest] = np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+        words = [
+            data[start:end]
+            for start, end in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
+        ]
+        numbers[rest] = np.fromiter(
+            map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words)
+        )
         first = rest[np.unique(numbers[rest], return_index=True)[1]]
         new = first[ends[first] - starts[first] <= MAX_KEY_BYTES]
         self._table.add(keys[:, new], numbers[new])
@@ -137,7 +157,9 @@ class WordPieces:
             self._numbers.new = []
 
 
-KEY_PARTS = 3  # of a key: eight bytes each; the last byte of the last part is the length of the word
+KEY_PARTS = (
+    3  # of a key: eight bytes each; the last byte of the last part is the length of the word
+)
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1  # bytes of a word that the table can hold
 PADDING = bytes(8 * KEY_PARTS + 7)  # `word_keys` reads so far beyond the last word
 BLANK = ord(" ")
@@ -150,7 +172,8 @@ _MASKS = np.array([[(1 << int(bits)) - 1 for bits in row] for row in _BITS], dty
 
 
 def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first byte of each word of UTF-8 text and the byte after its last one, [W] each; words may be empty.
+    """Return the first byte of each word of UTF-8 text and the byte after its last one, [W] each;
+    words may be empty.
 
     `data` is the text, and `PADDING`.
     """
@@ -160,12 +183,15 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length; the text is as in `split_at_blanks`.
+    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length; the text is as in
+    `split_at_blanks`.
 
-    Different words of at most `MAX_KEY_BYTES` bytes have different keys. Longer words have keys that none of these has;
-    they can be equal, so they must not be added to a table.
+    Different words of at most `MAX_KEY_BYTES` bytes have different keys. Longer words have keys
+    that none of these has; they can be equal, so they must not be added to a table.
     """
-    eight = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()  # the bytes from each one on
+    eight = np.ndarray(
+        len(data) - 7, "<u8", data, strides=(1,)
+    ).copy()  # the bytes from each one on
     lengths = np.minimum(ends - starts, MAX_KEY_BYTES + 1)
     keys = np.stack([eight[starts + 8 * part] & _MASKS[part, lengths] for part in range(KEY_PARTS)])
     last = keys[-1]
@@ -175,15 +201,21 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 class WordTable:
-    """Numbers of words by their keys; open addressing, a word lies at the first free place from that of its hash on."""
+    """Numbers of words by their keys; open addressing, a word lies at the first free place from
+    that of its hash on.
+    """
 
     def __init__(self) -> None:
         self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
         self._numbers = np.zeros(0, dtype=np.int64)
-        self._places = np.full(1 << 10, -1, dtype=np.int32)  # rows of the above, -1 where there is none
+        self._places = np.full(
+            1 << 10, -1, dtype=np.int32
+        )  # rows of the above, -1 where there is none
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the number of each word [W], -1 for those that are not in the table; keys: see `word_keys`."""
+        """Return the number of each word [W], -1 for those that are not in the table; keys: see
+        `word_keys`.
+        """
         numbers = np.full(keys.shape[1], -1, dtype=np.int64)
         if not len(self._numbers):
             return numbers
@@ -199,7 +231,9 @@ class WordTable:
         return numbers
 
     def add(self, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Add words that are not in the table: their keys [KEY_PARTS, W], none twice, and their numbers [W]."""
+        """Add words that are not in the table: their keys [KEY_PARTS, W], none twice, and their
+        numbers [W].
+        """
         before = len(self._numbers)
         self._keys = np.concatenate([self._keys, keys], axis=1)
         self._numbers = np.concatenate([self._numbers, numbers])

@@ -1,7 +1,7 @@
 """fairseq optimizer `torch_adam`: Adam and AdamW as in PyTorch, in its one-pass form, with AMSGrad.
 
-fairseq's own `adam` is AdamW without AMSGrad; on a CPU its update takes six times as long, because each of its eight
-operations reads and writes all weights.
+fairseq's own `adam` is AdamW without AMSGrad; on a CPU its update takes six times as long, because
+each of its eight operations reads and writes all weights.
 """
 
 import ast
@@ -23,14 +23,18 @@ class TorchAdamConfig(FairseqDataclass):
 
     adam_betas: Any = option("decay rates of the two moments", (0.9, 0.999))
     weight_decay: float = option("share of the weights that is added to their gradient (L2)", 0.0)
-    decoupled_weight_decay: bool = option("take it off the weights at each update, times --lr (AdamW)", False)
+    decoupled_weight_decay: bool = option(
+        "take it off the weights at each update, times --lr (AdamW)", False
+    )
     amsgrad: bool = option("divide by the largest second moment so far, not by the last", False)
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_optimizer("torch_adam", dataclass=TorchAdamConfig)
 class TorchAdam(FairseqOptimizer):
-    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter 2019)."""
+    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov
+    and Hutter 2019).
+    """
 
     def __init__(self, cfg: TorchAdamConfig, params: Any):
         super().__init__(cfg)
@@ -48,8 +52,12 @@ class TorchAdam(FairseqOptimizer):
             "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Load the state of a checkpoint: moments and learning rate; all other options are as they are now."""
+    def load_state_dict(
+        self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+    ) -> None:
+        """Load the state of a checkpoint: moments and learning rate; all other options are as they
+        are now.
+        """
         kept = any(group["amsgrad"] for group in state_dict["param_groups"])
         if kept != self.cfg.amsgrad:
             with_or_without = {True: "with", False: "without"}
@@ -59,9 +67,16 @@ class TorchAdam(FairseqOptimizer):
             )
         now = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
         super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
-        for weights, state in self.optimizer.state.items():  # the fused step would read beyond smaller moments
-            if any(getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()):
-                raise InputError("--optimizer torch_adam: its state has not the weights' sizes; give --reset-optimizer")
+        for (
+            weights,
+            state,
+        ) in self.optimizer.state.items():  # the fused step would read beyond smaller moments
+            if any(
+                getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()
+            ):
+                raise InputError(
+                    "--optimizer torch_adam: its state has not the weights' sizes; give --reset-optimizer"
+                )
 
     @property
     def supports_flat_params(self) -> bool:

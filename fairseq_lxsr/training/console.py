@@ -1,7 +1,8 @@
-"""What `lxsr train` shows of fairseq's log: one line of progress, and a line at each validation; a file has all of it.
+"""What `lxsr train` shows of fairseq's log: one line of progress, and a line at each validation; a
+file has all of it.
 
-`lxsr train` names what it shows in the environment, which the processes of other GPUs inherit; without it, or with
---log-format, the standard output of fairseq is left as it is.
+`lxsr train` names what it shows in the environment, which the processes of other GPUs inherit;
+without it, or with --log-format, the standard output of fairseq is left as it is.
 """
 
 import logging
@@ -22,7 +23,9 @@ from fairseq_lxsr.files.progress import StatusLine, duration
 SHOWN = "LXSR_TRAIN_SHOWS"  # of the environment: one of the following
 SHOWS_FAIRSEQ, SHOWS_PROGRESS, SHOWS_ERRORS = "fairseq", "progress", "errors"
 LOG = "train.log"  # in --save-dir
-FORMAT = logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S")  # fairseq's
+FORMAT = logging.Formatter(
+    "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"
+)  # fairseq's
 LOGGED_VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
 PLACE = re.compile(r"epoch \d+: +\d+ / (\d+) ")
 ESTIMATED = 5  # seconds of training after which its length is told
@@ -37,12 +40,16 @@ class Console(logging.Handler):
         self.least = logging.WARNING if shows_progress else logging.ERROR
         self.updates = self.epochs = 0  # limits of the run, 0 where there is none
         self.values: dict[str, str] = {}
-        self.start: tuple[float, int] | None = None  # when the first update was done, and its number
+        self.start: tuple[float, int] | None = (
+            None  # when the first update was done, and its number
+        )
         self.estimated = False
         self.line = StatusLine()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a record; the names are those under which fairseq logs values of training and of validation."""
+        """Show a record; the names are those under which fairseq logs values of training and of
+        validation.
+        """
         message = record.getMessage()
         if record.name == "train_inner":
             self._read(message)
@@ -62,7 +69,9 @@ class Console(logging.Handler):
             say(message)
 
     def stepped(self, update: int) -> None:
-        """Show the progress after an update, where a line is due; nothing is fetched from a GPU for it."""
+        """Show the progress after an update, where a line is due; nothing is fetched from a GPU for
+        it.
+        """
         now = time.monotonic()
         if self.start is None:
             self.start, self.line = (now, update), StatusLine()
@@ -71,7 +80,9 @@ class Console(logging.Handler):
             return
         if not self.estimated and now - self.start[0] >= ESTIMATED and self.updates:
             self.estimated = True
-            self.say(f"{self.updates - update:,} updates will take about {duration(self._seconds_left(now, update))}")
+            self.say(
+                f"{self.updates - update:,} updates will take about {duration(self._seconds_left(now, update))}"
+            )
         self.line.show(lambda: self._state(now, update))
 
     def _read(self, message: str) -> None:
@@ -97,9 +108,15 @@ class Console(logging.Handler):
         return ", ".join(parts)
 
     def _validated(self, values: dict[str, str]) -> None:
-        best = [f"best {name.removeprefix('best_')} {values[name]}" for name in values if name.startswith("best_")]
+        best = [
+            f"best {name.removeprefix('best_')} {values[name]}"
+            for name in values
+            if name.startswith("best_")
+        ]
         update = int(float(values.get("num_updates", "0")))
-        self.say(", ".join([f"update {update:,}: validation: " + ", ".join(described(values)), *best]))
+        self.say(
+            ", ".join([f"update {update:,}: validation: " + ", ".join(described(values)), *best])
+        )
 
 
 def described(values: dict[str, str]) -> list[str]:
@@ -114,7 +131,9 @@ _kept: list[MemoryHandler] = []  # the log of this process until its folder is k
 
 
 def begin() -> None:
-    """Show what `lxsr train` asks for, and keep the whole log for `keep_log`; call when a task is imported and made."""
+    """Show what `lxsr train` asks for, and keep the whole log for `keep_log`; call when a task is
+    imported and made.
+    """
     shown = os.environ.get(SHOWN)
     if shown is None or _kept or _consoles:
         return
@@ -141,7 +160,9 @@ def clear_before_errors(line: StatusLine) -> None:
 
 
 def keep_log(save_dir: Path | None) -> None:
-    """Write the whole log to a file in a folder, after what is there; None keeps it nowhere, in all other workers."""
+    """Write the whole log to a file in a folder, after what is there; None keeps it nowhere, in all
+    other workers.
+    """
     root = logging.getLogger()
     while _kept:
         kept = _kept.pop()

@@ -1,4 +1,6 @@
-"""Reads the output of fairseq-preprocess: language pairs, the joined dictionary, the aligned text."""
+"""Reads the output of fairseq-preprocess: language pairs, the joined dictionary, the aligned
+text.
+"""
 
 import functools
 import struct
@@ -15,12 +17,16 @@ from fairseq_lxsr.training.pairs import PairCorpus
 
 
 def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
-    """Find the language pairs, from the value of `--lang-pairs` or from the names of the training files."""
+    """Find the language pairs, from the value of `--lang-pairs` or from the names of the training
+    files.
+    """
     check_data_folder(folder)
     if wanted is None:
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:
-            raise InputError(f"{folder}: has no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess")
+            raise InputError(
+                f"{folder}: has no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess"
+            )
     else:
         names = [name.strip() for name in wanted.split(",")]
     pairs = []
@@ -30,8 +36,13 @@ def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
             raise InputError(f"--lang-pairs: {name!r}; expected SRC-TGT, for example en-fr")
         for language in (source, target):
             if not (folder / f"dict.{language}.txt").is_file():
-                known = ", ".join(sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))) or "none"
-                raise InputError(f"--lang-pairs {name}: {folder} has no dict.{language}.txt; it has {known}")
+                known = (
+                    ", ".join(sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt")))
+                    or "none"
+                )
+                raise InputError(
+                    f"--lang-pairs {name}: {folder} has no dict.{language}.txt; it has {known}"
+                )
         pairs.append((source, target))
     return pairs
 
@@ -54,20 +65,29 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
 def load_dictionary(path: Path) -> Dictionary:
     """Read a dict.LANG.txt."""
     if len(read_dictionary(path)) == len(SPECIAL):
-        raise InputError(f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary")
+        raise InputError(
+            f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary"
+        )
     return Dictionary.load(str(path))
 
 
-def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols: int) -> PairCorpus | None:
-    """Read one split of one language pair, in whichever order fairseq-preprocess was given its languages.
+def read_corpus(
+    folder: Path, split: str, source: str, target: str, num_symbols: int
+) -> PairCorpus | None:
+    """Read one split of one language pair, in whichever order fairseq-preprocess was given its
+    languages.
 
-    `num_symbols` is the number of entries of the dictionary. Without such a split the answer is None.
+    `num_symbols` is the number of entries of the dictionary. Without such a split the answer is
+    None.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
         if not Path(f"{prefix}.{source}.idx").is_file():
             continue
-        sides = [read_sentences(Path(f"{prefix}.{language}"), num_symbols) for language in (source, target)]
+        sides = [
+            read_sentences(Path(f"{prefix}.{language}"), num_symbols)
+            for language in (source, target)
+        ]
         if len(sides[0]) != len(sides[1]):
             raise InputError(
                 f"{prefix}: {len(sides[0]):,} sentences in {source} and {len(sides[1]):,} in {target}; expected "
@@ -80,9 +100,14 @@ def read_corpus(folder: Path, split: str, source: str, target: str, num_symbols:
     return None
 
 
-HEADER = struct.Struct("<9sQBQ")  # name, version, type of the ids, number of sentences; lengths and offsets follow
+HEADER = struct.Struct(
+    "<9sQBQ"
+)  # name, version, type of the ids, number of sentences; lengths and offsets follow
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-OLDER = ("cached", "huffman")  # formats that fairseq-preprocess writes on request; they are read, but not checked
+OLDER = (
+    "cached",
+    "huffman",
+)  # formats that fairseq-preprocess writes on request; they are read, but not checked
 CHECKED_AT_ONCE = 1 << 22  # ids or sentences checked at a time
 AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
 
@@ -96,7 +121,13 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
     kind = infer_dataset_impl(str(prefix))
     if kind not in OLDER:
         kind, stats = "mmap", [path.stat() for path in (index, data)]
-        _check_files(index, data, num_symbols, *(stat.st_size for stat in stats), *(stat.st_mtime_ns for stat in stats))
+        _check_files(
+            index,
+            data,
+            num_symbols,
+            *(stat.st_size for stat in stats),
+            *(stat.st_mtime_ns for stat in stats),
+        )
     return data_utils.load_indexed_dataset(str(prefix), dataset_impl=kind)
 
 
@@ -107,7 +138,9 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
     expected, found = _check_index(index, dtype, count), data.stat().st_size
     if found != expected:
         what = "cut off" if found < expected else "of another index"
-        raise InputError(f"{data}: {what}, {found:,} bytes where {index.name} says {expected:,}; {AGAIN}")
+        raise InputError(
+            f"{data}: {what}, {found:,} bytes where {index.name} says {expected:,}; {AGAIN}"
+        )
     ids = np.memmap(data, dtype, "r") if expected else np.empty(0, dtype)
     for start in range(0, len(ids), CHECKED_AT_ONCE):
         block = ids[start : start + CHECKED_AT_ONCE]
@@ -126,7 +159,9 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
     with index.open("rb") as stream:
         head = stream.read(HEADER.size)
     if head[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(head)]:
-        raise InputError(f"{index}: no index of fairseq-preprocess, it begins with {head[:8].hex(' ')}; {AGAIN}")
+        raise InputError(
+            f"{index}: no index of fairseq-preprocess, it begins with {head[:8].hex(' ')}; {AGAIN}"
+        )
     if len(head) < HEADER.size:
         raise InputError(f"{index}: cut off, {len(head)} bytes; {AGAIN}")
     _, version, code, count = HEADER.unpack(head)
@@ -140,11 +175,16 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
 
 
 def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
-    """Check that sentences follow each other without a gap, and return the number of their bytes."""
+    """Check that sentences follow each other without a gap, and return the number of their
+    bytes.
+    """
     end = 0
     for first in range(0, count, CHECKED_AT_ONCE):
         number = min(CHECKED_AT_ONCE, count - first)
-        sizes = np.fromfile(index, "<i4", number, offset=HEADER.size + 4 * first).astype(np.int64) * dtype.itemsize
+        sizes = (
+            np.fromfile(index, "<i4", number, offset=HEADER.size + 4 * first).astype(np.int64)
+            * dtype.itemsize
+        )
         starts = np.fromfile(index, "<i8", number, offset=HEADER.size + 4 * count + 8 * first)
         ends = end + sizes.cumsum()
         if sizes.min() < 0 or not np.array_equal(starts, ends - sizes):

@@ -1,4 +1,6 @@
-"""The base of all criterions, whose logged values are sums over workers and batches, divided by their counts."""
+"""The base of all criterions, whose logged values are sums over workers and batches, divided by
+their counts.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +18,11 @@ class SummedCriterion(FairseqCriterion):
 
 
 def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[str, Any]:
-    """Log means of the values named in `counts`, each with the name of its divisor, and return all sums by name.
+    """Log means of the values named in `counts`, each with the name of its divisor, and return all
+    sums by name.
 
-    `outputs` are the values of each batch, which all have the same names; values that were not computed are skipped.
+    `outputs` are the values of each batch, which all have the same names; values that were not
+    computed are skipped.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

@@ -1,7 +1,8 @@
 """Random numbers as a function of (seed, epoch, sample, draw) alone, and the one list of draws.
 
-Workers, batch order, padding and resuming never change what is drawn, because no state is kept: the numbers come from a
-counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a stream.
+Workers, batch order, padding and resuming never change what is drawn, because no state is kept: the
+numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a
+stream.
 """
 
 from enum import IntEnum, unique
@@ -34,14 +35,18 @@ class Draw(IntEnum):
 
 @unique
 class ContextDraw(IntEnum):
-    """What a random number decides about a sentence in its context, which is never in a batch of pairs."""
+    """What a random number decides about a sentence in its context, which is never in a batch of
+    pairs.
+    """
 
     STAYS = 0
     REPLACEMENT = 1
 
 
 def uniform(seed: int, epoch: int, *counters) -> FloatArray:
-    """Compute random numbers in [0, 1), one for each element of the broadcast counters (sample, draw, ...)."""
+    """Compute random numbers in [0, 1), one for each element of the broadcast counters (sample,
+    draw, ...).
+    """
     with np.errstate(over="ignore"):
         state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
         for counter in counters:

@@ -11,7 +11,7 @@ from omegaconf import II
 
 from fairseq_lxsr.modules.sizes import LAYERS, PROBABILITY, WIDTH
 from fairseq_lxsr.options import CPU_PRECISIONS, option
-from fairseq_lxsr.training.mends import add_preset_to_hydra
+from fairseq_lxsr.training.fairseq_patches import add_preset_to_hydra
 
 INIT_WEIGHTS = ("scaled", "released")
 
@@ -32,7 +32,9 @@ class TransformerOptions(EncoderOptions):
     encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 1024, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
     encoder_layers: int = option("number of transformer layers", 2, LAYERS)
-    attention_dropout: float = option("dropout probability of the attention weights", 0.0, PROBABILITY)
+    attention_dropout: float = option(
+        "dropout probability of the attention weights", 0.0, PROBABILITY
+    )
     max_positions: int = II("task.max_positions")
 
 
@@ -53,12 +55,19 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
 
 def sizes(embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int) -> dict[str, Any]:
     """Name the four sizes that each preset of a transformer has."""
-    names = ("encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "encoder_layers")
+    names = (
+        "encoder_embed_dim",
+        "encoder_ffn_embed_dim",
+        "encoder_attention_heads",
+        "encoder_layers",
+    )
     return dict(zip(names, (embed_dim, ffn_embed_dim, attention_heads, layers), strict=True))
 
 
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
-    """Make `--arch NAME` stand for option values of `model`; options on the command line take precedence."""
+    """Make `--arch NAME` stand for option values of `model`; options on the command line take
+    precedence.
+    """
     for arch, preset in presets.items():
         register_model_architecture(model, arch)(partial(_fill_in, preset))
         add_preset_to_hydra(arch, preset_config(MODEL_DATACLASS_REGISTRY[model], arch, preset))

@@ -29,13 +29,17 @@ logger = logging.getLogger(__name__)
 
 LONGEST = "max_positions"  # in the state that fairseq keeps in a checkpoint
 TOLERANCE = 1e-6  # of probabilities that are the same
-FOR_SPLITS = {"valid": " with --valid-size N, or --disable-validation", "test": " with --test-size N"}
+FOR_SPLITS = {
+    "valid": " with --valid-size N, or --disable-validation",
+    "test": " with --test-size N",
+}
 
 
 @dataclass
 class PairTaskConfig(LxsrTaskConfig):
     lang_pairs: Optional[str] = option(
-        "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder", None
+        "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder",
+        None,
     )
     max_positions: int = option("longest sentence, in pieces; the rest is cut off", 200, POSITIONS)
     sampling_temperature: float = option(
@@ -50,7 +54,9 @@ class PairTaskConfig(LxsrTaskConfig):
         positive(infinite=True),
     )
     subword_dropout: float = option(
-        "probability with which a piece of the training text is replaced by the two it is made of", 0.0, below(1)
+        "probability with which a piece of the training text is replaced by the two it is made of",
+        0.0,
+        below(1),
     )
     rare_subword_dropout: float = option(
         "K: beside it a piece that the training text has n times is replaced with probability K / (K + n)",
@@ -67,7 +73,9 @@ class PairTask(LxsrTask):
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
         self.subword_dropout: SubwordDropout | None = None
         self.expected: ExpectedRows | None = None
-        logger.info(f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}")
+        logger.info(
+            f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}"
+        )
 
     def read_dictionary(self, folder: Path) -> Dictionary:
         self.pairs = self.choose_pairs(folder)
@@ -80,11 +88,15 @@ class PairTask(LxsrTask):
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> PairDataset:
-        """Build the dataset of one split from the pairs that have it; `options` are those of `PairDataset`."""
+        """Build the dataset of one split from the pairs that have it; `options` are those of
+        `PairDataset`.
+        """
         raise NotImplementedError
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Look for the text of validation first: fairseq reads it after the model is made, which may take minutes."""
+        """Look for the text of validation first: fairseq reads it after the model is made, which
+        may take minutes.
+        """
         options = None if from_checkpoint else self.cfg._get_parent()
         if options is not None and not options.dataset.disable_validation:
             for split in options.dataset.valid_subset.split(","):
@@ -97,17 +109,26 @@ class PairTask(LxsrTask):
             return None
         probability = self.split_probability()
         splits = (self.halves[:, 0] >= 0) & (probability[: self.num_symbols] > 0)
-        logger.info(f"subword dropout: {np.count_nonzero(splits):,} pieces may be read as their two parts")
+        logger.info(
+            f"subword dropout: {np.count_nonzero(splits):,} pieces may be read as their two parts"
+        )
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
-        return SubwordDropout(self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed)
+        return SubwordDropout(
+            self.dictionary.symbols, self.dictionary.nspecial, probability, self.cfg.seed
+        )
 
     def split_probability(self) -> FloatArray:
-        """Compute the probability with which each symbol is split, by the text of all shards, [V]."""
+        """Compute the probability with which each symbol is split, by the text of all shards,
+        [V].
+        """
         counts = np.zeros(len(self.dictionary), np.int64)
         for number in range(len(self.shards) if self.cfg.rare_subword_dropout else 0):
             for corpus in self.read_corpora("train", number + 1).values():
                 counts += count_pieces(corpus, len(counts))
-        options, before = (self.cfg.subword_dropout, self.cfg.rare_subword_dropout), self._split_before()
+        options, before = (
+            (self.cfg.subword_dropout, self.cfg.rare_subword_dropout),
+            self._split_before(),
+        )
         probability = split_probability(counts, *options, before)
         less = (probability < split_probability(counts, *options) - TOLERANCE)[: self.num_symbols]
         if less.any():
@@ -118,7 +139,8 @@ class PairTask(LxsrTask):
         return probability
 
     def _split_before(self) -> FloatArray | None:
-        """Read the split probabilities [V] of the training that this one goes on from; None for a new model.
+        """Read the split probabilities [V] of the training that this one goes on from; None for a
+        new model.
 
         A training without subword dropout stored none: all are 0.
         """
@@ -155,14 +177,18 @@ class PairTask(LxsrTask):
         found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
         if not found:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
-            expected = f"the output of fairseq-preprocess or `lxsr prepare`{FOR_SPLITS.get(split, '')}"
+            expected = (
+                f"the output of fairseq-preprocess or `lxsr prepare`{FOR_SPLITS.get(split, '')}"
+            )
             raise InputError(f"{folder}: has no {names}; expected {expected}")
         return found
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of all language pairs, and build its dataset."""
         found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
-        loaded = SPLIT_PROBABILITY in self.state.state_dict  # fairseq-validate has loaded it, and reads its text whole
+        loaded = (
+            SPLIT_PROBABILITY in self.state.state_dict
+        )  # fairseq-validate has loaded it, and reads its text whole
         if split == "train" and self.subword_dropout is None and not loaded:
             self.subword_dropout = self._make_subword_dropout()
         options: dict[str, Any] = {
@@ -176,7 +202,9 @@ class PairTask(LxsrTask):
         }
         dataset = self.make_dataset(found, split, epoch, options)
         if dataset.num_empty == len(dataset):
-            raise InputError(f"{folder}: every pair of {split} has an empty side; look at the text it was made from")
+            raise InputError(
+                f"{folder}: every pair of {split} has an empty side; look at the text it was made from"
+            )
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
             f"{dataset.num_cut:,} cut at {self.longest} pieces"
@@ -202,7 +230,9 @@ class PairTask(LxsrTask):
 
     @property
     def languages(self) -> list[str]:
-        """Target languages of a model that translates, in the order of their embeddings; kept in checkpoints."""
+        """Target languages of a model that translates, in the order of their embeddings; kept in
+        checkpoints.
+        """
         return self.state.state_dict[LANGUAGES]
 
     @languages.setter
@@ -211,7 +241,9 @@ class PairTask(LxsrTask):
 
     @property
     def longest(self) -> int:
-        """Maximum number of pieces that are read of a sentence, at most that of the loaded model's training."""
+        """Maximum number of pieces that are read of a sentence, at most that of the loaded model's
+        training.
+        """
         return min(self.cfg.max_positions, self.state.state_dict[LONGEST])
 
     def max_positions(self) -> int | tuple[int, int]:
@@ -219,10 +251,11 @@ class PairTask(LxsrTask):
 
 
 class ExpectedRows:
-    """The rows that `lxsr export` writes for a model as it is, to be put in the place of those that are trained.
+    """The rows that `lxsr export` writes for a model as it is, to be put in the place of those that
+    are trained.
 
-    Pieces have two parts, `halves` [V, 2], into which training splits them with a probability [V]; a model that does
-    not sum rows keeps its own.
+    Pieces have two parts, `halves` [V, 2], into which training splits them with a probability [V];
+    a model that does not sum rows keeps its own.
     """
 
     def __init__(self, model: nn.Module, halves: IntArray, probability: Sequence[float]):

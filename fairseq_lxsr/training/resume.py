@@ -1,4 +1,6 @@
-"""May training go on from this checkpoint? Asked before fairseq tries, which would fail late or not at all."""
+"""May training go on from this checkpoint? Asked before fairseq tries, which would fail late or not
+at all.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     newest_checkpoint,
     read_checkpoint,
 )
-from fairseq_lxsr.encoder.folder import TEACHER
+from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED
@@ -31,24 +33,38 @@ class NewRun:
     task_state: Mapping[str, Any]  # what its task keeps in checkpoints
     weights: Mapping[str, Tensor]  # of its model, as they begin
     resumes: bool  # the optimizer goes on too, where its state is kept, so that exactly the same weights are needed
-    options_without_shape: Mapping[str, Any]  # options of the model that no weight shows, see `SentenceNetwork`
-    same_place: bool = False  # it goes on in the middle of the data, so that exactly the same data is needed
+    options_without_shape: Mapping[
+        str, Any
+    ]  # options of the model that no weight shows, see `SentenceNetwork`
+    same_place: bool = (
+        False  # it goes on in the middle of the data, so that exactly the same data is needed
+    )
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
         """Describe the training of a model by a task of fairseq."""
         networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
-        options = {name: value for network in networks for name, value in network.options_without_shape.items()}
+        options = {
+            name: value
+            for network in networks
+            for name, value in network.options_without_shape.items()
+        }
         state, vocab_size = task.state.state_dict, len(task.source_dictionary)
-        return cls(task.cfg._name, vocab_size, state, model.state_dict(), resumes, options, same_place)
+        return cls(
+            task.cfg._name, vocab_size, state, model.state_dict(), resumes, options, same_place
+        )
 
 
 def check_resumable(path: Path, run: NewRun) -> None:
-    """Refuse a checkpoint of another task, another dictionary, other languages, sizes or options."""
+    """Refuse a checkpoint of another task, another dictionary, other languages, sizes or
+    options.
+    """
     state = read_checkpoint(path)
     trained_by = state["cfg"]["task"].get("_name") or state["cfg"]["task"].get("task")
     if trained_by != run.task:
-        raise InputError(f"{path}: trained by --task {trained_by}, not {run.task}; choose another --save-dir")
+        raise InputError(
+            f"{path}: trained by --task {trained_by}, not {run.task}; choose another --save-dir"
+        )
     _check_text(path, state, run)
     stored, own = state["task_state"].get(DATA_HASH), run.task_state.get(DATA_HASH)
     if run.same_place and stored not in (None, own):
@@ -63,7 +79,9 @@ def check_resumable(path: Path, run: NewRun) -> None:
 
 
 def _check_teacher(path: Path, stored: str | None, own: str | None) -> None:
-    """Refuse a run in the space of another teacher, or in no teacher's, than the one that is resumed."""
+    """Refuse a run in the space of another teacher, or in no teacher's, than the one that is
+    resumed.
+    """
     if stored != own:
         raise InputError(
             f"{path}: trained against {f'the vectors of teacher {stored}' if stored else 'no teacher'}, and this run "
@@ -86,7 +104,9 @@ def check_layers(path: Path, model: Any) -> None:
 
 
 def refuse_replacing(save_dir: Path) -> None:
-    """Refuse to begin in a folder with the checkpoints of another training, which the first ones would replace."""
+    """Refuse to begin in a folder with the checkpoints of another training, which the first ones
+    would replace.
+    """
     names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
     if names:
         best = save_dir / "checkpoint_best.pt"
@@ -99,7 +119,8 @@ def refuse_replacing(save_dir: Path) -> None:
 
 
 def reached(path: Path, cfg: DictConfig) -> str | None:
-    """Find the limit that a checkpoint has reached, an option with its value; None where there is more to train.
+    """Find the limit that a checkpoint has reached, an option with its value; None where there is
+    more to train.
 
     fairseq would do one more update, and write its checkpoints again.
     """
@@ -107,7 +128,9 @@ def reached(path: Path, cfg: DictConfig) -> str | None:
     extra, history = state["extra_state"], state["optimizer_history"]
     counts = not cfg.checkpoint.reset_optimizer and state.get("last_optimizer_state") is not None
     updates = history[-1].get("num_updates", 0) if counts else 0
-    next_epoch = 1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
+    next_epoch = (
+        1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
+    )
     hours = extra.get("previous_training_time", 0) / 3600
     if 0 < limits.max_update <= updates:
         return f"--max-update {limits.max_update}"
@@ -119,11 +142,17 @@ def reached(path: Path, cfg: DictConfig) -> str | None:
 
 
 def _check_text(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
-    entries = [len(value) for name, value in state["model"].items() if name.endswith(TOKEN_EMBEDDINGS) and value.dim()]
+    entries = [
+        len(value)
+        for name, value in state["model"].items()
+        if name.endswith(TOKEN_EMBEDDINGS) and value.dim()
+    ]
     other = next((count for count in entries if count != run.vocab_size), None)
     stored, own = state["task_state"], run.task_state
     if other or stored.get(DICTIONARY_HASH, own[DICTIONARY_HASH]) != own[DICTIONARY_HASH]:
-        sizes = f"{other:,} entries; the data's has {run.vocab_size:,}" if other else "of the same size"
+        sizes = (
+            f"{other:,} entries; the data's has {run.vocab_size:,}" if other else "of the same size"
+        )
         raise InputError(
             f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another "
             f"{_instead(run)}"
@@ -136,7 +165,10 @@ def _check_text(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
 
 
 def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
-    before, now = ({name: tuple(value.shape) for name, value in each.items()} for each in (state["model"], run.weights))
+    before, now = (
+        {name: tuple(value.shape) for name, value in each.items()}
+        for each in (state["model"], run.weights)
+    )
     shared = sorted(before.keys() & now.keys())
     for name in shared:
         if before[name] != now[name]:
@@ -146,7 +178,11 @@ def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
             )
     if run.resumes or any(".layers." in name for name in shared):
         _check_options(path, state["cfg"]["model"], run.options_without_shape)
-    if run.resumes and state.get("last_optimizer_state") is not None and before.keys() != now.keys():
+    if (
+        run.resumes
+        and state.get("last_optimizer_state") is not None
+        and before.keys() != now.keys()
+    ):
         raise InputError(
             f"{path}: trained with other losses or layers, only one of the two has {min(before.keys() ^ now.keys())}; "
             "give the same options, or begin with --finetune-from-model in another --save-dir"
@@ -165,7 +201,10 @@ def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, 
 def _check_removed(path: Path, cfg: Mapping[str, Any]) -> None:
     for name, value in REMOVED.items():
         key = name.replace("-", "_")
-        found = next((cfg[group][key] for group in ("task", "model", "criterion") if key in cfg[group]), value)
+        found = next(
+            (cfg[group][key] for group in ("task", "model", "criterion") if key in cfg[group]),
+            value,
+        )
         if found != value:
             raise InputError(
                 f"{path}: trained with --{name} {shown(found)}, an option that is gone and is always {value} now; "

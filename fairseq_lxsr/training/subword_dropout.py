@@ -1,8 +1,10 @@
-"""Subword regularization on ids: a piece is replaced, with some probability, by the two pieces it was merged from.
+"""Subword regularization on ids: a piece is replaced, with some probability, by the two pieces it
+was merged from.
 
-It has the effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model sees a word in several
-segmentations. BPE-dropout omits merges while text is segmented; here merges are undone afterwards, so that no text is
-needed. Like masking, the result is a function of (seed, epoch, pair index, side) alone.
+It has the effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model sees a word in
+several segmentations. BPE-dropout omits merges while text is segmented; here merges are undone
+afterwards, so that no text is needed. Like masking, the result is a function of (seed, epoch, pair
+index, side) alone.
 """
 
 from collections.abc import Sequence
@@ -20,22 +22,38 @@ class SubwordDropout:
     The dictionary has `symbols` in the order of its ids, and pieces from `first_piece` on.
     """
 
-    def __init__(self, symbols: Sequence[str], first_piece: int, probability: float | FloatArray, seed: int = 1):
+    def __init__(
+        self,
+        symbols: Sequence[str],
+        first_piece: int,
+        probability: float | FloatArray,
+        seed: int = 1,
+    ):
         self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
         self.seed = seed
         self.halves = merged_from(symbols, first_piece)  # [V, 2]
         self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)  # [V]
 
-    def __call__(self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int) -> list[IntArray]:
-        """Split pieces of S sentences, ids [T] each, of pairs `index` [S], into ids [T'] of the same text, T' >= T.
+    def __call__(
+        self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int
+    ) -> list[IntArray]:
+        """Split pieces of S sentences, ids [T] each, of pairs `index` [S], into ids [T'] of the
+        same text, T' >= T.
 
         `side` is 0 for the source, 1 for the target.
         """
-        ids, row = np.concatenate(sentences), np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences])
-        new = np.flatnonzero(self.can_split[ids])  # positions of the text so far that may be split now
+        ids, row = (
+            np.concatenate(sentences),
+            np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences]),
+        )
+        new = np.flatnonzero(
+            self.can_split[ids]
+        )  # positions of the text so far that may be split now
         for round_ in range(SPLIT_ROUNDS):
             position = new - np.searchsorted(row, row[new])  # in the sentence
-            drawn = uniform(self.seed, epoch, index[row[new]], Draw.SUBWORD_SPLIT, side, round_, position)
+            drawn = uniform(
+                self.seed, epoch, index[row[new]], Draw.SUBWORD_SPLIT, side, round_, position
+            )
             split = new[drawn < self.probability[ids[new]]]
             if not len(split):
                 break

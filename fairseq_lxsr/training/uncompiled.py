@@ -1,8 +1,10 @@
-"""Two Cython modules of fairseq in numpy, and its count for BLEU, so that it is installed without being built.
+"""Two Cython modules of fairseq in numpy, and its count for BLEU, so that it is installed without
+being built.
 
-`training/mends.py` provides them where fairseq has no compiled ones: its functions import them when they are called.
-The tasks here cut batches themselves; fairseq's own data sets need them, also under this --user-dir, and
-fairseq-generate scores by BLEU. Names and results are those of fairseq 0.12.2, which the tests compare.
+`training/fairseq_patches.py` provides them where fairseq has no compiled ones: its functions import
+them when they are called. The tasks here cut batches themselves; fairseq's own data sets need them,
+also under this --user-dir, and fairseq-generate scores by BLEU. Names and results are those of
+fairseq 0.12.2, which the tests compare.
 """
 
 from bisect import bisect_right
@@ -17,7 +19,8 @@ from fairseq_lxsr.vectors.rows import IntArray
 def batch_by_size_vec(
     indices: IntArray, num_tokens_vec: IntArray, max_tokens: int, max_sentences: int, bsz_mult: int
 ) -> list[IntArray]:
-    """Cut `indices` [N] into batches of at most `max_sentences` and `max_tokens`, with padding; 0 or less: no limit.
+    """Cut `indices` [N] into batches of at most `max_sentences` and `max_tokens`, with padding; 0
+    or less: no limit.
 
     A batch of more than `bsz_mult` sentences has a multiple of it, the rest goes to the next one.
     """
@@ -36,14 +39,18 @@ def batch_by_size_vec(
             break
         ends.append(complete)
         rest = num_tokens_vec[complete : full + 1]
-        if 0 < max_tokens < len(rest) * rest.max():  # the rest is too much for one batch with the next sentence
+        if (
+            0 < max_tokens < len(rest) * rest.max()
+        ):  # the rest is too much for one batch with the next sentence
             ends.append(full)
         start, complete = ends[-1], full + 1
     return np.split(indices, ends + [complete] * (complete != len(indices)))
 
 
 def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentences: int) -> int:
-    """Find the first sentence that a batch from `start` on has no room for; all that there are if it has for each."""
+    """Find the first sentence that a batch from `start` on has no room for; all that there are if
+    it has for each.
+    """
     most = min(start + max_sentences, len(lengths)) if max_sentences > 0 else len(lengths)
     window = 64
     while max_tokens > 0:
@@ -58,7 +65,11 @@ def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentence
 
 
 def batch_by_size_fn(
-    indices: IntArray, num_tokens_fn: Callable[[int], int], max_tokens: int, max_sentences: int, bsz_mult: int
+    indices: IntArray,
+    num_tokens_fn: Callable[[int], int],
+    max_tokens: int,
+    max_sentences: int,
+    bsz_mult: int,
 ) -> list[IntArray]:
     """Do what `batch_by_size_vec` does, with a function that tells the length of a sentence."""
     lengths = np.fromiter(map(num_tokens_fn, indices.tolist()), np.int64, len(indices))
@@ -68,7 +79,9 @@ def batch_by_size_fn(
 def batch_fixed_shapes_fast(
     indices: IntArray, num_tokens_fn: Callable[[int], int], fixed_shapes_sorted: IntArray
 ) -> list[list[int]]:
-    """Cut `indices` [N] into batches that fit one of the shapes [K, 2], sentences and tokens, smallest first."""
+    """Cut `indices` [N] into batches that fit one of the shapes [K, 2], sentences and tokens,
+    smallest first.
+    """
     batches: list[list[int]] = []
     batch: list[int] = []
     shapes, longest = fixed_shapes_sorted, 0
@@ -80,16 +93,23 @@ def batch_fixed_shapes_fast(
             shapes = shapes[fits.argmax() :]
         else:
             batches.append(batch)
-            batch, shapes, longest = [], fixed_shapes_sorted, 0  # fairseq forgets this sentence's length as well
+            batch, shapes, longest = (
+                [],
+                fixed_shapes_sorted,
+                0,
+            )  # fairseq forgets this sentence's length as well
         batch.append(index)
     return batches + [batch] * bool(batch)
 
 
-def _get_slice_indices_fast(sizes: IntArray, break_mode: str, block_size: int, document_sep_len: int) -> IntArray:
-    """Cut a text of sentences of `sizes` [N] into blocks: the places in the text where they begin and end, [M, 2].
+def _get_slice_indices_fast(
+    sizes: IntArray, break_mode: str, block_size: int, document_sep_len: int
+) -> IntArray:
+    """Cut a text of sentences of `sizes` [N] into blocks: the places in the text where they begin
+    and end, [M, 2].
 
-    `break_mode`: none, blocks of equal size; complete, of whole sentences; complete_doc, of one document, which ends
-    with a sentence of `document_sep_len`; eos, a sentence each.
+    `break_mode`: none, blocks of equal size; complete, of whole sentences; complete_doc, of one
+    document, which ends with a sentence of `document_sep_len`; eos, a sentence each.
     """
     ends = sizes.cumsum()
     total = int(ends[-1]) if len(ends) else 0
@@ -104,13 +124,25 @@ def _get_slice_indices_fast(sizes: IntArray, break_mode: str, block_size: int, d
         raise ValueError(f"Invalid break_mode: {break_mode}")
     places = ends.tolist()
     separators = sizes == document_sep_len
-    documents = zip([0, *ends[separators].tolist()], [*(ends - sizes)[separators].tolist(), total], strict=True)
-    blocks = (block for start, end in documents for block in _whole_sentences(places, start, end, block_size))
-    return _pairs((start, end) for start, end in blocks if end - start > 1)  # fairseq leaves out a block of one token
+    documents = zip(
+        [0, *ends[separators].tolist()], [*(ends - sizes)[separators].tolist(), total], strict=True
+    )
+    blocks = (
+        block
+        for start, end in documents
+        for block in _whole_sentences(places, start, end, block_size)
+    )
+    return _pairs(
+        (start, end) for start, end in blocks if end - start > 1
+    )  # fairseq leaves out a block of one token
 
 
-def _whole_sentences(ends: list[int], start: int, total: int, block_size: int) -> Iterator[tuple[int, int]]:
-    """Cut the text between two places where sentences end into blocks; a longer sentence is a block of its own."""
+def _whole_sentences(
+    ends: list[int], start: int, total: int, block_size: int
+) -> Iterator[tuple[int, int]]:
+    """Cut the text between two places where sentences end into blocks; a longer sentence is a block
+    of its own.
+    """
     while start < total:
         last = bisect_right(ends, start + block_size)
         end = ends[last - 1] if last and ends[last - 1] > start else ends[bisect_right(ends, start)]
@@ -123,7 +155,8 @@ def _pairs(blocks: Iterator[tuple[int, int]]) -> IntArray:
 
 
 def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -> IntArray:
-    """Find for blocks [M, 2] the sentence of the first token, its place in it, and the sentence of the last, [M, 3].
+    """Find for blocks [M, 2] the sentence of the first token, its place in it, and the sentence of
+    the last, [M, 3].
 
     Where a sentence begins after empty ones, it is the first of these that counts.
     """
@@ -138,15 +171,21 @@ def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -
     return np.stack([first, begin - starts[first], sentence_at(np.maximum(begin, end - 1))], axis=1)
 
 
-def count_for_bleu(reference: Sequence[int], prediction: Sequence[int], pad: int, end: int) -> dict[str, int]:
-    """Count what BLEU is made of: lengths, n-grams of the prediction and those of them that the reference has too.
+def count_for_bleu(
+    reference: Sequence[int], prediction: Sequence[int], pad: int, end: int
+) -> dict[str, int]:
+    """Count what BLEU is made of: lengths, n-grams of the prediction and those of them that the
+    reference has too.
 
     Padding before and after a side does not count, nor does its `end`, unless that is all.
     """
     reference, prediction = (_trimmed(side, pad, end) for side in (reference, prediction))
     found = {"reflen": len(reference), "predlen": len(prediction)}
     for n in range(1, 5):
-        grams = [Counter(zip(*(side[i:] for i in range(n)), strict=False)) for side in (reference, prediction)]
+        grams = [
+            Counter(zip(*(side[i:] for i in range(n)), strict=False))
+            for side in (reference, prediction)
+        ]
         found |= {f"match{n}": (grams[0] & grams[1]).total(), f"count{n}": grams[1].total()}
     return found
 

@@ -1,8 +1,20 @@
 """Search in embedding space: exact and approximate neighbours, margins and mining, on arrays."""
 
 from fairseq_lxsr.vectors.index import build_index, read_index, search_index, write_index
-from fairseq_lxsr.vectors.margin import csls_neighbours, margin_neighbours, margin_scores, neighbourhood
-from fairseq_lxsr.vectors.mining import MinedPairs, csls_pairs, mine, mine_neighbours, mine_within, one_to_one
+from fairseq_lxsr.vectors.margin import (
+    csls_neighbours,
+    margin_neighbours,
+    margin_scores,
+    neighbourhood,
+)
+from fairseq_lxsr.vectors.mining import (
+    MinedPairs,
+    csls_pairs,
+    mine,
+    mine_neighbours,
+    mine_within,
+    one_to_one,
+)
 from fairseq_lxsr.vectors.neighbours import merge_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.pieces import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import check_directions, normalise_rows

@@ -1,4 +1,6 @@
-"""Exact search whose products torch computes in bfloat16, 2 to 3 times as fast where the processor has it."""
+"""Exact search whose products torch computes in bfloat16, 2 to 3 times as fast where the processor
+has it.
+"""
 
 import numpy as np
 import torch
@@ -7,12 +9,18 @@ from torch import Tensor
 from fairseq_lxsr.vectors.rows import SPARE, Best, CandidateRows, FloatArray, IntArray, query_blocks
 
 GROUP = 16  # columns that are first compared by their largest score only
-BFLOAT16_ROUNDING = 2.0**-8  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+BFLOAT16_ROUNDING = (
+    2.0**-8
+)  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
 FLOAT32_ROUNDING = 2.0**-23
 
 
-def search_bfloat16(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[FloatArray, IntArray, np.ndarray]:
-    """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best [n]."""
+def search_bfloat16(
+    units: FloatArray, candidates: CandidateRows, k: int
+) -> tuple[FloatArray, IntArray, np.ndarray]:
+    """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best
+    [n].
+    """
     depth = min(k + SPARE["bfloat16"], len(candidates))
     queries = _tensor(units).bfloat16()
     parts = [queries[part] for part in query_blocks(len(units))]
@@ -36,7 +44,10 @@ def search_bfloat16(units: FloatArray, candidates: CandidateRows, k: int) -> tup
     certain = np.ones(len(units), dtype=bool)
     if depth < len(candidates):
         last = np.concatenate([selected.scores[:, -1] for selected in best])
-        certain = exact[:, -1] > last + bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
+        certain = (
+            exact[:, -1]
+            > last + bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
+        )
     return exact, found, certain
 
 
@@ -44,12 +55,14 @@ def _tensor(rows: FloatArray) -> Tensor:
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
-def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None) -> Tensor:
+def bfloat16_error(
+    units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None
+) -> Tensor:
     """Bound how far a bfloat16 score can lie below the exact one [n].
 
-    With queries x and candidates y, x' and y' rounded, `rounding` the largest |y - y'|:
-    |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and then the result are
-    rounded as well.
+    With queries x and candidates y, x' and y' rounded, `rounding` the largest |y - y'|: |x'y' - xy|
+    <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and then the result
+    are rounded as well.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
@@ -61,7 +74,8 @@ def bfloat16_error(units: Tensor, rounded: Tensor, rounding: float, penalty: Flo
 class _BestOfGroups(Best):
     """Reads a block of scores once for the largest score of every group of columns.
 
-    Only groups whose largest score is among the best so far are read again. After the first blocks these are few.
+    Only groups whose largest score is among the best so far are read again. After the first blocks
+    these are few.
     """
 
     first = True
@@ -71,16 +85,22 @@ class _BestOfGroups(Best):
         c = scores.shape[1]
         depth = self.scores.shape[1]
         members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
-        groups = scores.unflatten(1, (members, c // members))  # group g: columns g, g + c/members, ...
+        groups = scores.unflatten(
+            1, (members, c // members)
+        )  # group g: columns g, g + c/members, ...
         largest = groups.amax(dim=1)
         if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
         else:  # strictly larger, so that the first of equal candidates stays
-            least = torch.from_numpy(self.scores[:, -1]).bfloat16()  # of numbers that are bfloat16: exact
+            least = torch.from_numpy(
+                self.scores[:, -1]
+            ).bfloat16()  # of numbers that are bfloat16: exact
             row, group = (largest > least[:, None]).nonzero().T
         values = groups[row, :, group]  # [hits, members]
-        hit, member = (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
+        hit, member = (
+            (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
+        )
         self.first = False
         if len(hit):
             columns = group[hit] + member * (c // members)

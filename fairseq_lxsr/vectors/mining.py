@@ -1,4 +1,6 @@
-"""Mines translation pairs from two sets of sentences, paraphrases from one, by margin (Artetxe and Schwenk 2019a)."""
+"""Mines translation pairs from two sets of sentences, paraphrases from one, by margin (Artetxe and
+Schwenk 2019a).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -44,19 +46,21 @@ def mine(
     retrieval: str = "max",
     **search,
 ) -> MinedPairs:
-    """Find the pairs of two sets of embeddings that have the largest margins over their neighbourhoods.
+    """Find the pairs of two sets of embeddings that have the largest margins over their
+    neighbourhoods.
 
-    In one set, without a target, they are paraphrases: no row is paired with itself, and of (i, j) and (j, i) only the
-    one with the smaller first number is there.
+    In one set, without a target, they are paraphrases: no row is paired with itself, and of (i, j)
+    and (j, i) only the one with the smaller first number is there.
 
     Args:
         source: embeddings [N, D], in memory or memory-mapped.
         target: embeddings [M, D]; None for pairs of two rows of the source.
         k: number of neighbours of a sentence, which are its candidates and its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
-        retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse; `intersect` takes the
-            pairs in both, `max` the pairs in either, greedily by score, each sentence once; `all` pairs every sentence
-            with all its k neighbours, for a choice that is made later.
+        retrieval: `fwd` pairs every source sentence with its best target, `bwd` the reverse;
+            `intersect` takes the pairs in both, `max` the pairs in either, greedily by score, each
+            sentence once; `all` pairs every sentence with all its k neighbours, for a choice that
+            is made later.
         **search (Any): options of `nearest_neighbours`.
     """
     if target is None:
@@ -70,7 +74,8 @@ def mine(
 
 
 def without_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[FloatArray, IntArray]:
-    """Leave each row itself out of its k + 1 nearest, or the last of them where it is not there: [n, k] of each.
+    """Leave each row itself out of its k + 1 nearest, or the last of them where it is not there:
+    [n, k] of each.
 
     `first` is the number of the first row among the candidates.
     """
@@ -79,12 +84,18 @@ def without_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[Fl
     return cosines[~left_out].reshape(len(ids), -1), ids[~left_out].reshape(len(ids), -1)
 
 
-def mine_within(cosines: FloatArray, ids: IntArray, margin: str = "ratio", retrieval: str = "max") -> MinedPairs:
-    """Mine pairs of one set from the neighbours of every row among the others: cosines and indices [N, k]."""
+def mine_within(
+    cosines: FloatArray, ids: IntArray, margin: str = "ratio", retrieval: str = "max"
+) -> MinedPairs:
+    """Mine pairs of one set from the neighbours of every row among the others: cosines and indices
+    [N, k].
+    """
     ways = {"max": "fwd", "bwd": "fwd"}  # the same, where each pair counts once
     pairs = mine_neighbours(cosines, ids, cosines, ids, margin, ways.get(retrieval, retrieval))
     low, high = np.minimum(pairs.source, pairs.target), np.maximum(pairs.source, pairs.target)
-    _, best = np.unique(low * len(ids) + high, return_index=True)  # the first of each, which scores most
+    _, best = np.unique(
+        low * len(ids) + high, return_index=True
+    )  # the first of each, which scores most
     once = _in_order(pairs.scores[best], low[best], high[best])
     return one_to_one(once, within=True) if retrieval == "max" else once
 
@@ -106,7 +117,9 @@ def mine_neighbours(
     source_means, target_means = neighbourhood(forward_cosines), neighbourhood(backward_cosines)
     left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
     right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
-    is_source, is_target = (np.asarray(cosines.any(axis=1)) for cosines in (forward_cosines, backward_cosines))
+    is_source, is_target = (
+        np.asarray(cosines.any(axis=1)) for cosines in (forward_cosines, backward_cosines)
+    )
     left[~is_target[forward]] = right[~is_source[backward]] = -np.inf  # not the nearest of any
     pairs = _chosen(left, forward, right, backward, retrieval)
     kept = is_source[pairs.source] & is_target[pairs.target]
@@ -114,8 +127,12 @@ def mine_neighbours(
     return one_to_one(pairs) if retrieval == "max" else pairs
 
 
-def _chosen(left: FloatArray, forward: IntArray, right: FloatArray, backward: IntArray, retrieval: str) -> MinedPairs:
-    """Choose pairs by their margins in both directions, [N, k] and [M, k]; those of `max` are not one to one yet."""
+def _chosen(
+    left: FloatArray, forward: IntArray, right: FloatArray, backward: IntArray, retrieval: str
+) -> MinedPairs:
+    """Choose pairs by their margins in both directions, [N, k] and [M, k]; those of `max` are not
+    one to one yet.
+    """
     if retrieval == "all":
         return _union(left, forward, right, backward)
     best_target, forward_scores = _nearest(left, forward)
@@ -129,7 +146,9 @@ def _chosen(left: FloatArray, forward: IntArray, right: FloatArray, backward: In
         both = best_source[best_target] == sources
         return _in_order(forward_scores[both], sources[both], best_target[both])
     scores = np.concatenate([forward_scores, backward_scores])
-    return _in_order(scores, np.concatenate([sources, best_source]), np.concatenate([best_target, targets]))
+    return _in_order(
+        scores, np.concatenate([sources, best_source]), np.concatenate([best_target, targets])
+    )
 
 
 def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
@@ -140,7 +159,9 @@ def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
     seen_source: set[int] = set()
     seen_target: set[int] = seen_source if within else set()
     kept = []
-    for index, (source, target) in enumerate(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)):
+    for index, (source, target) in enumerate(
+        zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)
+    ):
         if source not in seen_source and target not in seen_target:
             seen_source.add(source)
             seen_target.add(target)
@@ -158,8 +179,12 @@ def _union(
     forward_scores: FloatArray, forward: IntArray, backward_scores: FloatArray, backward: IntArray
 ) -> MinedPairs:
     """Collect the pairs of every row with all its neighbours in both directions, each pair once."""
-    sources = np.concatenate([np.repeat(np.arange(len(forward)), forward.shape[1]), backward.ravel()])
-    targets = np.concatenate([forward.ravel(), np.repeat(np.arange(len(backward)), backward.shape[1])])
+    sources = np.concatenate(
+        [np.repeat(np.arange(len(forward)), forward.shape[1]), backward.ravel()]
+    )
+    targets = np.concatenate(
+        [forward.ravel(), np.repeat(np.arange(len(backward)), backward.shape[1])]
+    )
     scores = np.concatenate([forward_scores.ravel(), backward_scores.ravel()])
     _, first = np.unique(sources * len(backward) + targets, return_index=True)
     return _in_order(scores[first], sources[first], targets[first])
@@ -174,10 +199,11 @@ def _in_order(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPa
 def csls_pairs(
     queries: FloatArray, candidates: FloatArray, count: int, neighbours: int = 10
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """Find the `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of all N x M, in descending order.
+    """Find the `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of all N x M, in
+    descending order.
 
-    `neighbours` is the size of the neighbourhoods of r. Returns CSLS, row numbers of the queries and of the candidates,
-    each [count]; the order of equal pairs is arbitrary.
+    `neighbours` is the size of the neighbourhoods of r. Returns CSLS, row numbers of the queries
+    and of the candidates, each [count]; the order of equal pairs is arbitrary.
     """
     to_candidates = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     to_queries = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
@@ -193,7 +219,10 @@ def csls_pairs(
             here = np.argpartition(scores, -missing)[-missing:]
         else:  # few pairs beat those found so far, and comparing is faster than sorting
             here = np.flatnonzero(scores > best[-1])
-        best, places = np.append(best, scores[here]), np.append(places, here + start * len(candidates))
+        best, places = (
+            np.append(best, scores[here]),
+            np.append(places, here + start * len(candidates)),
+        )
         order = np.argsort(-best, kind="stable")[:count]
         best, places = best[order], places[order]
     rows, columns = np.divmod(places, len(candidates))

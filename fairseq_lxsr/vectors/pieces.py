@@ -1,23 +1,25 @@
 """Ordered MaxSim of sentences by their pieces, untrained and over one table.
 
-MaxSim from x to y (ColBERT: Khattab and Zaharia 2020, section 3.3) is the sum, over the pieces of x, of the largest
-similarity of a piece to any piece of y. Here it is computed in both directions, each piece weighs as much as its vector
-is long, and the similarity of piece t of the T of x and piece u of the U of y, counted from 0, is
+MaxSim from x to y (ColBERT: Khattab and Zaharia 2020, section 3.3) is the sum, over the pieces of
+x, of the largest similarity of a piece to any piece of y. Here it is computed in both directions,
+each piece weighs as much as its vector is long, and the similarity of piece t of the T of x and
+piece u of the U of y, counted from 0, is
 
     cos(x[t] + (x[t-1] + x[t+1]) / 5, y[u] + (y[u-1] + y[u+1]) / 5) (1 - |(t + 1/2) / T - (u + 1/2) / U| / 2)
 
-with zeros beside the first and the last piece. A piece is compared together with the adjacent ones, and the second
-factor prefers pieces at like relative positions (whose distance fast_align reads too: Dyer, Chahuneau and Smith 2013),
-so a sentence with exchanged words scores less. With |x|, the sum of the weights of x, ordered MaxSim is
+with zeros beside the first and the last piece. A piece is compared together with the adjacent ones,
+and the second factor prefers pieces at like relative positions (whose distance fast_align reads
+too: Dyer, Chahuneau and Smith 2013), so a sentence with exchanged words scores less. With |x|, the
+sum of the weights of x, ordered MaxSim is
 
     (MaxSim(x, y) + MaxSim(y, x)) / (2 M),    M = ((|x|^8 + |y|^8) / 2)^(1/8)
 
-from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight, which keeps a candidate from winning that
-is only a part of the sentence, whose few pieces are all found. With the larger weight itself, adding *not* to the
-lighter sentence would cost nothing.
+from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight, which keeps a candidate
+from winning that is only a part of the sentence, whose few pieces are all found. With the larger
+weight itself, adding *not* to the lighter sentence would cost nothing.
 
-Notation: N queries, k candidates of each; P pieces, of a query or of its candidates, one sentence after the other and a
-row of zeros after each; D width.
+Notation: N queries, k candidates of each; P pieces, of a query or of its candidates, one sentence
+after the other and a row of zeros after each; D width.
 """
 
 from dataclasses import dataclass
@@ -49,8 +51,11 @@ class Pieces:
         return self.lengths.cumsum() - self.lengths
 
 
-def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray) -> FloatArray:
-    """Compute the ordered MaxSim of N queries and the candidates `found` for each, [N, k], by a table of pieces [V, D].
+def piece_scores(
+    table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray
+) -> FloatArray:
+    """Compute the ordered MaxSim of N queries and the candidates `found` for each, [N, k], by a
+    table of pieces [V, D].
 
     A candidate of number -1, for none, has score 0.
     Memory does not grow with the number of queries, except for the result.
@@ -63,7 +68,9 @@ def piece_scores(table: FloatArray, queries: Pieces, candidates: Pieces, found: 
             ours = _Compared(table, queries, np.arange(start, start + len(block)))
             theirs = _Compared(table, candidates, rows)
             places, is_there = np.searchsorted(rows, block), block >= 0
-            scores[start : start + TOGETHER][is_there] = _score_block(ours, theirs, places, is_there)
+            scores[start : start + TOGETHER][is_there] = _score_block(
+                ours, theirs, places, is_there
+            )
     return scores
 
 
@@ -88,14 +95,20 @@ class _Compared:
         self.norms = np.maximum(_norms(self.vectors), SMALLEST)  # of the vectors [P]
 
 
-def _score_block(queries: _Compared, candidates: _Compared, places: IntArray, there: NDArray[np.bool_]) -> FloatArray:
+def _score_block(
+    queries: _Compared, candidates: _Compared, places: IntArray, there: NDArray[np.bool_]
+) -> FloatArray:
     """Score the candidates at some places [N, k] which are `there`, one after the other."""
     chosen = places[there]
     sizes = candidates.sizes[chosen]
     starts = sizes.cumsum() - sizes
     rows = np.arange(sizes.sum()) + np.repeat(candidates.starts[chosen] - starts, sizes)
     ends = starts + sizes
-    positions, weights, norms = candidates.positions[rows], candidates.weights[rows], candidates.norms[rows]
+    positions, weights, norms = (
+        candidates.positions[rows],
+        candidates.weights[rows],
+        candidates.norms[rows],
+    )
     sums = np.empty(len(chosen), dtype=np.float32)
     last = np.cumsum(there.sum(axis=1))
     for query, (one, other) in enumerate(pairwise((0, *last.tolist()))):
@@ -107,7 +120,9 @@ def _score_block(queries: _Compared, candidates: _Compared, places: IntArray, th
         similarities /= queries.norms[own, None]
         similarities /= norms[begin:end]
         similarities *= 1 - DISTANCE * np.abs(queries.positions[own, None] - positions[begin:end])
-        similarities[-1] = similarities[:, ends[one:other] - 1 - begin] = -1  # the largest are those of pieces
+        similarities[-1] = similarities[
+            :, ends[one:other] - 1 - begin
+        ] = -1  # the largest are those of pieces
         firsts = starts[one:other] - begin
         sums[one:other] = queries.weights[own] @ np.maximum.reduceat(similarities, firsts, axis=1)
         sums[one:other] += np.add.reduceat(similarities.max(axis=0) * weights[begin:end], firsts)
@@ -123,5 +138,7 @@ def _norms(rows: FloatArray) -> FloatArray:
 def _mean(x: FloatArray, y: FloatArray) -> FloatArray:
     """Power mean of numbers that are not negative, which lies near the larger."""
     larger = np.maximum(x, y)
-    share = np.minimum(x, y) / np.maximum(larger, SMALLEST)  # powers of the numbers themselves overflow
+    share = np.minimum(x, y) / np.maximum(
+        larger, SMALLEST
+    )  # powers of the numbers themselves overflow
     return larger * ((1 + share**EXPONENT) / 2) ** (1 / EXPONENT)

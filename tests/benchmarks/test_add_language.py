@@ -18,7 +18,9 @@ def write_data(data) -> None:
     sides["hu"] = [line.lower().translate(LETTERS) for line in sides["hu"]]
     for language, lines in sides.items():
         toy.pack(data / f"more/made.en-hu.{language}", lines)
-        toy.pack(data / f"eval/tatoeba-v1.hun-eng.{ {'en': 'eng', 'hu': 'hun'}[language] }", lines[:60])
+        toy.pack(
+            data / f"eval/tatoeba-v1.hun-eng.{ {'en': 'eng', 'hu': 'hun'}[language] }", lines[:60]
+        )
     for language, lines in zip(("en", "fr"), zip(*toy.sentences(60, 2), strict=True), strict=True):
         toy.pack(data / f"eval/pud.{language}", lines)
 
@@ -27,8 +29,24 @@ def write_data(data) -> None:
 def test_both_ways_are_measured_once(tmp_path):
     write_data(tmp_path)
     model = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
-    words = ["--data", tmp_path, "--work", tmp_path / "work", "--output", tmp_path / "found.json", "--model", model]
-    words += ["--new", "hu", "--pairs", 600, "--options", "--max-update 3 --batch-size 64 --num-workers 0"]
+    words = [
+        "--data",
+        tmp_path,
+        "--work",
+        tmp_path / "work",
+        "--output",
+        tmp_path / "found.json",
+        "--model",
+        model,
+    ]
+    words += [
+        "--new",
+        "hu",
+        "--pairs",
+        600,
+        "--options",
+        "--max-update 3 --batch-size 64 --num-workers 0",
+    ]
     main_here(add_language, *words, "--ways", "from")
     found = json.loads((tmp_path / "found.json").read_text())
     [row] = found["rows"]

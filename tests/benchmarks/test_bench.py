@@ -16,7 +16,9 @@ def paths(tmp_path_factory, python_is_a_fork):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("name", [name for name, row in bench.ROWS.items() if row.smoke is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, row in bench.ROWS.items() if row.smoke is not None]
+)
 def test_benchmark_runs(name, paths):
     if missing := bench.ROWS[name].missing(paths):
         pytest.skip(missing)
@@ -45,10 +47,13 @@ def test_every_benchmark_has_a_row():
 
 
 @pytest.mark.parametrize(
-    ("goal", "met"), [({"least": 3}, False), ({"least": 2}, True), ({"most": 1.9}, False), ({"most": 2}, True)]
+    ("goal", "met"),
+    [({"least": 3}, False), ({"least": 2}, True), ({"most": 1.9}, False), ({"most": 2}, True)],
 )
 def test_a_figure_is_judged(goal, met):
-    found = bench.Figure("ratio", lambda results: results["a"] / results["b"], **goal).found({"a": 4, "b": 2})
+    found = bench.Figure("ratio", lambda results: results["a"] / results["b"], **goal).found(
+        {"a": 4, "b": 2}
+    )
     assert (found["measured"], found["met"]) == (2, met)
 
 

@@ -1,4 +1,6 @@
-"""Bi-Sent2Vec by its authors' program: what it reads, and the sentences that are made of its words."""
+"""Bi-Sent2Vec by its authors' program: what it reads, and the sentences that are made of its
+words.
+"""
 
 from pathlib import Path
 

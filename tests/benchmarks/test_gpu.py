@@ -35,8 +35,11 @@ def test_predictions_grow_with_layers_and_pairs(capsys):
     from benchmarks.speed import gpu_predicted  # torch's tracker of memory takes a second to import
 
     sizes = {"vocab_size": 500, "pieces": 5}
-    one, two, more = gpu_predicted.predictions((1, 2), (8,), **sizes) + gpu_predicted.predictions((1,), (64,), **sizes)
-    # of the layer's four matrices of attention and two of the feed-forward block, forward and twice backward
+    one, two, more = gpu_predicted.predictions((1, 2), (8,), **sizes) + gpu_predicted.predictions(
+        (1,), (64,), **sizes
+    )
+    # of the layer's four matrices of attention and two of the feed-forward block, forward and twice
+    # backward
     products = 6 * (2 * 8 * 5) * (4 * 512**2 + 2 * 512 * 1024)
     of_layer = (two["TFLOP"] - one["TFLOP"]) * 1e12
     assert products <= of_layer < 1.02 * products  # and the products of attention

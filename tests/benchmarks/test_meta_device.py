@@ -1,7 +1,7 @@
 """Every training step and every encoder on torch's device without numbers, by the rules of a GPU.
 
-The runs come from the registries: recipes, architectures, each option of every task, model, criterion and term, and all
-networks. `meta_device` refuses what would make a GPU wait for the host.
+The runs come from the registries: recipes, architectures, each option of every task, model,
+criterion and term, and all networks. `meta_device` refuses what would make a GPU wait for the host.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.recipes import names, read_recipe, train_command
 from fairseq_lxsr.training.checks import OF_TASK
+from fairseq_lxsr.training.fairseq_patches import ours
 from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS
-from fairseq_lxsr.training.mends import ours
 from fairseq_lxsr.training.task import LxsrTaskConfig
 
 import_plugin()
@@ -40,7 +40,10 @@ FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "d
 DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}
 # type of autocast, and of the weights
 AUTOCAST = [(torch.float16, torch.float32), (torch.bfloat16, torch.float32)]
-HALF = [(None, torch.float16), (None, torch.bfloat16)]  # --fp16 and --bf16 of fairseq-train on a GPU
+HALF = [
+    (None, torch.float16),
+    (None, torch.bfloat16),
+]  # --fp16 and --bf16 of fairseq-train on a GPU
 LONGEST = 2  # pieces; a step of an LSTM for each takes its time here too
 PAIRS = 49  # of the training text
 WIDTH, SAME_WIDTH = 6, 32  # of the embeddings of a teacher, and of one as wide as the student
@@ -51,14 +54,30 @@ def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespac
     """The options of a run: those of fairseq-train, of an architecture, and what is changed."""
     model = OF_TASK[task][0][0]
     options = vars(parsed(task, model)) | {"arch": arch or model, "max_positions": LONGEST}
-    preset = {item.name: item.default for item in fields(MODEL_DATACLASS_REGISTRY[arch])} if arch else {}
-    own = {name: value for name, value in preset.items() if not str(value).startswith("${") and name != "_name"}
+    preset = (
+        {item.name: item.default for item in fields(MODEL_DATACLASS_REGISTRY[arch])} if arch else {}
+    )
+    own = {
+        name: value
+        for name, value in preset.items()
+        if not str(value).startswith("${") and name != "_name"
+    }
     return argparse.Namespace(**(options | own | changed))
 
 
 @cache
 def parsed(task: str, model: str) -> argparse.Namespace:
-    words = ["--task", task, "--arch", model, "--criterion", OF_TASK[task][1], "--optimizer", "adam", "--cpu"]
+    words = [
+        "--task",
+        task,
+        "--arch",
+        model,
+        "--criterion",
+        OF_TASK[task][1],
+        "--optimizer",
+        "adam",
+        "--cpu",
+    ]
     return read_by_fairseq([str(DATA[task]), *words, "--batch-size", "5"])
 
 
@@ -66,13 +85,17 @@ def parsed(task: str, model: str) -> argparse.Namespace:
 def of_recipe(name: str) -> argparse.Namespace:
     own = ["--cpu", "--max-positions", str(LONGEST), *(OF_TEACHER if name == "same_space" else ())]
     options = read_by_fairseq(train_command(read_recipe(name), str(DATA["xling_sent"]), own))
-    options.encoder_layers = min(options.encoder_layers, 2)  # more of them are those of the architecture
+    options.encoder_layers = min(
+        options.encoder_layers, 2
+    )  # more of them are those of the architecture
     return options
 
 
 def built(options: argparse.Namespace):
     """Task, model without memory, and criterion of a run."""
-    groups = {"checkpoint": {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}}
+    groups = {
+        "checkpoint": {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}
+    }
     for group, name, registry in (
         ("task", options.task, TASK_DATACLASS_REGISTRY),
         ("model", options.arch, MODEL_DATACLASS_REGISTRY),
@@ -94,7 +117,9 @@ def a_batch(task) -> dict:
 
 
 def on_device(batch: dict, dtype: torch.dtype) -> dict:
-    """What fairseq-train does with a batch: integers as they are, numbers in the type of the weights."""
+    """What fairseq-train does with a batch: integers as they are, numbers in the type of the
+    weights.
+    """
     return utils.apply_to_sample(
         lambda value: value.to("meta", dtype if value.is_floating_point() else value.dtype), batch
     )
@@ -113,11 +138,17 @@ def check_steps(options: argparse.Namespace, precisions, modes=(True,)) -> None:
                 loss, _, logged = criterion(model, sample)
             assert loss.is_meta
             assert loss.dtype is torch.float32
-            assert all(value.is_meta for value in logged.values() if isinstance(value, torch.Tensor))
+            assert all(
+                value.is_meta for value in logged.values() if isinstance(value, torch.Tensor)
+            )
         model.zero_grad()
         with without_waiting(), cuda_autocast(None):
             loss.backward()
-        unused = [name for name, part in model.named_parameters() if part.requires_grad and part.grad is None]
+        unused = [
+            name
+            for name, part in model.named_parameters()
+            if part.requires_grad and part.grad is None
+        ]
         assert not unused, "several GPUs wait for the gradient of every weight"
 
 
@@ -130,16 +161,27 @@ def test_recipe(name, precision):
 def models_of(task: str) -> list[str]:
     """The models of a task and their sub-classes, without presets."""
     known = tuple(MODEL_REGISTRY[name] for name in OF_TASK[task][0])
-    return [name for name in ours(MODEL_DATACLASS_REGISTRY) if issubclass(MODEL_REGISTRY[name], known)]
+    return [
+        name for name in ours(MODEL_DATACLASS_REGISTRY) if issubclass(MODEL_REGISTRY[name], known)
+    ]
 
 
-ARCHS = [(task, arch) for task in OF_TASK for kind in models_of(task) for arch in ARCH_MODEL_INV_REGISTRY[kind]]
+ARCHS = [
+    (task, arch)
+    for task in OF_TASK
+    for kind in models_of(task)
+    for arch in ARCH_MODEL_INV_REGISTRY[kind]
+]
 
 
 def test_every_model_belongs_to_a_task():
-    assert sorted(ours(MODEL_DATACLASS_REGISTRY)) == sorted(itertools.chain.from_iterable(map(models_of, OF_TASK)))
+    assert sorted(ours(MODEL_DATACLASS_REGISTRY)) == sorted(
+        itertools.chain.from_iterable(map(models_of, OF_TASK))
+    )
     assert ours(TASK_DATACLASS_REGISTRY).keys() == OF_TASK.keys()
-    assert sorted(ours(CRITERION_DATACLASS_REGISTRY)) == sorted(criterion for _, criterion in OF_TASK.values())
+    assert sorted(ours(CRITERION_DATACLASS_REGISTRY)) == sorted(
+        criterion for _, criterion in OF_TASK.values()
+    )
 
 
 @pytest.mark.parametrize(("task", "arch"), ARCHS)
@@ -147,8 +189,8 @@ def test_architecture(task, arch):
     check_steps(settings(task, arch), AUTOCAST)
 
 
-# what an option, or one value of it, needs beside it, or the text that it takes; a new option that needs either fails
-# until it stands here
+# what an option, or one value of it, needs beside it, or the text that it takes; a new option that
+# needs either fails until it stands here
 BESIDE: dict[str, dict[str, object]] = {
     "hard_negatives": {"objective": "none"},
     **{name: {"constraint": "norm"} for name in CONSTRAINT_OPTIONS},
@@ -157,7 +199,12 @@ BESIDE: dict[str, dict[str, object]] = {
     "batches near": {"near_embeddings": "teacher"},
     "near_embeddings": {"batches": "near"},
 }
-TEXTS = {"matryoshka": "8,16", "mined": "mined.tsv", "teacher_embeddings": "teacher", "near_embeddings": "teacher"}
+TEXTS = {
+    "matryoshka": "8,16",
+    "mined": "mined.tsv",
+    "teacher_embeddings": "teacher",
+    "near_embeddings": "teacher",
+}
 OF_TEXT = {
     "lang_pairs",
     "langs",
@@ -200,11 +247,16 @@ def changes() -> Iterator[tuple[str, str, str, object]]:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch) -> Path:
-    """A folder with a teacher's embeddings and mined pairs, in which the names of `BESIDE` are found."""
+    """A folder with a teacher's embeddings and mined pairs, in which the names of `BESIDE` are
+    found.
+    """
     for name, width in (("teacher", WIDTH), ("wide", SAME_WIDTH)):
         (tmp_path / name).mkdir()
         for language in ("en", "fr"):
-            np.save(tmp_path / name / f"train.en-fr.{language}.npy", np.zeros((PAIRS, width), np.float32))
+            np.save(
+                tmp_path / name / f"train.en-fr.{language}.npy",
+                np.zeros((PAIRS, width), np.float32),
+            )
     (tmp_path / "mined.tsv").write_text("1.5\t0.9\ten\t0\tfr\t1\n1.2\t0.5\ten\t2\tfr\t3\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -228,20 +280,26 @@ def test_option(task, arch, option, value, request):
 
 
 def sizes_of(kind: type) -> Iterator[dict[str, object]]:
-    """The sizes of a network: its own, and each field that may take another way through the code changed by itself."""
+    """The sizes of a network: its own, and each field that may take another way through the code
+    changed by itself.
+    """
     yield {}
     for item in fields(kind):
         allowed = item.metadata.get("range", ())
         if item.type is bool:
             yield {item.name: not item.default}
         elif item.type is str:
-            yield from ({item.name: value} for value in item.metadata["choices"] if value != item.default)
+            yield from (
+                {item.name: value} for value in item.metadata["choices"] if value != item.default
+            )
         elif isinstance(item.default, int | float):
             values = (0,) if item.default else (1,)
             yield from ({item.name: value} for value in values if value in allowed)
 
 
-NETWORKS = [(name, size) for name, network in all_networks().items() for size in sizes_of(network.Config)]
+NETWORKS = [
+    (name, size) for name, network in all_networks().items() for size in sizes_of(network.Config)
+]
 
 
 @pytest.mark.parametrize(("name", "size"), NETWORKS, ids=str)
@@ -257,7 +315,9 @@ def test_encoder(name, size):
         model.to(getattr(torch, dtype))
         with torch.inference_mode(), without_waiting(), cuda_autocast(None):
             assert model.embed_batch(*inputs).shape == (len(lengths), model.config.output_dim)
-            assert model.embed_padded(torch.ones_like(inputs[0])).shape[1] == model.config.output_dim
+            assert (
+                model.embed_padded(torch.ones_like(inputs[0])).shape[1] == model.config.output_dim
+            )
 
 
 @pytest.mark.parametrize(
@@ -293,7 +353,14 @@ def test_autocast_is_that_of_cuda():
     with cuda_autocast(torch.bfloat16):
         y = linear(x)
         assert (y @ y.T).dtype is torch.einsum("ij,kj->ik", y, y).dtype is y.dtype is torch.bfloat16
-        wide = [torch.nn.functional.layer_norm(y, (4,)), y.softmax(1), y.sum(), y.exp(), y.logsumexp(1), y.norm(dim=1)]
+        wide = [
+            torch.nn.functional.layer_norm(y, (4,)),
+            y.softmax(1),
+            y.sum(),
+            y.exp(),
+            y.logsumexp(1),
+            y.norm(dim=1),
+        ]
         assert {value.dtype for value in wide} == {torch.float32}
         assert torch.cat((y, x), dim=1).dtype is torch.float32
         with torch.autocast("meta", enabled=False):

@@ -11,12 +11,20 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.evaluation.protocols.minimal_pairs import score_minimal_pairs
 from fairseq_lxsr.search.reranker import Reranker
 
-ENGLISH = ["The dog is in the garden.", "It was found in 1984.", "She can see 12 dogs.", "A dog of a man."]
+ENGLISH = [
+    "The dog is in the garden.",
+    "It was found in 1984.",
+    "She can see 12 dogs.",
+    "A dog of a man.",
+]
 
 
 def bag(sentences):
     """Counts of letters: knows no order."""
-    return np.array([[one.lower().count(letter) for letter in string.ascii_lowercase] for one in sentences], np.float32)
+    return np.array(
+        [[one.lower().count(letter) for letter in string.ascii_lowercase] for one in sentences],
+        np.float32,
+    )
 
 
 def test_a_bag_cannot_tell_a_swap():
@@ -39,7 +47,9 @@ def test_the_protocol_has_the_same_values():
         def embed(self, text):
             return bag(text.lines)
 
-    score, _ = score_minimal_pairs(Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag())
+    score, _ = score_minimal_pairs(
+        Text(sets["toy"]["fr"], "fr"), Text(ENGLISH, "en", "toy.en"), Bag()
+    )
     assert {name: round(value, 2) for name, value in score.values.items()} == found
     assert found.keys() == {"swap", "negation", "number"}
 
@@ -57,17 +67,27 @@ class AddsOne:
         self.sentence = sentence
 
     def scores(self, queries, read, cosines, ids):
-        return cosines + np.reshape([line == self.sentence for line in read(ids.ravel())], ids.shape)
+        return cosines + np.reshape(
+            [line == self.sentence for line in read(ids.ravel())], ids.shape
+        )
 
     best = Reranker.best
 
 
 def test_retrieval_and_minimal_pairs_by_the_scores_of_a_reranker():
-    vectors = {"a": [1, 0], "b": [0, 1], "un": [0.9, 0.1], "deux": [0.1, 0.9], "near": [0.05, 1], "far": [-1, -1]}
+    vectors = {
+        "a": [1, 0],
+        "b": [0, 1],
+        "un": [0.9, 0.1],
+        "deux": [0.1, 0.9],
+        "near": [0.05, 1],
+        "far": [-1, -1],
+    }
     encode = encoder_of(vectors)
     sets = {"toy": {"en": ["a", "b"], "fr": ["un", "deux"]}}
     arguments = encode, sets, {"en": ["far"], "fr": ["far", "near"]}, {"en": set(), "fr": set()}
-    # "un" is of `a`, and among its own the second of `b`, "deux" the other way; "far" is not scored again
+    # "un" is of `a`, and among its own the second of `b`, "deux" the other way; "far" is not scored
+    # again
     for line, expected in {"un": 50, "deux": 50, "near": 100, "far": 100, "none": 100}.items():
         found = retrieval(*arguments, AddsOne(line))["toy"]["en-fr"]
         assert (found["alone"], found["P@1"]) == (expected, 50), line
@@ -77,7 +97,14 @@ def test_retrieval_and_minimal_pairs_by_the_scores_of_a_reranker():
 
 
 def test_retrieval_counts_distractors_and_kinds_of_queries():
-    vectors = {"a b": [1, 0], "c": [0, 1], "un": [0.9, 0.1], "deux": [0.1, 0.9], "loin": [-1, 0], "x": [-1, -1]}
+    vectors = {
+        "a b": [1, 0],
+        "c": [0, 1],
+        "un": [0.9, 0.1],
+        "deux": [0.1, 0.9],
+        "loin": [-1, 0],
+        "x": [-1, -1],
+    }
     encode = encoder_of(vectors | {"near": [0.05, 1]})
     sets = {"toy": {"en": ["a b", "c"], "fr": ["un", "deux"]}}
     seen = {"en": {"a", "b"}, "fr": set()}
@@ -94,16 +121,27 @@ def test_distractors_are_none_of_the_set_and_text_outside_training_comes_first(t
     toy.pack(tmp_path / "large" / "law.en-fr.fr", ["novel", "known", "article"])
     assert distractors(tmp_path, "fr", "en-fr", 2, {"known"}) == ["novel", "trained"]
     assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}) == ["novel", "trained", "more"]
-    assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}, ["large"]) == ["novel", "trained", "more", "article"]
+    assert distractors(tmp_path, "fr", "en-fr", 9, {"known"}, ["large"]) == [
+        "novel",
+        "trained",
+        "more",
+        "article",
+    ]
 
 
 def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path):
     (tmp_path / "sts").mkdir()
     pairs = [("abc", "abc", 5), ("abc", "abd", 3), ("abc", "xyz", 0)]
-    for code, rows in (("de", [(one, other[::-1], score) for one, other, score in pairs[::-1]]), ("en", pairs[::-1])):
+    for code, rows in (
+        ("de", [(one, other[::-1], score) for one, other, score in pairs[::-1]]),
+        ("en", pairs[::-1]),
+    ):
         text = "".join(f"{one},{other},{score}\n" for one, other, score in rows)
         (tmp_path / "sts" / f"stsb-{code}-test.csv").write_text(text)
-    assert similarities(bag, tmp_path) == {"within": {"de": 100, "en": 100}, "English": {"de": 100, "en": 100}}
+    assert similarities(bag, tmp_path) == {
+        "within": {"de": 100, "en": 100},
+        "English": {"de": 100, "en": 100},
+    }
     (tmp_path / "sts" / "stsb-de-test.csv").write_text("abc,xyz,0\nabc,abd,3\nxyz,abc,5\n")
     assert similarities(bag, tmp_path)["English"] == {
         "de": 100,

@@ -31,8 +31,15 @@ def test_run_is_a_recipe_with_options(run):
 
 def test_runs_that_are_like_another_have_its_phases():
     runs = {name: resolve(QUALITY, name) for name in QUALITY}
-    assert runs["layers_0_corpus_3"]["phases"][0]["recipe"] == runs["paper"]["phases"][0]["recipe"] == "paper_small"
-    assert runs["layers_0_corpus_3"]["phases"][0]["options"].split()[-2:] == ["--encoder-layers", "0"]
+    assert (
+        runs["layers_0_corpus_3"]["phases"][0]["recipe"]
+        == runs["paper"]["phases"][0]["recipe"]
+        == "paper_small"
+    )
+    assert runs["layers_0_corpus_3"]["phases"][0]["options"].split()[-2:] == [
+        "--encoder-layers",
+        "0",
+    ]
     assert runs["small_corpus_10_and_teacher"]["corpus"] == 0.1
 
 

@@ -9,7 +9,11 @@ from benchmarks import script
 
 def test_a_command_that_fails_ends_the_script_with_what_it_said():
     with pytest.raises(SystemExit, match=r"(?s)-c .*: exit status 3\nhere\nthere"):
-        script.run(sys.executable, "-c", "import sys; print('here'); print('there', file=sys.stderr); sys.exit(3)")
+        script.run(
+            sys.executable,
+            "-c",
+            "import sys; print('here'); print('there', file=sys.stderr); sys.exit(3)",
+        )
 
 
 def test_results_are_added_to_a_file_that_need_not_be_there(tmp_path):

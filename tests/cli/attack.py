@@ -1,4 +1,6 @@
-"""Commands of every verb over small files, and what goes wrong with one: an option, or a file that it reads."""
+"""Commands of every verb over small files, and what goes wrong with one: an option, or a file that
+it reads.
+"""
 
 import argparse
 import json
@@ -58,13 +60,65 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "verify": "in/index in/model in/work in/best.pt",
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
-NOT_ATTACKED = {"corpus get", "run", "serve", "train", "train-context"}  # these need a network, train or do not end
+NOT_ATTACKED = {
+    "corpus get",
+    "run",
+    "serve",
+    "train",
+    "train-context",
+}  # these need a network, train or do not end
 MADE = {"export": "in/model/README.md"}  # anew
 SLOW = {"--epochs", "--seeds", "--draws"}  # so many times the work is what a large number asks for
-NUMBERS = ("0", "1", "2", "7", "-1", "1.5", "nan", "inf", "-inf", "1e400", "1e-30", "", "x", "\uff11", "0x10", "1_0")
+NUMBERS = (
+    "0",
+    "1",
+    "2",
+    "7",
+    "-1",
+    "1.5",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "1e-30",
+    "",
+    "x",
+    "\uff11",
+    "0x10",
+    "1_0",
+)
 LARGE = ("1000000", "2147483647", "2147483648", "9" * 30)
-NAMES = ("", " ", "-", ".", "..", "out", "in", "missing/f", "a\0b", "x" * 300, "é" * 200, "\udcff", "a\nb")
-TEXT = (*NAMES[:5], "en-fr", "fr-en", "en", "{}", "{0}", "{lang", "%s", "--", "all", "nn", "cpu", "cuda:9", "x=in/s.en")
+NAMES = (
+    "",
+    " ",
+    "-",
+    ".",
+    "..",
+    "out",
+    "in",
+    "missing/f",
+    "a\0b",
+    "x" * 300,
+    "é" * 200,
+    "\udcff",
+    "a\nb",
+)
+TEXT = (
+    *NAMES[:5],
+    "en-fr",
+    "fr-en",
+    "en",
+    "{}",
+    "{0}",
+    "{lang",
+    "%s",
+    "--",
+    "all",
+    "nn",
+    "cpu",
+    "cuda:9",
+    "x=in/s.en",
+)
 
 
 def write_inputs(folder: Path) -> Path:
@@ -78,14 +132,24 @@ def write_inputs(folder: Path) -> Path:
         shutil.copytree(GOLDEN / name, inputs / name)
     toy.write(inputs / "s", toy.sentences(60))
     toy.write(inputs / "t", toy.sentences(20, seed=2))
-    toy.write(inputs / "m", [(f"{line} in the house is 7", other) for line, other in toy.sentences(20)])
+    toy.write(
+        inputs / "m", [(f"{line} in the house is 7", other) for line, other in toy.sentences(20)]
+    )
     toy.write_dataset(inputs / "flores", datasets()["flores200-dev"])
-    rows = (f"{number}\t{source}\t{target}\n" for number, (source, target) in enumerate(toy.sentences(20)))
+    rows = (
+        f"{number}\t{source}\t{target}\n"
+        for number, (source, target) in enumerate(toy.sentences(20))
+    )
     (inputs / "pairs.tsv").write_text("".join(rows))
     shutil.copy(inputs / "pairs.tsv", inputs / "rated.tsv")
-    changed = {other: {"errtype": "Entity", "src": line} for (line, _), (other, _) in pairwise(toy.sentences(20))}
+    changed = {
+        other: {"errtype": "Entity", "src": line}
+        for (line, _), (other, _) in pairwise(toy.sentences(20))
+    }
     (inputs / "errors.json").write_text(json.dumps(changed))
-    (inputs / "sources.json").write_bytes((ROOT / "examples" / "pretrained" / "sources.json").read_bytes())
+    (inputs / "sources.json").write_bytes(
+        (ROOT / "examples" / "pretrained" / "sources.json").read_bytes()
+    )
     for file in ("a.jsonl", "b.jsonl"):
         lxsr_here("eval", "xsr", *f"{M} {TEXTS} --output in/{file}".split(), folder=folder)
     (inputs / "run").mkdir()
@@ -96,7 +160,11 @@ def write_inputs(folder: Path) -> Path:
     work = f"--data longer/s --work in/work {HELD_OUT} --workers 1 --vocab-size 80"
     lxsr_here("prepare", *work.split(), folder=folder)
     shutil.rmtree(folder / "longer")
-    lxsr_here("index", *f"{M} --input in/s.en --output in/index --kind ivf --lists 2".split(), folder=folder)
+    lxsr_here(
+        "index",
+        *f"{M} --input in/s.en --output in/index --kind ivf --lists 2".split(),
+        folder=folder,
+    )
     return inputs
 
 
@@ -146,7 +214,11 @@ def odd_option(draw, name: str, words: list[str]):
     actions = [action for action in parser_of(name)._actions if action.dest not in ("help", "to")]
     action = draw(st.sampled_from(actions)) if actions else None
     if action is None or not action.option_strings:
-        places = [place for place in range(len(words)) if place == 0 or not words[place - 1].startswith("--")]
+        places = [
+            place
+            for place in range(len(words))
+            if place == 0 or not words[place - 1].startswith("--")
+        ]
         place = draw(st.sampled_from(places or [0]))
         return [*words[:place], draw(st.sampled_from(TEXT)), *words[place + 1 :]]
     option = action.option_strings[-1]
@@ -173,7 +245,9 @@ def values(action: argparse.Action, words: list[str]) -> tuple[str, ...]:
 
 @st.composite
 def odd_file(draw, words: list[str], inputs: Path):
-    """The path of a file that the words name, from the folder of `in`, and its bytes: None for a folder, or a link."""
+    """The path of a file that the words name, from the folder of `in`, and its bytes: None for a
+    folder, or a link.
+    """
     named = [inputs.parent / re.sub(r"\{.*", "", word) for word in words if word.startswith("in/")]
     files = sorted({file for path in named for file in beneath(path)})
     if not files:
@@ -191,7 +265,11 @@ def beneath(path: Path) -> list[Path]:
     """The files that a word stands for: one, those in a folder, or those with a prefix."""
     if path.is_dir():
         return [file for file in path.rglob("*") if file.is_file()]
-    return [path] if path.is_file() else [file for file in path.parent.glob(f"{path.name}*") if file.is_file()]
+    return (
+        [path]
+        if path.is_file()
+        else [file for file in path.parent.glob(f"{path.name}*") if file.is_file()]
+    )
 
 
 def put(path: Path, content: bytes | str | None) -> None:
@@ -216,7 +294,9 @@ def attack(case: Case, inputs: Path, folder: Path) -> str | None:
     after, said = contents(folder), done.stdout + done.stderr
     errors = [line for line in done.stderr.splitlines() if re.match("lxsr.*: error: ", line)]
     made = MADE.get(case.words[0], "out")
-    spoilt = [name for name in before if not kept(name, before[name], after) and not name.startswith(made)]
+    spoilt = [
+        name for name in before if not kept(name, before[name], after) and not name.startswith(made)
+    ]
     left = [name for name in after.keys() - before.keys() if LEFTOVER.search(name)]
     expected = {0: 0, 2: 1}
     problems = {
@@ -235,7 +315,9 @@ def attack(case: Case, inputs: Path, folder: Path) -> str | None:
 def kept(name: str, content: bytes, after: dict[str, bytes]) -> bool:
     """Whether a file is as it was; scores may be added to."""
     now = after.get(name)
-    return now is not None and (now.startswith(content) if name.endswith(".jsonl") else now == content)
+    return now is not None and (
+        now.startswith(content) if name.endswith(".jsonl") else now == content
+    )
 
 
 def peak() -> float:

@@ -1,6 +1,8 @@
-"""Files of ours with a flipped bit, cut off or empty, read by every verb that reads them: used silently by none.
+"""Files of ours with a flipped bit, cut off or empty, read by every verb that reads them: used
+silently by none.
 
-python tests/cli/attack_damage.py 1000 tries so many, and prints what was used although it was damaged.
+python tests/cli/attack_damage.py 1000 tries so many, and prints what was used although it was
+damaged.
 """
 
 import random
@@ -28,7 +30,12 @@ from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 PREPARE = "prepare --data raw/s --work w --valid-size 9 --test-size 9 --workers 1 --vocab-size 80"
 MINE = "mine --source s.en --target s.fr --k 2"
 SCORED = (("s.en", "s.fr", "a"), ("s.en", "s.fr", "b"))
-BESIDE = {"lock", ".lxsr-work", "prepare.json", "README.md"}  # written for people and other processes, read by none
+BESIDE = {
+    "lock",
+    ".lxsr-work",
+    "prepare.json",
+    "README.md",
+}  # written for people and other processes, read by none
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,11 @@ READERS = [
     Reader("embed --model m --input s.en --output r/x.npy --resume", "r/*", "r/x.npy"),
     Reader("embed --model m --input s.en --output e/s.en.npy --resume", "e/s.en*", "e/s.en.npy"),
     Reader("export folder --checkpoint c/checkpoint_best.pt --output o", "c/*.pt c/text/*", "o/*"),
-    Reader("export folder --checkpoint c/checkpoint_best.pt --data w/data-bin --output o", "w/data-bin/[dst]*", "o/*"),
+    Reader(
+        "export folder --checkpoint c/checkpoint_best.pt --data w/data-bin --output o",
+        "w/data-bin/[dst]*",
+        "o/*",
+    ),
     Reader("compare a.jsonl b.jsonl --draws 100", "a.jsonl b.jsonl", ""),
     Reader(PREPARE, "w/*/* w/*/*/*", "w/*/* w/*/*/*"),
 ]
@@ -74,7 +85,10 @@ def write_files(folder: Path) -> None:
     commands = [
         "index --model m --input s.en --output i",
         "index --model m --input s.en --output i2 --kind ivf --lists 2",
-        *(f"embed --model m --input s.{language} --output e/s.{language}.npy" for language in ("en", "fr")),
+        *(
+            f"embed --model m --input s.{language} --output e/s.{language}.npy"
+            for language in ("en", "fr")
+        ),
         f"{MINE} --model m --output p.tsv --work k",
         *(f"eval xsr --model m --source {s} --target {t} --output {o}.jsonl" for s, t, o in SCORED),
         PREPARE,
@@ -104,23 +118,35 @@ def spoilt(content: bytes, draw: random.Random) -> bytes:
     kind = draw.random()
     if kind < 0.8:
         place = draw.randrange(len(content))
-        return content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
+        return (
+            content[:place]
+            + bytes([content[place] ^ 1 << draw.randrange(8)])
+            + content[place + 1 :]
+        )
     return content[: draw.randrange(len(content))] if kind < 0.95 else b""
 
 
 def files(folder: Path, patterns: str) -> list[Path]:
-    found = {path for pattern in patterns.split() for path in folder.glob(pattern) if path.is_file()}
+    found = {
+        path for pattern in patterns.split() for path in folder.glob(pattern) if path.is_file()
+    }
     return sorted(path for path in found if path.name not in BESIDE and path.stat().st_size)
 
 
 def outputs(folder: Path, reader: Reader) -> dict[str, bytes]:
-    """What a command wrote; descriptions for people say when and from what, their numbers are in other files."""
+    """What a command wrote; descriptions for people say when and from what, their numbers are in
+    other files.
+    """
     made = files(folder, reader.written)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in made if path.suffix != ".json"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in made if path.suffix != ".json"
+    }
 
 
 class Campaign:
-    """Damages copies of files, and compares what is made of them with what is made of the good ones."""
+    """Damages copies of files, and compares what is made of them with what is made of the good
+    ones.
+    """
 
     def __init__(self, folder: Path):
         self.folder, self.copy = folder / "good", folder / "try"
@@ -149,13 +175,20 @@ class Campaign:
         other = spoilt(content, draw)
         done = self.run(reader, path, other)
         errors = [line for line in done.stderr.splitlines() if line.startswith("lxsr: error: ")]
-        place = next((at for at, pair in enumerate(zip(content, other, strict=False)) if len({*pair}) > 1), len(other))
+        place = next(
+            (at for at, pair in enumerate(zip(content, other, strict=False)) if len({*pair}) > 1),
+            len(other),
+        )
         where = f"{path} (from {place} of {len(content)}, {len(other)} left): lxsr {reader.words}"
         if "Traceback" in done.stdout + done.stderr or done.returncode not in (0, 2):
             return f"{where}: status {done.returncode}\n{done.stderr[-1500:]}"
         if done.returncode == 2:
             self.counts["refused"] += 1
-            return None if len(errors) == 1 else f"{where}: {len(errors)} lines of error\n{done.stderr}"
+            return (
+                None
+                if len(errors) == 1
+                else f"{where}: {len(errors)} lines of error\n{done.stderr}"
+            )
         if (outputs(self.copy, reader) or {"": done.stdout.encode()}) == self.made[reader]:
             self.counts["the same result"] += 1
             return None
@@ -173,7 +206,9 @@ def main(count: int, seed: int = 1) -> int:
             if found := campaign.try_one(draw):
                 print(found, flush=True)
                 wrong.append(found)
-        print(f"{count:,} damaged files: {dict(campaign.counts)}, {len(wrong)} used silently or badly ended")
+        print(
+            f"{count:,} damaged files: {dict(campaign.counts)}, {len(wrong)} used silently or badly ended"
+        )
     return len(wrong)
 
 

@@ -1,4 +1,6 @@
-"""Text in every format, spelling and damage, given to every verb that reads text: what each has to read is known."""
+"""Text in every format, spelling and damage, given to every verb that reads text: what each has to
+read is known.
+"""
 
 import bz2
 import codecs
@@ -35,8 +37,22 @@ Pairs = list[tuple[str, str]]
 SECONDS = 60  # for one command over a few lines
 # properties and categories of Unicode, of which every character is somewhere in a text
 PROPERTIES = (
-    *("Default_Ignorable_Code_Point", "White_Space", "Bidi_Control", "Variation_Selector", "Join_Control", "Dash"),
-    *("Pattern_White_Space", "Quotation_Mark", "Sentence_Terminal", "Deprecated", "Extender", "Emoji_Modifier"),
+    *(
+        "Default_Ignorable_Code_Point",
+        "White_Space",
+        "Bidi_Control",
+        "Variation_Selector",
+        "Join_Control",
+        "Dash",
+    ),
+    *(
+        "Pattern_White_Space",
+        "Quotation_Mark",
+        "Sentence_Terminal",
+        "Deprecated",
+        "Extender",
+        "Emoji_Modifier",
+    ),
     *("Cc", "Cf", "Zl", "Zp", "Zs", "Me", "Sk", "Nl", "No", "Noncharacter_Code_Point"),
 )
 EACH = 48  # characters of a property in one text
@@ -66,32 +82,62 @@ SIGNS = (
 def texts() -> dict[str, Pairs]:
     """Pairs with what a reader may stumble over, by name."""
     found = {"plain": BASE, "one pair": BASE[:1]}
-    found["odd words"] = [(f"{a} {sign}", f"{sign} {b}") for (a, b), sign in zip(BASE * 2, SIGNS, strict=False)]
-    found["signs first"] = [(f"{sign} {a}", f"{sign}{b}") for (a, b), sign in zip(BASE, "#-=+@<{[>\"'*", strict=True)]
+    found["odd words"] = [
+        (f"{a} {sign}", f"{sign} {b}") for (a, b), sign in zip(BASE * 2, SIGNS, strict=False)
+    ]
+    found["signs first"] = [
+        (f"{sign} {a}", f"{sign}{b}") for (a, b), sign in zip(BASE, "#-=+@<{[>\"'*", strict=True)
+    ]
     found["decomposed"] = [(f"{a} e\u0301t\u00e9", f"{b} n\u0303 \u1100\u1161") for a, b in BASE]
     found["not for CSV"] = [(f'{a}, "{b}"', f'"{b}"; \'{a}') for a, b in BASE]
-    found["mark-up"] = [(f"<b>{a}</b> &amp; 1 < 2", f"{b} &lt;br/&gt; ]]> <!-- --> <?x?>") for a, b in BASE]
-    found["a long line"] = [*BASE[:5], (" ".join(a for a, _ in BASE * 20), " ".join(b for _, b in BASE * 20))]
-    found["codes"] = [*BASE, ("7", "7"), ("nan", "NaN"), ("null", "None"), ("-", "-"), ("en", "fr"), ("1e5", "0x7")]
-    found["emoji"] = [(f"{a} \U0001f469\u200d\U0001f4bb", f"\U0001f1eb\U0001f1f7 {b} \u2764\ufe0f") for a, b in BASE]
+    found["mark-up"] = [
+        (f"<b>{a}</b> &amp; 1 < 2", f"{b} &lt;br/&gt; ]]> <!-- --> <?x?>") for a, b in BASE
+    ]
+    found["a long line"] = [
+        *BASE[:5],
+        (" ".join(a for a, _ in BASE * 20), " ".join(b for _, b in BASE * 20)),
+    ]
+    found["codes"] = [
+        *BASE,
+        ("7", "7"),
+        ("nan", "NaN"),
+        ("null", "None"),
+        ("-", "-"),
+        ("en", "fr"),
+        ("1e5", "0x7"),
+    ]
+    found["emoji"] = [
+        (f"{a} \U0001f469\u200d\U0001f4bb", f"\U0001f1eb\U0001f1f7 {b} \u2764\ufe0f")
+        for a, b in BASE
+    ]
     for name in PROPERTIES:
         every = letters_with(name)
         for start in range(0, len(every), EACH):
             letters = zip(BASE * (EACH // len(BASE)), every[start : start + EACH], strict=False)
-            found[f"{name} {start}"] = [(f"{a[:5]}{x}{a[5:]} {x}x", f"{x}{b}{x}") for (a, b), x in letters]
+            found[f"{name} {start}"] = [
+                (f"{a[:5]}{x}{a[5:]} {x}x", f"{x}{b}{x}") for (a, b), x in letters
+            ]
     return found
 
 
 def letters_with(name: str) -> list[str]:
-    """Every character with a property, but ends of lines, tabs, NUL and the rows of tags: 400 say what 4,000 do."""
+    """Every character with a property, but ends of lines, tabs, NUL and the rows of tags: 400 say
+    what 4,000 do.
+    """
     pattern = regex.compile(rf"\p{{{name}}}")
-    found = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000 and pattern.match(chr(code))]
+    found = [
+        chr(code)
+        for code in range(0x110000)
+        if not 0xD800 <= code < 0xE000 and pattern.match(chr(code))
+    ]
     return [letter for letter in found if letter not in "\0\t\n\r"][:400]
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a file is written: the ending of its name, its bytes, and whether every verb has to read it."""
+    """How a file is written: the ending of its name, its bytes, and whether every verb has to read
+    it.
+    """
 
     ending: str
     write: Callable[[list], bytes]  # of lines or of pairs
@@ -120,13 +166,33 @@ SIDES = {  # formats of one side
     "mixed ends": Format("", lambda lines: flat(lines).replace(b"\n", b"\r\n", 3), True),
     "no last end": Format("", lambda lines: flat(lines)[:-1], True),
     "a BOM": Format("", lambda lines: codecs.BOM_UTF8 + flat(lines), True),
-    "a BOM and CRLF": Format("", lambda lines: codecs.BOM_UTF8 + flat(lines).replace(b"\n", b"\r\n"), True),
-    **{ending: Format(ending, lambda lines, pack=pack: pack(flat(lines)), True) for ending, pack in PACKS.items()},
-    **{e.upper(): Format(e.upper(), lambda lines, pack=pack: pack(flat(lines)), True) for e, pack in PACKS.items()},
-    **{f"two {ending}": Format(ending, partial(joined, pack), True) for ending, pack in PACKS.items()},
-    **{f"cut {e}": Format(e, lambda lines, pack=pack: pack(flat(lines))[:-9]) for e, pack in PACKS.items()},
-    **{f"{e} and more": Format(e, lambda lines, pack=pack: pack(flat(lines)) + b"more") for e, pack in PACKS.items()},
-    **{f"hidden {e}": Format("", lambda lines, pack=pack: pack(flat(lines))) for e, pack in PACKS.items()},
+    "a BOM and CRLF": Format(
+        "", lambda lines: codecs.BOM_UTF8 + flat(lines).replace(b"\n", b"\r\n"), True
+    ),
+    **{
+        ending: Format(ending, lambda lines, pack=pack: pack(flat(lines)), True)
+        for ending, pack in PACKS.items()
+    },
+    **{
+        e.upper(): Format(e.upper(), lambda lines, pack=pack: pack(flat(lines)), True)
+        for e, pack in PACKS.items()
+    },
+    **{
+        f"two {ending}": Format(ending, partial(joined, pack), True)
+        for ending, pack in PACKS.items()
+    },
+    **{
+        f"cut {e}": Format(e, lambda lines, pack=pack: pack(flat(lines))[:-9])
+        for e, pack in PACKS.items()
+    },
+    **{
+        f"{e} and more": Format(e, lambda lines, pack=pack: pack(flat(lines)) + b"more")
+        for e, pack in PACKS.items()
+    },
+    **{
+        f"hidden {e}": Format("", lambda lines, pack=pack: pack(flat(lines)))
+        for e, pack in PACKS.items()
+    },
     **{f"no {ending}": Format(ending, flat) for ending in PACKS},
     ".gz twice": Format(".gz", lambda lines: gzip.compress(gzip.compress(flat(lines)))),
     ".zip": Format(".zip", lambda lines: zip_of(("x", flat(lines)))),
@@ -142,7 +208,16 @@ SIDES = {  # formats of one side
     "half of a surrogate pair": Format("", lambda lines: flat([*lines, "\ud83d x"])),
     **{
         encoding: Format("", partial(encoded, encoding))
-        for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252", "shift-jis", "gb18030")
+        for encoding in (
+            "utf-16",
+            "utf-16-le",
+            "utf-16-be",
+            "utf-32",
+            "latin-1",
+            "cp1252",
+            "shift-jis",
+            "gb18030",
+        )
     },
     "empty": Format("", lambda lines: b""),
     "blank": Format("", lambda lines: b"\n \n\t\n"),
@@ -154,7 +229,9 @@ SIDES = {  # formats of one side
 }
 
 
-def table(dialect: str, head: tuple[str, ...], row: Callable[[int, str, str], tuple], pairs: Pairs) -> bytes:
+def table(
+    dialect: str, head: tuple[str, ...], row: Callable[[int, str, str], tuple], pairs: Pairs
+) -> bytes:
     """Rows as Python's csv writes them; "tabs": without quotes."""
     rows = [*([head] if head else []), *(row(number, *pair) for number, pair in enumerate(pairs))]
     if dialect == "tabs":
@@ -172,7 +249,9 @@ def memory(unit: str, head: str, foot: str, pairs: Pairs, encoding: str = "utf-8
 
 
 def tmx(pairs: Pairs, source: str = "en", target: str = "fr", **options) -> bytes:
-    unit = '<tu><tuv xml:lang="%s"><seg>{0}</seg></tuv><tuv xml:lang="%s"><seg>{1}</seg></tuv></tu>\n'
+    unit = (
+        '<tu><tuv xml:lang="%s"><seg>{0}</seg></tuv><tuv xml:lang="%s"><seg>{1}</seg></tuv></tu>\n'
+    )
     head = f'<tmx version="1.4"><header srclang="{source}"/><body>\n'
     return memory(unit % (source, target), head, "</body></tmx>", pairs, **options)
 
@@ -248,9 +327,16 @@ OF_PAIRS = {  # commands over both sides in one file, {0}
     "score table": f"score {MODEL} --input {{0}} --output out/s.tsv",
     "prepare": f"prepare --data {{0}} {HELD}",
     "exclude": f"prepare --data in/more {HELD} --exclude {{0}}",
-    **{name: OF_SIDES[name].replace("{1}", "{0}") for name in ("embed", "index", "search", "mine", "xsr", "web")},
+    **{
+        name: OF_SIDES[name].replace("{1}", "{0}")
+        for name in ("embed", "index", "search", "mine", "xsr", "web")
+    },
 }
-SAME = {"score table": "score", "prepare": "prepare", "exclude": "exclude"}  # which commands read the same of sides
+SAME = {
+    "score table": "score",
+    "prepare": "prepare",
+    "exclude": "exclude",
+}  # which commands read the same of sides
 
 
 def is_table(form: Format) -> bool:
@@ -259,7 +345,9 @@ def is_table(form: Format) -> bool:
 
 @cache
 def cases() -> list[tuple[str, str, str]]:
-    """Every command with every format, and the text in it: those of all texts with what has to be read."""
+    """Every command with every format, and the text in it: those of all texts with what has to be
+    read.
+    """
     found = []
     for formats, verbs in ((SIDES, OF_SIDES), (PAIRS, OF_PAIRS)):
         for name, form in formats.items():
@@ -360,7 +448,9 @@ class Attack:
     work: Path
     _known: dict = field(default_factory=dict)
 
-    def run(self, words: str, form: Format, name: str, pairs: Pairs) -> tuple[int | None, dict[str, object], str]:
+    def run(
+        self, words: str, form: Format, name: str, pairs: Pairs
+    ) -> tuple[int | None, dict[str, object], str]:
         """Returns: exit status (None: it did not end), what it made, and what it said."""
         shutil.rmtree(self.work, ignore_errors=True)
         shutil.copytree(self.inputs, self.work / "in")
@@ -369,7 +459,10 @@ class Attack:
         odd = [f"in/x{'' if one_file else f'.{language}'}{form.ending}" for language in LANGUAGES]
         plain = ["in/p.en", "in/p.fr"]
         toy.write(self.work / "in" / "p", pairs)
-        command = [word.format(odd[0], odd[1] if "prepare" in words else plain[1], "in/x") for word in words.split()]
+        command = [
+            word.format(odd[0], odd[1] if "prepare" in words else plain[1], "in/x")
+            for word in words.split()
+        ]
         for path, lines in zip(odd, sides, strict=False):
             put(self.work / path, name, form.write(lines))
         try:
@@ -380,8 +473,12 @@ class Attack:
         made = result(self.work) if done.returncode == 0 else {}
         return done.returncode, made, done.stdout + done.stderr
 
-    def expected(self, verb: str, text: str, one_file: bool) -> tuple[int | None, dict[str, object], str]:
-        """What the command does with the same text, plain; of a file of both sides, what others do with the sides."""
+    def expected(
+        self, verb: str, text: str, one_file: bool
+    ) -> tuple[int | None, dict[str, object], str]:
+        """What the command does with the same text, plain; of a file of both sides, what others do
+        with the sides.
+        """
         words = OF_SIDES[SAME.get(verb, verb)] if one_file else OF_SIDES[verb]
         if one_file and verb == "exclude":
             words += " {1}"
@@ -405,7 +502,9 @@ class Attack:
         if one_file and verb not in SAME:  # lines of a table may be what is asked for
             is_wrong = status == 0 and not is_table(form) and not said_more(said, wanted[2])
             return "read mark-up as text without a word" if is_wrong else None
-        if name == ".po" and status == 0:  # messages of programs are read without mark-up and the last full stop
+        if (
+            name == ".po" and status == 0
+        ):  # messages of programs are read without mark-up and the last full stop
             return None
         if status == 2:
             must = form.is_read and (verb != "score table" or is_table(form))

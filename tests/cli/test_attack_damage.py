@@ -1,4 +1,6 @@
-"""Damage of every file that we read back: a sample of the campaign, and `lxsr verify` of each kind."""
+"""Damage of every file that we read back: a sample of the campaign, and `lxsr verify` of each
+kind.
+"""
 
 import random
 import shutil
@@ -26,11 +28,18 @@ def test_damaged_files_are_refused_or_made_again(campaign):
 def test_verify_names_each_damaged_file(campaign, tmp_path, name):
     folder, draw = shutil.copytree(campaign.folder / name, tmp_path / name), random.Random(5)
     assert "files are as they were written" in lxsr_here("verify", folder).stdout
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in BESIDE):
+    for path in sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in BESIDE
+    ):
         content, found = path.read_bytes(), 0
         if not content:
             continue
-        for kind in (bytes([content[0] ^ 1]) + content[1:], content[:-1], b"", spoilt(content, draw)):
+        for kind in (
+            bytes([content[0] ^ 1]) + content[1:],
+            content[:-1],
+            b"",
+            spoilt(content, draw),
+        ):
             path.write_bytes(kind)
             done = lxsr_here("verify", folder, check=False)
             if done.returncode:
@@ -49,7 +58,9 @@ def test_verify_of_what_has_no_checksum(tmp_path):
 
 
 def test_portuguese_text_is_no_checkpoint(tmp_path):
-    """Language code and suffix of checkpoints are the same; a damaged checkpoint is still found by its name."""
+    """Language code and suffix of checkpoints are the same; a damaged checkpoint is still found by
+    its name.
+    """
     (tmp_path / "train.pt").write_text("Bom dia.\n")
     assert list(verified(tmp_path / "train.pt")) == []
     for name, content in (("checkpoint_best.pt", b"Bom dia"), ("model.pt", b"PK\3\4, cut off")):
@@ -70,7 +81,10 @@ def test_verify_leaves_other_programs_json_alone(tmp_path):
         (tmp_path / name).write_text(content)
     refused(lxsr_here("verify", tmp_path, check=False), "nothing that has a checksum")
     model = COMPATIBILITY / "best.model"
-    refused(lxsr_here("verify", model, tmp_path / "a.json", check=False), "a.json: nothing that has a checksum")
+    refused(
+        lxsr_here("verify", model, tmp_path / "a.json", check=False),
+        "a.json: nothing that has a checksum",
+    )
     (tmp_path / "shards.json").write_text('{"shards": [{"name": "/abs/x"}]}')
     done = lxsr_here("verify", tmp_path, check=False)
     refused(done, "1 of 1 files damaged or missing")

@@ -1,4 +1,6 @@
-"""What belongs to no verb: how `lxsr` starts, says nothing, writes to pipes, and is completed by shells."""
+"""What belongs to no verb: how `lxsr` starts, says nothing, writes to pipes, and is completed by
+shells.
+"""
 
 import io
 import shutil
@@ -35,7 +37,9 @@ def test_the_package_is_the_command():
 
 def test_help_has_no_colours():
     """Python 3.14 would write control characters, which are escaped."""
-    assert [one.prog for verb in ("", *VERBS) for one in parsers(make_parser(verb)) if one.color] == []
+    assert [
+        one.prog for verb in ("", *VERBS) for one in parsers(make_parser(verb)) if one.color
+    ] == []
 
 
 @pytest.fixture
@@ -58,7 +62,9 @@ BASH = "source ./bash; COMP_WORDS=(lxsr $0); COMP_CWORD=$((${#COMP_WORDS[@]} - 1
 
 @pytest.mark.parametrize("words", COMPLETED, ids=" ".join)
 def test_bash_completes(words, scripts):
-    done = subprocess.run(["bash", "-c", BASH, " ".join(words)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", BASH, " ".join(words)], capture_output=True, text=True, check=True
+    )
     assert set(done.stdout.split()) == COMPLETED[words]
 
 
@@ -80,7 +86,11 @@ def test_zsh_reads_its_script(scripts):
 def test_completion_names_its_extra_and_its_shells(monkeypatch):
     monkeypatch.setattr(machine, "is_missing", lambda module: module == "shtab")
     refused(lxsr_here("--print-completion", "bash", check=False), "shtab", "pip install 'shtab>=")
-    refused(lxsr_here("--print-completion", "cmd", check=False), "--print-completion", "'bash', 'zsh', 'fish'")
+    refused(
+        lxsr_here("--print-completion", "cmd", check=False),
+        "--print-completion",
+        "'bash', 'zsh', 'fish'",
+    )
 
 
 class Terminal(io.StringIO):
@@ -93,7 +103,11 @@ def test_quiet_leaves_errors(tmp_path, monkeypatch):
     text, output, said = tmp_path / "text", tmp_path / "o.npy", {}
     text.write_text("a dog\n" * 3000)
     words = ["embed", "--model", str(MODEL), "--input", str(text), "--output", str(output)]
-    for name, line in {"loud": words, "before": ["--quiet", *words], "after": [*words, "--quiet"]}.items():
+    for name, line in {
+        "loud": words,
+        "before": ["--quiet", *words],
+        "after": [*words, "--quiet"],
+    }.items():
         monkeypatch.setattr(sys, "stderr", Terminal())
         main(line)
         said[name] = sys.stderr.getvalue()
@@ -105,7 +119,9 @@ def test_quiet_leaves_errors(tmp_path, monkeypatch):
 
 def test_quiet_drops_notes_and_keeps_results(tmp_path):
     (tmp_path / "text").write_text("a dog\na house\n")
-    lxsr_here("index", "--model", MODEL, "--input", tmp_path / "text", "--output", tmp_path / "index")
+    lxsr_here(
+        "index", "--model", MODEL, "--input", tmp_path / "text", "--output", tmp_path / "index"
+    )
     words = ["search", "--index", tmp_path / "index", "--k", "1", "a dog", ""]
     loud, quiet = lxsr_here(*words), lxsr_here(*words, "--quiet")
     assert "1 of 2 queries are empty" in loud.stderr
@@ -118,16 +134,31 @@ def test_quiet_is_a_word_where_words_are_text():
     assert (args.quiet, args.queries) == (False, ["--quiet"])
     args = parse(["--quiet", "train", "data", "--recipe", "best", "--max-update", "3"])
     assert (args.quiet, args.others) == (True, ["--max-update", "3"])
-    assert args.command_line == ["train", "data", "--recipe", "best", "--max-update", "3"]  # what records have
+    assert args.command_line == [
+        "train",
+        "data",
+        "--recipe",
+        "best",
+        "--max-update",
+        "3",
+    ]  # what records have
 
 
-@pytest.mark.parametrize(("given", "expected"), [("", "dog é中\n".encode()), ("cp1252", b"dog \xe9\\u4e2d\n")])
+@pytest.mark.parametrize(
+    ("given", "expected"), [("", "dog é中\n".encode()), ("cp1252", b"dog \xe9\\u4e2d\n")]
+)
 def test_pipes_get_utf8_on_every_system(given, expected, monkeypatch, tmp_path):
-    """On Windows Python would write another encoding and other ends of lines; PYTHONIOENCODING is obeyed."""
+    """On Windows Python would write another encoding and other ends of lines; PYTHONIOENCODING is
+    obeyed.
+    """
     (tmp_path / "text").write_text("a dog é中\n", encoding="utf-8")
-    lxsr_here("index", "--model", MODEL, "--input", tmp_path / "text", "--output", tmp_path / "index")
+    lxsr_here(
+        "index", "--model", MODEL, "--input", tmp_path / "text", "--output", tmp_path / "index"
+    )
     monkeypatch.setenv("PYTHONIOENCODING", given)
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "cp1252", newline="\n" if given else "\r\n"))
+    monkeypatch.setattr(
+        sys, "stdout", io.TextIOWrapper(written, "cp1252", newline="\n" if given else "\r\n")
+    )
     main(["search", "--index", str(tmp_path / "index"), "--k", "1", "a dog"])
     assert written.getvalue().endswith(b"a " + expected)

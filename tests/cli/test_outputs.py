@@ -23,7 +23,14 @@ def inputs(tmp_path_factory) -> Path:
     shutil.copytree(GOLDEN / "compatibility" / "best.model", folder / "model")
     shutil.copytree(GOLDEN / "compatibility" / "data", folder / "data")
     shutil.copy(GOLDEN / "compatibility" / "best.pt", folder / "best.pt")
-    english = ("s", "o.npy.json", "o.npy.partial", "o.npy.progress", "p.work", "corpus/en-fr/test.en")
+    english = (
+        "s",
+        "o.npy.json",
+        "o.npy.partial",
+        "o.npy.progress",
+        "p.work",
+        "corpus/en-fr/test.en",
+    )
     texts = dict.fromkeys(english, ENGLISH) | dict.fromkeys(("t", "corpus/en-fr/test.fr"), FRENCH)
     texts |= {
         "pages/run.log": "",
@@ -45,11 +52,15 @@ def inputs(tmp_path_factory) -> Path:
             shutil.copy(GOLDEN / "bucc" / f"fr-en.{part}.{ending}", folder / "bucc")
     for name in ("mldoc", "xnli"):
         shutil.copytree(GOLDEN / name, folder / name)
-    append_scores(folder / "pages" / "t.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})])
+    append_scores(
+        folder / "pages" / "t.jsonl", [Score("xsr", "en->fr", {"P@1": 1.0}, {"model": "x"})]
+    )
     (folder / "link").symlink_to(folder / "s")
     os.link(folder / "s", folder / "hard")
     (folder / "model-link").symlink_to(folder / "model")
-    lxsr_here("index", "--model", folder / "model", "--input", folder / "t", "--output", folder / "index")
+    lxsr_here(
+        "index", "--model", folder / "model", "--input", folder / "t", "--output", folder / "index"
+    )
     return folder
 
 
@@ -119,7 +130,16 @@ CASES = {
     "train-context, within the documents": "train-context {d}/within.yaml",
 }
 REASONS = ("which is read; choose another name", "by two options", "not a score", "is not a file")
-WRITES_NO_FILE_THAT_IS_NAMED = {"compare", "corpus", "recipes", "run", "serve", "train", "user-dir", "verify"}
+WRITES_NO_FILE_THAT_IS_NAMED = {
+    "compare",
+    "corpus",
+    "recipes",
+    "run",
+    "serve",
+    "train",
+    "user-dir",
+    "verify",
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -148,7 +168,11 @@ def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_
     places = {"d": inputs, **{word: inputs / word for word in ("s", "t", "model", "index")}}
     places |= {"M": f"--model {inputs}/model", "TEXTS": f"--source {inputs}/s --target {inputs}/t"}
     places["BUCC"] = f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en"
-    command = {"corpus get": "corpus get tatoeba-en-fr --lang-pair en-fr --output -"} | REFUSED | TO_STANDARD_OUTPUT
+    command = (
+        {"corpus get": "corpus get tatoeba-en-fr --lang-pair en-fr --output -"}
+        | REFUSED
+        | TO_STANDARD_OUTPUT
+    )
     words = command[name].format(**places).split()
     place = next(number for number, word in enumerate(words) if word.endswith("output")) + 1
     done = lxsr_here(*words[:place], "-", *words[place + 1 :], check=False, folder=tmp_path)
@@ -162,7 +186,9 @@ def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_
 
 
 def test_every_verb_is_among_the_cases():
-    assert {command.split()[0] for command in CASES.values()} | WRITES_NO_FILE_THAT_IS_NAMED == set(VERBS)
+    assert {command.split()[0] for command in CASES.values()} | WRITES_NO_FILE_THAT_IS_NAMED == set(
+        VERBS
+    )
 
 
 def test_standard_input_that_is_the_output(tmp_path, monkeypatch):
@@ -194,4 +220,6 @@ def test_scores_are_added_to_scores(inputs, tmp_path):
     places = ("--model", inputs / "model", "--source", inputs / "s", "--target", inputs / "t")
     for name, count in (("empty.jsonl", 2), ("t.jsonl", 3), ("new.jsonl", 2)):
         lxsr_here("eval", "tatoeba", *places, "--output", tmp_path / name)
-        assert len([json.loads(line) for line in (tmp_path / name).read_text().splitlines()]) == count
+        assert (
+            len([json.loads(line) for line in (tmp_path / name).read_text().splitlines()]) == count
+        )

@@ -17,16 +17,30 @@ from fairseq_lxsr.evaluation.score import read_scores
 def test_the_text_of_the_demo_is_small_and_says_its_licence():
     assert DEMO.stat().st_size < 1_000_000
     about = DEMO.with_name("demo.en-fr.txt").read_text(encoding="utf-8")
-    assert all(word in about for word in ("tatoeba.org", "manythings.org/anki", "Creative Commons Attribution 2.0"))
+    assert all(
+        word in about
+        for word in ("tatoeba.org", "manythings.org/anki", "Creative Commons Attribution 2.0")
+    )
 
 
 def test_from_text_to_scores_and_again(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(1200), ("en", "xx"))
-    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--vocab-size", 200]
+    words = [
+        "run",
+        tmp_path / "text",
+        "--lang-pair",
+        "en-xx",
+        "--work",
+        tmp_path / "work",
+        "--vocab-size",
+        200,
+    ]
     words += ["--max-update", 8, "--cpu", "--encoder-embed-dim", 32, "--num-workers", 0]
     said = lxsr(*words).stdout
     assert "== What to type next" in said
-    before, after = (read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained"))
+    before, after = (
+        read_scores(tmp_path / "work" / f"{name}.jsonl") for name in ("untrained", "trained")
+    )
     assert after[0].values["P@1"] > before[0].values["P@1"] + 20
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
     again = lxsr(*words, "--quiet", preloaded=())  # says nothing while it imports, too
@@ -42,7 +56,16 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     letters = {ord("a") + number: 0x430 + number for number in range(26)}
     pairs = [(one, two.lower().translate(letters)) for one, two in toy.sentences(800)]
     toy.write(tmp_path / "text", pairs, ("en", "xx"))
-    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--from", tmp_path / "old"]
+    words = [
+        "run",
+        tmp_path / "text",
+        "--lang-pair",
+        "en-xx",
+        "--work",
+        tmp_path / "work",
+        "--from",
+        tmp_path / "old",
+    ]
     words += ["--vocab-size", 60, "--max-update", 3, "--cpu", "--num-workers", 0]
     said = lxsr(*words).stdout
     assert f"goes on from {tmp_path / 'old'}" in said
@@ -52,14 +75,25 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     assert "unchanged, kept" in lxsr(*words).stdout
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
     layers = small_model.write_folder(tmp_path / "layers")
-    words = ("run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "other", "--from", layers)
+    words = (
+        "run",
+        tmp_path / "text",
+        "--lang-pair",
+        "en-xx",
+        "--work",
+        tmp_path / "other",
+        "--from",
+        layers,
+    )
     done = lxsr(*words, check=False)
     assert done.returncode == 2
     assert f"{layers}: a model with layers" in done.stderr
 
 
 def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
-    """Text of the new language is found by queries that the teacher encodes; a rerun without it is refused."""
+    """Text of the new language is found by queries that the teacher encodes; a rerun without it is
+    refused.
+    """
     teacher = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
     nameless = lxsr_here("run", "text", "--lang-pair", "en-xx", "--teacher", teacher, check=False)
     refused(nameless, f"--teacher {teacher}: does not name its languages")
@@ -68,27 +102,74 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
     (teacher / "config.json").write_text(json.dumps(config | {"training": {"lang_pairs": "en-fr"}}))
     letters = {ord("a") + number: 0x430 + number for number in range(26)}
     toy.write(
-        tmp_path / "text", [(one, two.lower().translate(letters)) for one, two in toy.sentences(1200)], ("en", "xx")
+        tmp_path / "text",
+        [(one, two.lower().translate(letters)) for one, two in toy.sentences(1200)],
+        ("en", "xx"),
     )
-    words = ["run", tmp_path / "text", "--lang-pair", "en-xx", "--work", tmp_path / "work", "--teacher", teacher]
+    words = [
+        "run",
+        tmp_path / "text",
+        "--lang-pair",
+        "en-xx",
+        "--work",
+        tmp_path / "work",
+        "--teacher",
+        teacher,
+    ]
     words += ["--vocab-size", 200, "--max-update", 30, "--cpu", "--num-workers", 0]
     said = lxsr(*words).stdout
     model, index = tmp_path / "work" / "model", tmp_path / "index"
     assert f"lxsr search --index {tmp_path / 'work' / 'index'} --model {teacher} 'Where" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 20  # chance is 1
-    english, new = ((tmp_path / f"work/corpus/en-xx/test.{side}").read_text().splitlines() for side in ("en", "xx"))
-    lxsr_here("index", "--model", model, "--input", tmp_path / "work/corpus/en-xx/test.xx", "--output", index)
-    found = lxsr_here("search", "--index", index, "--model", teacher, "--k", 1, *english[:20]).stdout.splitlines()
-    assert sum(line.strip().endswith(f"  {text}") for line, text in zip(found[1::2], new, strict=False)) > 2
-    again = lxsr_here("search", "--index", index, "--model", teacher, "--rerank", 5, "--k", 1, english[0], check=False)
+    english, new = (
+        (tmp_path / f"work/corpus/en-xx/test.{side}").read_text().splitlines()
+        for side in ("en", "xx")
+    )
+    lxsr_here(
+        "index",
+        "--model",
+        model,
+        "--input",
+        tmp_path / "work/corpus/en-xx/test.xx",
+        "--output",
+        index,
+    )
+    found = lxsr_here(
+        "search", "--index", index, "--model", teacher, "--k", 1, *english[:20]
+    ).stdout.splitlines()
+    assert (
+        sum(
+            line.strip().endswith(f"  {text}") for line, text in zip(found[1::2], new, strict=False)
+        )
+        > 2
+    )
+    again = lxsr_here(
+        "search",
+        "--index",
+        index,
+        "--model",
+        teacher,
+        "--rerank",
+        5,
+        "--k",
+        1,
+        english[0],
+        check=False,
+    )
     refused(again, "rerank by model", "whose pieces are others")
     others = lxsr(*words[:6], *words[8:], check=False)
     assert others.returncode == 2
-    assert "trained against the vectors of teacher" in others.stderr or "other sizes" in others.stderr
-    trained = lxsr_here("run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", model, check=False)
+    assert (
+        "trained against the vectors of teacher" in others.stderr or "other sizes" in others.stderr
+    )
+    trained = lxsr_here(
+        "run", tmp_path / "text", "--lang-pair", "en-xx", "--teacher", model, check=False
+    )
     refused(trained, f"--teacher {model}: has both languages of en-xx; expected --from")
     both = lxsr_here("run", tmp_path / "text", "--teacher", teacher, "--from", teacher, check=False)
-    refused(both, "--from and --teacher; expected --from for one model of all languages, or --teacher")
+    refused(
+        both, "--from and --teacher; expected --from for one model of all languages, or --teacher"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,17 +185,23 @@ def test_without_validation_all_text_trains_and_the_last_checkpoint_is_taken(
     data, flags, sizes, checkpoint, tmp_path, monkeypatch
 ):
     calls = {}
-    monkeypatch.setattr("fairseq_lxsr.cli.run._lxsr", lambda verb, *words, **_: calls.update({verb: words}))
+    monkeypatch.setattr(
+        "fairseq_lxsr.cli.run._lxsr", lambda verb, *words, **_: calls.update({verb: words})
+    )
     lxsr_here("run", data, "--work", tmp_path, *flags)
     given = calls["prepare"]
-    assert [str(value) for option, value in itertools.pairwise(given) if option == "--valid-size"] == sizes
+    assert [
+        str(value) for option, value in itertools.pairwise(given) if option == "--valid-size"
+    ] == sizes
     assert tmp_path / "checkpoints" / f"checkpoint_{checkpoint}.pt" in calls["export"]
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):
     refused(lxsr_here("run", "demo", "--lang-pair", "en-de", check=False), "expected the PREFIX")
     (tmp_path / "checkpoints").mkdir()
-    refused(lxsr_here("run", "demo", "--work", tmp_path, check=False), "is no folder of this command")
+    refused(
+        lxsr_here("run", "demo", "--work", tmp_path, check=False), "is no folder of this command"
+    )
     none = lxsr_here("run", tmp_path / "none", "--work", tmp_path / "work", check=False)
     assert none.returncode == 2
 

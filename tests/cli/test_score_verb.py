@@ -33,12 +33,16 @@ def score(where, *arguments, **options):
 def cosines(folder):
     encoder = SentenceEncoder.from_pretrained(folder / "model")
     source, target = (encoder.encode(list(side)) for side in zip(*PAIRS, strict=True))
-    return (source * target).sum(1) / np.linalg.norm(source, axis=1) / np.linalg.norm(target, axis=1)
+    return (
+        (source * target).sum(1) / np.linalg.norm(source, axis=1) / np.linalg.norm(target, axis=1)
+    )
 
 
 def test_cosines_of_a_table_of_two_files_and_of_standard_input(folder, monkeypatch):
     table = score(folder, "--input", folder / "pairs.tsv", "--columns", "2,3").stdout
-    np.testing.assert_allclose([float(line) for line in table.splitlines()], cosines(folder), atol=1e-5)
+    np.testing.assert_allclose(
+        [float(line) for line in table.splitlines()], cosines(folder), atol=1e-5
+    )
     assert score(folder, "--source", folder / "s.en", "--target", folder / "s.fr").stdout == table
     stream = io.TextIOWrapper(io.BytesIO((folder / "pairs.tsv").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stream)
@@ -47,7 +51,9 @@ def test_cosines_of_a_table_of_two_files_and_of_standard_input(folder, monkeypat
 
 @pytest.mark.parametrize("output", ["-", "scored.tsv"])
 def test_the_text_beside_the_scores(folder, output):
-    done = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", output, folder=folder)
+    done = score(
+        folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", output, folder=folder
+    )
     text = done.stdout if output == "-" else (folder / output).read_text(encoding="utf-8")
     scores, lines = zip(*(line.split("\t", 1) for line in text.splitlines()), strict=True)
     assert "\n".join(lines) + "\n" == (folder / "pairs.tsv").read_text(encoding="utf-8")
@@ -62,11 +68,32 @@ def test_a_sentence_of_a_file_is_one_cell(folder):
 
 def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
     for side in ("en", "fr"):
-        lxsr_here("index", "--model", folder / "model", "--input", folder / f"s.{side}", "--output", folder / side)
-    pairs = ("--source", folder / "s.en", "--target", folder / "s.fr", "--margin", "ratio", "--k", 3)
+        lxsr_here(
+            "index",
+            "--model",
+            folder / "model",
+            "--input",
+            folder / f"s.{side}",
+            "--output",
+            folder / side,
+        )
+    pairs = (
+        "--source",
+        folder / "s.en",
+        "--target",
+        folder / "s.fr",
+        "--margin",
+        "ratio",
+        "--k",
+        3,
+    )
     own = np.array(score(folder, *pairs).stdout.split(), float)
-    indexed = np.array(score(folder, *pairs, "--index", folder / "en", folder / "fr").stdout.split(), float)
-    if len(set(PAIRS)) == len(PAIRS):  # an index keeps equal sentences, which count once among themselves
+    indexed = np.array(
+        score(folder, *pairs, "--index", folder / "en", folder / "fr").stdout.split(), float
+    )
+    if len(set(PAIRS)) == len(
+        PAIRS
+    ):  # an index keeps equal sentences, which count once among themselves
         np.testing.assert_allclose(own, indexed, rtol=1e-4)
     assert own.shape == (30,)
     assert np.isfinite(own).all()
@@ -75,26 +102,42 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--input", "pairs.tsv", "--columns", "2,4"), ("pairs.tsv, line 1: 3 columns", "at least 4")),
+        (
+            ("--input", "pairs.tsv", "--columns", "2,4"),
+            ("pairs.tsv, line 1: 3 columns", "at least 4"),
+        ),
         (("--input", "empty"), ("empty: no pairs",)),
         (("--source", "s.en"), ("--source without --target",)),
-        (("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"), ("--input beside --source",)),
+        (
+            ("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"),
+            ("--input beside --source",),
+        ),
         (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index with --margin absolute",)),
-        (("--input", "pairs.tsv", "--columns", "2,3", "--k", "9"), ("--k 9 with --margin absolute",)),
+        (
+            ("--input", "pairs.tsv", "--columns", "2,3", "--k", "9"),
+            ("--k 9 with --margin absolute",),
+        ),
         (("--margin", "ratio"), ("reads the pairs twice",)),
-        (("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"), ("--k: k is 31;",)),
+        (
+            ("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"),
+            ("--k: k is 31;",),
+        ),
     ],
 )
 def test_what_is_refused(folder, arguments, fragments):
     (folder / "empty").write_text("")
-    refused(score(folder, *arguments, "--output", "out.tsv", check=False, folder=folder), *fragments)
+    refused(
+        score(folder, *arguments, "--output", "out.tsv", check=False, folder=folder), *fragments
+    )
     assert not (folder / "out.tsv").exists()
 
 
 def write_odd(folder, *rows):
     """A table with a header, a blank row, a short one and one that is not UTF-8 among two pairs."""
     text = [f"{source}\t{target}".encode() for source, target in PAIRS[:2]]
-    (folder / "odd.tsv").write_bytes(b"\n".join([b"en\tfr", text[0], b"", b"alone", text[1], *rows, b" ", b""]))
+    (folder / "odd.tsv").write_bytes(
+        b"\n".join([b"en\tfr", text[0], b"", b"alone", text[1], *rows, b" ", b""])
+    )
     return [line.decode() for line in text]
 
 
@@ -102,9 +145,20 @@ def test_rows_without_a_pair(folder):
     first, second = write_odd(folder)
     done = score(folder, "--input", "odd.tsv", folder=folder)
     one, two = (f"{value:.6f}" for value in cosines(folder)[:2])
-    assert done.stdout.split() == ["score", one, "0.000000", "0.000000", two, "0.000000"]  # line for line
+    assert done.stdout.split() == [
+        "score",
+        one,
+        "0.000000",
+        "0.000000",
+        two,
+        "0.000000",
+    ]  # line for line
     assert "rows without a pair: 3 (2 blank, 1 short), score 0" in done.stderr
-    assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == ["score", one, two]
+    assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == [
+        "score",
+        one,
+        two,
+    ]
     done = score(folder, "--input", "odd.tsv", "--output", "-", folder=folder)
     assert done.stdout.splitlines() == ["score\ten\tfr", f"{one}\t{first}", f"{two}\t{second}"]
     assert "(2 blank, 1 short), left out" in done.stderr
@@ -112,7 +166,10 @@ def test_rows_without_a_pair(folder):
 
 def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
     first, second = write_odd(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
-    refused(score(folder, "--input", "odd.tsv", check=False, folder=folder), "odd.tsv, line 6: bytes e9 6a e0 09")
+    refused(
+        score(folder, "--input", "odd.tsv", check=False, folder=folder),
+        "odd.tsv, line 6: bytes e9 6a e0 09",
+    )
     done = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad", folder=folder)
     assert [line.split("\t", 1)[1] for line in done.stdout.splitlines()[1:]] == [first, second]
     assert "rows without a pair: 4 (1 unreadable, 2 blank, 1 short), left out" in done.stderr
@@ -122,15 +179,21 @@ def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
 
 def test_the_rows_of_a_least_score(folder):
     write_odd(folder)
-    everything = score(folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-", folder=folder).stdout
+    everything = score(
+        folder, "--input", "pairs.tsv", "--columns", "2,3", "--output", "-", folder=folder
+    ).stdout
     rows = everything.splitlines(keepends=True)
     least = sorted(float(row.split("\t")[0]) for row in rows)[15]
     expected = "".join(row for row in rows if float(row.split("\t")[0]) >= least)
     some = ("--threshold", f"{least - 1e-6:.7f}")
-    done = score(folder, "--input", "pairs.tsv", *some, folder=folder)  # the numbers of the first column are no text
+    done = score(
+        folder, "--input", "pairs.tsv", *some, folder=folder
+    )  # the numbers of the first column are no text
     assert done.stdout == expected
     assert f"{len(expected.splitlines())} of 30 pairs score" in done.stderr
-    done = score(folder, "--source", "s.en", "--target", "s.fr", *some, "--output", "best.tsv", folder=folder)
+    done = score(
+        folder, "--source", "s.en", "--target", "s.fr", *some, "--output", "best.tsv", folder=folder
+    )
     assert (folder / "best.tsv").read_text().count("\n") == len(expected.splitlines())
     assert done.stdout.startswith(f"best.tsv: {len(expected.splitlines())} pairs")
     nothing = score(folder, "--input", "odd.tsv", "--threshold", "-9", folder=folder).stdout
@@ -151,11 +214,19 @@ def test_what_mining_and_scoring_write_is_read_again(folder):
 @pytest.mark.parametrize("name", ["t.csv", "T.CSV.gz"])
 def test_a_csv_is_written_as_tsv(folder, name):
     text = 'id,English,French\n1,"A dog, red.",Un chien.\n'
-    (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    (folder / name).write_bytes(
+        gzip.compress(text.encode()) if name.endswith("gz") else text.encode()
+    )
     rows = score(folder, "--input", name, "--output", "-", folder=folder).stdout.splitlines()
-    assert [row.split("\t")[1:] for row in rows] == [["id", "English", "French"], ["1", "A dog, red.", "Un chien."]]
+    assert [row.split("\t")[1:] for row in rows] == [
+        ["id", "English", "French"],
+        ["1", "A dog, red.", "Un chien."],
+    ]
 
 
 @pytest.mark.parametrize("columns", ["", "1", "1,2,3", "0,1", "a,b", "1;2"])
 def test_columns_that_are_none(folder, columns):
-    refused(score(folder, "--input", "pairs.tsv", "--columns", columns, check=False, folder=folder), "--columns")
+    refused(
+        score(folder, "--input", "pairs.tsv", "--columns", columns, check=False, folder=folder),
+        "--columns",
+    )

@@ -19,7 +19,15 @@ def folder(tmp_path_factory):
     small_model.write_folder(folder / "model")
     (folder / "corpus").write_text("\n".join(CORPUS) + "\n", encoding="utf-8")
     (folder / "queries").write_text("a cat\n\n \na dog\n")
-    lxsr_here("index", "--model", folder / "model", "--input", folder / "corpus", "--output", folder / "index")
+    lxsr_here(
+        "index",
+        "--model",
+        folder / "model",
+        "--input",
+        folder / "corpus",
+        "--output",
+        folder / "index",
+    )
     return folder
 
 
@@ -29,7 +37,10 @@ def search(where, *arguments, **options):
 
 def test_empty_lines_of_a_corpus_are_counted(folder):
     command = ("index", "--model", "model", "--output", "other", "--input")
-    assert "flat index of 3 sentences, 2 empty, model" in lxsr_here(*command, "corpus", folder=folder).stdout
+    assert (
+        "flat index of 3 sentences, 2 empty, model"
+        in lxsr_here(*command, "corpus", folder=folder).stdout
+    )
     (folder / "whole").write_text("a cat\na dog\n")
     assert "flat index of 2 sentences, model" in lxsr_here(*command, "whole", folder=folder).stdout
 
@@ -39,7 +50,9 @@ def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
     assert done.stdout == "1\ta cat\t1.000000\t3\ta cat\n4\ta dog\t1.000000\t5\ta dog\n"
     assert done.stderr == "2 of 4 queries are empty: left out\n"
     plain = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-").stdout
-    assert plain == "".join(line.partition("\t")[2] for line in done.stdout.splitlines(keepends=True))
+    assert plain == "".join(
+        line.partition("\t")[2] for line in done.stdout.splitlines(keepends=True)
+    )
     refused(search(folder, "--numbered", "a cat", check=False), "--numbered without --output")
 
 
@@ -49,16 +62,35 @@ def test_a_query_that_is_not_utf_8(folder):
 
 
 def test_options_without_effect_are_refused(folder):
-    refused(search(folder, "--probes", 4, "a cat", check=False), "--probes 4 with an index of kind flat")
+    refused(
+        search(folder, "--probes", 4, "a cat", check=False), "--probes 4 with an index of kind flat"
+    )
     texts = ("--source", "corpus", "--target", "corpus")
     for option, value in (("--memory", 64), ("--precision", "bfloat16")):
-        command = ("mine", "--model", "model", *texts, "--output", "mined", "--kind", "int8", option, value)
-        refused(lxsr_here(*command, check=False, folder=folder), f"{option} {value} with --kind int8; expected it with")
+        command = (
+            "mine",
+            "--model",
+            "model",
+            *texts,
+            "--output",
+            "mined",
+            "--kind",
+            "int8",
+            option,
+            value,
+        )
+        refused(
+            lxsr_here(*command, check=False, folder=folder),
+            f"{option} {value} with --kind int8; expected it with",
+        )
 
 
 def test_too_few_lines_to_mine_name_the_option(folder):
     command = ("mine", "--model", "model", "--output", "mined", "--source", "corpus")
-    for target, number in ((("--target", "queries"), "3, the number of different"), ((), "2, the number of other")):
+    for target, number in (
+        (("--target", "queries"), "3, the number of different"),
+        ((), "2, the number of other"),
+    ):
         done = lxsr_here(*command, *target, check=False, folder=folder)
         refused(done, f"--k: k is 4; expected 1 to {number} lines of corpus")
 
@@ -66,26 +98,67 @@ def test_too_few_lines_to_mine_name_the_option(folder):
 @pytest.mark.parametrize("target", [(), ("--target", "corpus"), ("--target", "turned")])
 def test_mining_one_text_pairs_no_sentence_with_itself(folder, target):
     (folder / "turned").write_text("\n".join(CORPUS[::-1]) + "\n", encoding="utf-8")
-    command = ("mine", "--model", "model", "--source", "corpus", *target, "--k", 2, "--retrieval", "all")
-    pairs = [row.split("\t")[1:] for row in lxsr_here(*command, "--output", "-", folder=folder).stdout.splitlines()]
-    assert sorted(map(sorted, pairs)) == [["a cat", "a dog"], ["a cat", CORPUS[0]], ["a dog", CORPUS[0]]]
+    command = (
+        "mine",
+        "--model",
+        "model",
+        "--source",
+        "corpus",
+        *target,
+        "--k",
+        2,
+        "--retrieval",
+        "all",
+    )
+    pairs = [
+        row.split("\t")[1:]
+        for row in lxsr_here(*command, "--output", "-", folder=folder).stdout.splitlines()
+    ]
+    assert sorted(map(sorted, pairs)) == [
+        ["a cat", "a dog"],
+        ["a cat", CORPUS[0]],
+        ["a dog", CORPUS[0]],
+    ]
 
 
 def test_an_index_of_vectors_says_what_can_search_it(folder):
     (folder / "whole").write_text("a cat\na dog\n")
-    lxsr_here("embed", "--model", "model", "--input", "whole", "--output", "stored/whole.npy", folder=folder)
+    lxsr_here(
+        "embed",
+        "--model",
+        "model",
+        "--input",
+        "whole",
+        "--output",
+        "stored/whole.npy",
+        folder=folder,
+    )
     command = ("index", "--input", "whole", "--output", "vectors", "--model")
     done = lxsr_here(*command, "stored/whole.npy", check=False, folder=folder)
-    refused(done, "--model stored/whole.npy: a file of embeddings; expected the folder that holds it", "NAME.npy")
+    refused(
+        done,
+        "--model stored/whole.npy: a file of embeddings; expected the folder that holds it",
+        "NAME.npy",
+    )
     lxsr_here(*command, "stored", folder=folder)
     query = ("search", "--index", "vectors", "a cat", "--k", 1)
     done = lxsr_here(*query, check=False, folder=folder)
-    refused(done, "belong to text files", "expected a model, the one that made them (", "--model NAME", "--input FILE")
+    refused(
+        done,
+        "belong to text files",
+        "expected a model, the one that made them (",
+        "--model NAME",
+        "--input FILE",
+    )
     assert "a cat" in lxsr_here(*query, "--model", "model", folder=folder).stdout
     (folder / "stored" / "whole.npy.json").unlink()
     lxsr_here(*command, "stored", folder=folder)
     done = lxsr_here(*query, "--model", "model", check=False, folder=folder)
-    refused(done, "vectors: made of the vectors in", "no FILE.json says the model; expected --input FILE")
+    refused(
+        done,
+        "vectors: made of the vectors in",
+        "no FILE.json says the model; expected --input FILE",
+    )
     found = ("search", "--index", "vectors", "--input", "whole", "--k", 1, "--output", "-")
     assert "a cat\t1.000000\t1\ta cat" in lxsr_here(*found, folder=folder).stdout
 

@@ -20,14 +20,20 @@ HEAVY = (
 
 
 def imported_by(code: str) -> set[str]:
-    """The modules in memory after this in a fresh Python, without what it imports anyway (.pth files)."""
-    said = python(f"import sys; before = set(sys.modules)\n{code}\nprint(*sys.modules.keys() - before)")
+    """The modules in memory after this in a fresh Python, without what it imports anyway (.pth
+    files).
+    """
+    said = python(
+        f"import sys; before = set(sys.modules)\n{code}\nprint(*sys.modules.keys() - before)"
+    )
     return set(said.split())
 
 
 def test_parsers_of_all_verbs_import_nothing_heavy():
     verbs = list(VERBS)
-    names = imported_by(f"from fairseq_lxsr.cli.main import make_parser\nfor verb in {verbs}: make_parser(verb)")
+    names = imported_by(
+        f"from fairseq_lxsr.cli.main import make_parser\nfor verb in {verbs}: make_parser(verb)"
+    )
     assert "fairseq_lxsr.cli.embed" in names
     assert not names & set(HEAVY)
 

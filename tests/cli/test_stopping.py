@@ -1,4 +1,6 @@
-"""How `lxsr` ends where it is not left to finish: signals, readers that are gone, streams that are closed."""
+"""How `lxsr` ends where it is not left to finish: signals, readers that are gone, streams that are
+closed.
+"""
 
 import io
 import os
@@ -20,12 +22,15 @@ LXSR = (sys.executable, "-m", "fairseq_lxsr.cli.main")
 def ended(*arguments, **options) -> tuple[int, str]:
     """Exit status and errors of `lxsr` in a process of its own."""
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run([*LXSR, *arguments], stderr=subprocess.PIPE, text=True, timeout=60, env=buffered, **options)
+    done = subprocess.run(
+        [*LXSR, *arguments], stderr=subprocess.PIPE, text=True, timeout=60, env=buffered, **options
+    )
     return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
+    ("number", "status", "word"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
 )
 def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     output = tmp_path / "o.npy"
@@ -66,15 +71,27 @@ def test_a_reader_that_is_gone(arguments, unread):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nobody_reads_the_error(unbuffered, unread):
-    command, environment = [*LXSR, "corpus", "show", "none"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    assert subprocess.run(command, stdout=unread, stderr=unread, env=environment, timeout=60).returncode == 2
+    command, environment = (
+        [*LXSR, "corpus", "show", "none"],
+        os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (
+        subprocess.run(
+            command, stdout=unread, stderr=unread, env=environment, timeout=60
+        ).returncode
+        == 2
+    )
 
 
 def test_a_reader_that_leaves_before_the_work_is_done():
     code = "import argparse, sys; from fairseq_lxsr.cli import evaluate, main\n"
-    code += "evaluate.run_compare = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
+    code += (
+        "evaluate.run_compare = lambda args: [print('x' * 9999, flush=True) for _ in range(99)]\n"
+    )
     code += "main.main(['compare', 'a', 'b'])"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait(60)) == (b"", 128 + signal.SIGPIPE)
 
@@ -91,7 +108,9 @@ def test_output_that_cannot_be_written():
 def test_closed_streams(closed):
     for arguments, status in (("list", 0), ("show no-such-corpus", 2)):
         command = f'exec "$0" -m fairseq_lxsr.cli.main corpus {arguments} {closed}>&-'
-        done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", command, sys.executable], capture_output=True, timeout=60
+        )
         assert done.returncode == status
 
 
@@ -109,8 +128,20 @@ def test_closed_standard_input(tmp_path, monkeypatch, verb):
 
 
 def test_standard_input_that_is_read_twice(tmp_path):
-    command = [forked_commands() / "lxsr", "eval", "tatoeba", "--model", MODEL, "--source", "-", "--target", "-"]
-    done = subprocess.run(command, input="a dog\na cat\n", capture_output=True, text=True, timeout=60)
+    command = [
+        forked_commands() / "lxsr",
+        "eval",
+        "tatoeba",
+        "--model",
+        MODEL,
+        "--source",
+        "-",
+        "--target",
+        "-",
+    ]
+    done = subprocess.run(
+        command, input="a dog\na cat\n", capture_output=True, text=True, timeout=60
+    )
     refused(done, "standard input was read already")
 
 

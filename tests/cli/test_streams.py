@@ -55,7 +55,9 @@ def index(tmp_path_factory):
 def on_terminal(*arguments) -> bytes:
     """What a terminal gets of a command."""
     leader, terminal = pty.openpty()
-    subprocess.run([forked_commands() / "lxsr", *arguments], stdout=terminal, stderr=terminal, timeout=60)
+    subprocess.run(
+        [forked_commands() / "lxsr", *arguments], stdout=terminal, stderr=terminal, timeout=60
+    )
     os.close(terminal)
     shown = b""
     try:
@@ -75,7 +77,9 @@ def test_a_corpus_does_not_command_a_terminal(index, output):
     assert b"\xc2\x9b" not in shown
 
 
-@pytest.mark.parametrize("name", ["no\x1b[2Jindex", "two\nlines", "c1\x9b31m", "b\rack", "\udc9b\udcff"])
+@pytest.mark.parametrize(
+    "name", ["no\x1b[2Jindex", "two\nlines", "c1\x9b31m", "b\rack", "\udc9b\udcff"]
+)
 def test_a_file_name_does_not_command_a_terminal(index, tmp_path, name):
     for arguments in (
         ("search", "--index", name, "x"),
@@ -134,7 +138,9 @@ def test_a_search_ends_with_a_status_and_a_line_where_there_is_a_stream(index, s
 def test_no_file_gets_the_number_of_a_stream_that_is_closed(index, tmp_path):
     code = "import sys; from fairseq_lxsr.cli.streams import escaped_streams\n"
     code += f"with escaped_streams(): sys.exit(open({str(tmp_path / 'x')!r}, 'w').fileno() < 3)"
-    done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code], timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code], timeout=60
+    )
     assert done.returncode == 0
 
 
@@ -156,5 +162,7 @@ def test_streams_are_as_before_afterwards():
 
 def test_a_pipe_in_the_place_of_a_model_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "config.json")
-    done = lxsr_here("embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y", check=False)
+    done = lxsr_here(
+        "embed", "--model", tmp_path, "--input", "x", "--output", tmp_path / "y", check=False
+    )
     refused(done, "config.json")

@@ -42,6 +42,15 @@ def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp
     out = lxsr_here("prepare", "--work", work, "--data", toy_work / "text", *options).stdout
     program, *words = shlex.split(out.splitlines()[-1].partition(": ")[2])
     assert (program, words.pop()) == ("fairseq-train", "...")
-    training = ("--arch", "lxsr_tiny", "--criterion", "xling_sent_loss", "--max-update", 1, "--batch-size", 8)
+    training = (
+        "--arch",
+        "lxsr_tiny",
+        "--criterion",
+        "xling_sent_loss",
+        "--max-update",
+        1,
+        "--batch-size",
+        8,
+    )
     training = (*training, "--optimizer", "adam", "--cpu", "--no-save")
     run("fairseq_cli.train", *words, *training, cwd=tmp_path, preloaded=FAIRSEQ)

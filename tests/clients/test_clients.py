@@ -18,7 +18,11 @@ from fairseq_lxsr import SentenceEncoder, clients
 from fairseq_lxsr.errors import InputError
 
 MODEL = str(COMPATIBILITY / "best.model")
-TEXTS = ["One red dog sees the cat.", "Un chien rouge voit le chat.", "Two blue birds hear the fish."]
+TEXTS = [
+    "One red dog sees the cat.",
+    "Un chien rouge voit le chat.",
+    "Two blue birds hear the fish.",
+]
 LONG = " ".join(TEXTS * 20)
 
 
@@ -38,14 +42,18 @@ def expected():
 
 
 def test_nothing_is_imported_before_it_is_asked_for():
-    code = "import sys, fairseq_lxsr.clients; print([name for name in sys.modules if 'numpy' in name])"
+    code = (
+        "import sys, fairseq_lxsr.clients; print([name for name in sys.modules if 'numpy' in name])"
+    )
     assert python(code) == "[]\n"
 
 
 def test_a_tool_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "langchain_core.embeddings", None)
     monkeypatch.delitem(sys.modules, "fairseq_lxsr.clients.langchain", raising=False)
-    with pytest.raises(InputError, match=r"LangChainEmbeddings needs langchain_core.*: pip install langchain-core"):
+    with pytest.raises(
+        InputError, match=r"LangChainEmbeddings needs langchain_core.*: pip install langchain-core"
+    ):
         _ = clients.LangChainEmbeddings
     with pytest.raises(AttributeError, match="'Other'; expected one of BertalignEncoder, Chroma"):
         _ = clients.Other
@@ -66,12 +74,17 @@ def test_langchain(expected):
 def test_llama_index(expected):
     core = pytest.importorskip("llama_index.core")
     embedding = clients.LlamaIndexEmbedding(model_name=MODEL)
-    np.testing.assert_allclose(embedding.get_text_embedding_batch([*TEXTS, LONG]), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        embedding.get_text_embedding_batch([*TEXTS, LONG]), expected, atol=1e-6
+    )
     documents = [core.Document(text=text) for text in TEXTS]
     index = core.VectorStoreIndex.from_documents(documents, embed_model=embedding)
     found = index.as_retriever(similarity_top_k=1).retrieve(TEXTS[2])
     assert found[0].text == TEXTS[2]
-    assert len(clients.LlamaIndexEmbedding(model_name=MODEL, dimensions=4).get_query_embedding("a")) == 4
+    assert (
+        len(clients.LlamaIndexEmbedding(model_name=MODEL, dimensions=4).get_query_embedding("a"))
+        == 4
+    )
 
 
 def test_haystack(expected):
@@ -79,7 +92,10 @@ def test_haystack(expected):
     from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
     from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-    documents = [*(haystack.Document(content=text) for text in TEXTS), haystack.Document(content=None)]
+    documents = [
+        *(haystack.Document(content=text) for text in TEXTS),
+        haystack.Document(content=None),
+    ]
     found = clients.HaystackDocumentEmbedder(MODEL).run(documents)["documents"]
     np.testing.assert_allclose([one.embedding for one in found[:3]], expected[:3], atol=1e-6)
     assert documents[0].embedding is None
@@ -103,11 +119,15 @@ def trusting(haystack):
 
 
 def test_chroma(expected, tmp_path):
-    """A collection that is opened again finds the function, and its options, by the name that it stores."""
+    """A collection that is opened again finds the function, and its options, by the name that it
+    stores.
+    """
     chromadb = pytest.importorskip("chromadb")
     function = clients.ChromaEmbeddingFunction(MODEL)
     np.testing.assert_allclose(function([*TEXTS, LONG]), expected, atol=1e-6)
-    collection = chromadb.PersistentClient(tmp_path / "chroma").create_collection("notes", embedding_function=function)
+    collection = chromadb.PersistentClient(tmp_path / "chroma").create_collection(
+        "notes", embedding_function=function
+    )
     collection.add(ids=["a", "b", "c"], documents=TEXTS)
     again = chromadb.PersistentClient(tmp_path / "chroma").get_collection("notes")
     found = again.query(query_texts=[TEXTS[2]], n_results=1)
@@ -119,7 +139,9 @@ def test_lancedb(expected, tmp_path):
     from lancedb.pydantic import LanceModel, Vector
 
     function = clients.LanceEmbeddingFunction.create(model=MODEL)
-    np.testing.assert_allclose(function.compute_source_embeddings([*TEXTS, LONG]), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        function.compute_source_embeddings([*TEXTS, LONG]), expected, atol=1e-6
+    )
 
     class Note(LanceModel):
         text: str = function.SourceField()
@@ -132,19 +154,26 @@ def test_lancedb(expected, tmp_path):
 
 
 def test_scikit_learn(expected):
-    """A classifier learns from one language, in a pipeline that is copied and searched like others."""
+    """A classifier learns from one language, in a pipeline that is copied and searched like
+    others.
+    """
     sklearn = pytest.importorskip("sklearn")
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
     from sklearn.pipeline import make_pipeline
 
     vectors = clients.SentenceVectors(MODEL)
-    np.testing.assert_allclose(vectors.fit_transform(np.array([*TEXTS, LONG], dtype=object)), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        vectors.fit_transform(np.array([*TEXTS, LONG], dtype=object)), expected, atol=1e-6
+    )
     assert sklearn.base.clone(vectors).get_params() == {"model": MODEL, "dimensions": None}
     assert len(vectors.get_feature_names_out()) == expected.shape[1]
     pairs = toy.sentences(200)
     labels = ["dog" in source for source, _ in pairs]
-    search = GridSearchCV(make_pipeline(vectors, LogisticRegression(C=100)), {"sentencevectors__dimensions": [2, None]})
+    search = GridSearchCV(
+        make_pipeline(vectors, LogisticRegression(C=100)),
+        {"sentencevectors__dimensions": [2, None]},
+    )
     search.fit([source for source, _ in pairs], labels)
     assert search.best_params_ == {"sentencevectors__dimensions": None}
     assert search.score([source for source, _ in pairs], labels) > 0.7
@@ -156,7 +185,10 @@ def test_opusfilter(tmp_path):
 
     pairs = toy.sentences(20)
     encoder = SentenceEncoder.from_pretrained(MODEL)
-    source, target = (encoder.encode(side, normalize=True, on_long="split-mean") for side in zip(*pairs, strict=True))
+    source, target = (
+        encoder.encode(side, normalize=True, on_long="split-mean")
+        for side in zip(*pairs, strict=True)
+    )
     cosines = (source * target).sum(1)
     threshold = float(np.median(cosines)) + 1e-4
     kept = [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]
@@ -174,7 +206,9 @@ def test_opusfilter(tmp_path):
     toy.write(tmp_path / "dirty", pairs)
     (tmp_path / "filter.yaml").write_text(yaml.safe_dump(config))
     program = shutil.which("opusfilter", path=Path(sys.executable).parent)
-    subprocess.run([program, "filter.yaml"], cwd=tmp_path, env=environment(), check=True, timeout=120)
+    subprocess.run(
+        [program, "filter.yaml"], cwd=tmp_path, env=environment(), check=True, timeout=120
+    )
     assert (tmp_path / "clean.fr").read_text().splitlines() == [target for _, target in kept]
 
 
@@ -186,23 +220,40 @@ def test_the_filter_of_opuscleaner_runs_a_command_of_ours():
 
 
 def test_opuscleaner(tmp_path):
-    """OpusCleaner wants an older Pydantic than others: its programs, of another environment, are found by PATH."""
+    """OpusCleaner wants an older Pydantic than others: its programs, of another environment, are
+    found by PATH.
+    """
     program = shutil.which("opuscleaner-clean")
     if program is None:
         pytest.skip("no OpusCleaner on PATH")
     pairs = toy.sentences(20)
-    (tmp_path / "dirty.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    (tmp_path / "dirty.tsv").write_text(
+        "".join(f"{source}\t{target}\n" for source, target in pairs)
+    )
     pipeline = json.loads((ROOT / "examples" / "cleaning" / "opuscleaner.filters.json").read_text())
     pipeline["filters"][0]["parameters"] = {"MODEL": MODEL, "THRESHOLD": 0.9}
     (tmp_path / "filters.json").write_text(json.dumps(pipeline))
-    command = [program, "--filters", f"{clients.filters_of_opuscleaner()}/*.json", "--input", "dirty.tsv"]
+    command = [
+        program,
+        "--filters",
+        f"{clients.filters_of_opuscleaner()}/*.json",
+        "--input",
+        "dirty.tsv",
+    ]
     subprocess.run(
-        [*command, "--output", "clean.tsv", "filters.json", "en", "fr"], cwd=tmp_path, check=True, timeout=120
+        [*command, "--output", "clean.tsv", "filters.json", "en", "fr"],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
     )
     encoder = SentenceEncoder.from_pretrained(MODEL)
     source, target = (encoder.encode(side, normalize=True) for side in zip(*pairs, strict=True))
     cosines = (source * target).sum(1)
-    kept = [f"{source}\t{target}" for (source, target), cosine in zip(pairs, cosines, strict=True) if cosine >= 0.9]
+    kept = [
+        f"{source}\t{target}"
+        for (source, target), cosine in zip(pairs, cosines, strict=True)
+        if cosine >= 0.9
+    ]
     assert (tmp_path / "clean.tsv").read_text().splitlines() == kept
     assert 0 < len(kept) < 20
 
@@ -213,9 +264,20 @@ def test_bertalign():
         pytest.skip("Bertalign is not installed")
     from fairseq_lxsr.clients.bertalign import bertalign_with
 
-    source = ["The dog sleeps in the house.", "It rains in Paris.", "My sister bought a red car.", "We eat bread."]
-    target = ["Le chien dort dans la maison.", "Il pleut à Paris.", "Ma sœur a acheté une voiture rouge."]
-    aligner = bertalign_with("lxsr-static").Bertalign("\n".join(source), "\n".join(target), is_split=True)
+    source = [
+        "The dog sleeps in the house.",
+        "It rains in Paris.",
+        "My sister bought a red car.",
+        "We eat bread.",
+    ]
+    target = [
+        "Le chien dort dans la maison.",
+        "Il pleut à Paris.",
+        "Ma sœur a acheté une voiture rouge.",
+    ]
+    aligner = bertalign_with("lxsr-static").Bertalign(
+        "\n".join(source), "\n".join(target), is_split=True
+    )
     aligner.align_sents()
     found = [([int(i) for i in left], [int(i) for i in right]) for left, right in aligner.result]
     assert found == [([0], [0]), ([1], [1]), ([2], [2]), ([3], [])]

@@ -1,4 +1,6 @@
-"""The blocks of "In other tools", and of the clients of a server, run where their packages are installed."""
+"""The blocks of "In other tools", and of the clients of a server, run where their packages are
+installed.
+"""
 
 import os
 import re
@@ -12,7 +14,9 @@ import pytest
 from conftest import ROOT, wait_until
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
-NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)  # another test has it
+NOT_RUN = re.compile(
+    r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S
+)  # another test has it
 OWN = {"fairseq_lxsr", "os", "sqlite3", "numpy"}
 
 
@@ -21,7 +25,9 @@ def blocks(page: str) -> list[str]:
 
 
 def packages(block: str) -> list[str]:
-    return sorted({name.split(".")[0] for name in re.findall(r"^(?:from|import) (\S+)", block, re.M)} - OWN)
+    return sorted(
+        {name.split(".")[0] for name in re.findall(r"^(?:from|import) (\S+)", block, re.M)} - OWN
+    )
 
 
 def check(block: str, folder) -> None:
@@ -32,13 +38,21 @@ def check(block: str, folder) -> None:
         if find_spec("pysqlite3") is None:
             pytest.skip("sqlite3 of this Python loads no extension, and pysqlite3 is not installed")
         block = block.replace("import sqlite3\n", "import pysqlite3 as sqlite3\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    }
     if "psycopg" in block and "DATABASE" not in os.environ:
-        pgserver = pytest.importorskip("pgserver", reason="no pgserver, and DATABASE names no PostgreSQL with pgvector")
+        pgserver = pytest.importorskip(
+            "pgserver", reason="no pgserver, and DATABASE names no PostgreSQL with pgvector"
+        )
         place = tempfile.mkdtemp()
         os.chmod(place, 0o755)  # it runs as another user than root
-        environment["DATABASE"] = pgserver.get_server(f"{place}/postgres", cleanup_mode="delete").get_uri()
-    subprocess.run([sys.executable, "-c", block], cwd=folder, env=environment, check=True, timeout=120)
+        environment["DATABASE"] = pgserver.get_server(
+            f"{place}/postgres", cleanup_mode="delete"
+        ).get_uri()
+    subprocess.run(
+        [sys.executable, "-c", block], cwd=folder, env=environment, check=True, timeout=120
+    )
 
 
 @pytest.mark.parametrize("block", blocks("tools.md"), ids=lambda block: "-".join(packages(block)))
@@ -53,10 +67,21 @@ def test_every_block_asserts_what_it_finds():
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    if any(find_spec(name) is None for name in ("uvicorn", "starlette", "orjson", "prometheus_client")):
+    if any(
+        find_spec(name) is None for name in ("uvicorn", "starlette", "orjson", "prometheus_client")
+    ):
         pytest.skip("the extra serve is not installed")
     said = tmp_path_factory.mktemp("serve") / "said"
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--model", "lxsr-static", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_lxsr.cli.main",
+        "serve",
+        "--model",
+        "lxsr-static",
+        "--port",
+        "0",
+    ]
     with said.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output)
     try:

@@ -1,4 +1,6 @@
-"""Work in a local Ray cluster of two workers: what one machine gives, also where a worker dies in the middle."""
+"""Work in a local Ray cluster of two workers: what one machine gives, also where a worker dies in
+the middle.
+"""
 
 import contextlib
 import io
@@ -19,10 +21,25 @@ import random_model
 import toy
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.cluster import Cluster, Corpus, Embedding, connect, embed_shards, index_shards, mine_shards
+from fairseq_lxsr.cluster import (
+    Cluster,
+    Corpus,
+    Embedding,
+    connect,
+    embed_shards,
+    index_shards,
+    mine_shards,
+)
 from fairseq_lxsr.cluster.shards import finish, make_shard
 from fairseq_lxsr.cluster.workers import Workers
-from fairseq_lxsr.embeddings import Layout, ModelFolder, StoredEmbeddings, Text, index_path, width_of
+from fairseq_lxsr.embeddings import (
+    Layout,
+    ModelFolder,
+    StoredEmbeddings,
+    Text,
+    index_path,
+    width_of,
+)
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.records import Record
@@ -88,12 +105,16 @@ def work(tmp_path_factory) -> Path:
 
 def embed(work, output, *options):
     text = work / "text.en", work / "text.fr"
-    return lxsr_here("embed", "--model", work / "m" / "model", "--input", *text, "--output", output, *options)
+    return lxsr_here(
+        "embed", "--model", work / "m" / "model", "--input", *text, "--output", output, *options
+    )
 
 
 def mine(work, output, *options, check=True):
     text = "--source", work / "text.en", "--target", work / "text.fr"
-    return lxsr_here("mine", "--model", work / "m" / "model", *text, "--output", output, *options, check=check)
+    return lxsr_here(
+        "mine", "--model", work / "m" / "model", *text, "--output", output, *options, check=check
+    )
 
 
 def index(work, output, *options, **how):
@@ -121,13 +142,23 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
     done = embed(work, tmp_path / "shards", *options, *RAY)
     files = [tmp_path / "shards" / f"{name}.raw" for name in names(tmp_path / "shards")]
     if dtype == "float32":
-        assert b"".join(path.read_bytes() for path in files) == (tmp_path / "whole.raw").read_bytes()
-    calibrations = {json.dumps(json.loads(index_path(path).read_text()).get("calibration")) for path in files}
+        assert (
+            b"".join(path.read_bytes() for path in files) == (tmp_path / "whole.raw").read_bytes()
+        )
+    calibrations = {
+        json.dumps(json.loads(index_path(path).read_text()).get("calibration")) for path in files
+    }
     assert len(calibrations) == 1  # that of the first shard, or none
-    assert [path.stat().st_size for path in files] == sorted((path.stat().st_size for path in files), reverse=True)
+    assert [path.stat().st_size for path in files] == sorted(
+        (path.stat().st_size for path in files), reverse=True
+    )
     assert "200 embeddings of width 32" in done.stdout
     assert "7 shards, " in done.stdout
-    assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}  # no text is left
+    assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {
+        ".raw",
+        ".json",
+        "",
+    }  # no text is left
 
 
 @pytest.mark.usefixtures("shared")
@@ -139,11 +170,16 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
     assert "7 shards (6 were there)" in embed(work, tmp_path / "o", *RAY).stdout
     after = times(tmp_path / "o")
     assert {name for name in after if after[name] != before[name]} == {gone}
-    assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout  # other settings, other names
+    assert (
+        "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout
+    )  # other settings, other names
     assert not set(names(tmp_path / "o")) & set(before)
     assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
     there = sorted(tmp_path.rglob("*"))
-    refused(index(work, tmp_path / "o", *RAY, check=False), "o: exists and is not a folder of this command")
+    refused(
+        index(work, tmp_path / "o", *RAY, check=False),
+        "o: exists and is not a folder of this command",
+    )
     assert sorted(tmp_path.rglob("*")) == there
 
 
@@ -151,32 +187,53 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     index(work, tmp_path / "whole", "--kind", kind)
-    assert f"{kind} index of 99 sentences" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
+    assert (
+        f"{kind} index of 99 sentences"
+        in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
+    )
     found = []
     for name in ("whole", "shards"):
         search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
         lxsr_here("search", "--index", tmp_path / name, *search)
-        found.append([line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()])
+        found.append(
+            [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
+        )
     if kind == "flat":
         assert found[0] == found[1]
     assert {int(line) for _, _, line, _ in found[1]} - set(range(1, 101)) == set()
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in toy.sentences(20, seed=4)))
-    score = "score", "--model", work / "m" / "model", "--input", pairs, "--margin", "ratio", "--index"
+    score = (
+        "score",
+        "--model",
+        work / "m" / "model",
+        "--input",
+        pairs,
+        "--margin",
+        "ratio",
+        "--index",
+    )
     one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
-    assert "4 shards (4 were there)" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
+    assert (
+        "4 shards (4 were there)" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
+    )
 
 
 @pytest.mark.usefixtures("shared")
 def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
-    shards = [json.loads((tmp_path / "o" / name / "index.json").read_text()) for name in names(tmp_path / "o")]
+    shards = [
+        json.loads((tmp_path / "o" / name / "index.json").read_text())
+        for name in names(tmp_path / "o")
+    ]
     assert [shard["kind"] for shard in shards] == ["ivf"] * 3 + ["flat"]
     lxsr_here("search", "--index", tmp_path / "o", "--probes", 2, "a dog")
     few = tmp_path / "few"
     few.write_text("a dog\na cat\n")
-    done = index(work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False)
+    done = index(
+        work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False
+    )
     refused(done, "2 sentences, too few for ivf; expected 20 or more in a shard, or kind flat")
     done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
     refused(done, "shards of 30 lines, too few for ivf; expected at least 31 a shard")
@@ -194,14 +251,20 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
     assert "8 shards, " in done.stdout
     again = mine(work, tmp_path / "again.tsv", *options, *RAY, "--work", tmp_path / "work").stdout
     assert "8 shards (16 were there)" in again
-    again = mine(work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work").stdout
-    assert "8 shards (8 were there)" in again  # another k takes other neighbours of the same embeddings
+    again = mine(
+        work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work"
+    ).stdout
+    assert (
+        "8 shards (8 were there)" in again
+    )  # another k takes other neighbours of the same embeddings
 
 
 @pytest.mark.usefixtures("shared")
 def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
     text = tmp_path / "text"
-    text.write_text("".join((work / f"text.{name}").read_text(encoding="utf-8") for name in ("en", "fr")))
+    text.write_text(
+        "".join((work / f"text.{name}").read_text(encoding="utf-8") for name in ("en", "fr"))
+    )
     model = ("mine", "--model", work / "m" / "model", "--source", text, "--k", 3)
     lxsr_here(*model, "--output", tmp_path / "whole.tsv")
     whole = (tmp_path / "whole.tsv").read_text()
@@ -215,18 +278,29 @@ def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
 
 @pytest.mark.usefixtures("shared")
 def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
-    refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9")
+    refused(
+        mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9"
+    )
     mine(work, tmp_path / "out.tsv", *RAY)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]  # without --work nothing else is left
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "out.tsv"
+    ]  # without --work nothing else is left
     (tmp_path / "out.tsv").unlink()
     (tmp_path / "empty").write_text("\n")
-    refused(mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False), "empty: no text in it")
+    refused(
+        mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False),
+        "empty: no text in it",
+    )
     stored = tmp_path / "stored"
     stored.mkdir()
     for name, width in (("en", 3), ("fr", 4)):
         np.save(stored / f"text.{name}.npy", np.ones((LINES, width), np.float32))
-    here = SimpleNamespace(model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored)))
-    with pytest.raises(InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"):
+    here = SimpleNamespace(
+        model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored))
+    )
+    with pytest.raises(
+        InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"
+    ):
         mine_shards(*corpora(work), tmp_path / "o", here)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 
@@ -241,7 +315,9 @@ def test_what_killed_workers_left_is_removed(tmp_path):
 
 
 def deadly(work: Path, folder: Path, times: int):
-    """Load an encoder whose process is killed by some sentence, after it has embedded half of a shard."""
+    """Load an encoder whose process is killed by some sentence, after it has embedded half of a
+    shard.
+    """
     model, died = work / "m" / "model", folder / "died"
     died.mkdir()
 
@@ -272,7 +348,10 @@ def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
 
 def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     with (
-        pytest.raises(InputError, match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died"),
+        pytest.raises(
+            InputError,
+            match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died",
+        ),
         connect(Cluster(count=1, shard_lines=30), deadly(work, tmp_path, 99)) as workers,
     ):
         mine_shards(*corpora(work), tmp_path / "out.tsv", workers)
@@ -281,8 +360,16 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
 
 
 def test_bad_input_is_named_with_its_shard(workers, tmp_path):
-    with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: index 'ball'; expected one of"):
-        index_shards(["a dog"] * 60, tmp_path / "i", lambda encoder: encoder.embed, workers, IndexOptions("ball"))
+    with pytest.raises(
+        InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: index 'ball'; expected one of"
+    ):
+        index_shards(
+            ["a dog"] * 60,
+            tmp_path / "i",
+            lambda encoder: encoder.embed,
+            workers,
+            IndexOptions("ball"),
+        )
     assert not (tmp_path / "i" / "shards.json").exists()
 
 
@@ -291,7 +378,10 @@ def test_bad_input_is_named_with_its_shard(workers, tmp_path):
 def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     options = "--input", "-", "--output", tmp_path / "o", "--output-dtype", dtype, *RAY
-    refused(lxsr_here("embed", "--model", work / "m" / "model", *options, check=False), "no lines to embed")
+    refused(
+        lxsr_here("embed", "--model", work / "m" / "model", *options, check=False),
+        "no lines to embed",
+    )
     assert not (tmp_path / "o" / "shards.json").exists()
 
 
@@ -314,13 +404,19 @@ def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
         (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: no answer"),
         (("--ray", "h:99999"), "--ray h:99999: no answer"),
         (("--ray", "--device", "cuda"), "has no GPU"),
-        (("--ray", "--workers", 1, "--output", tmp_path / "full"), "exists and is not a folder of this command"),
+        (
+            ("--ray", "--workers", 1, "--output", tmp_path / "full"),
+            "exists and is not a folder of this command",
+        ),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     done = mine(work, tmp_path / "o", "--ray", check=False)
     refused(done, "--ray needs ray, which is not installed: ", install_command("ray"))
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["full", "full/mine"]
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
+        "full",
+        "full/mine",
+    ]
 
 
 def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
@@ -347,8 +443,17 @@ def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
     from benchmarks.speed import cluster
 
     ray.cloudpickle.register_pickle_by_value(cluster)  # workers do not find benchmarks/
-    text = ["--model", work / "m" / "model", "--source", work / "text.en", "--target", work / "text.fr"]
-    cluster.main([*map(str, text), "--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")])
+    text = [
+        "--model",
+        work / "m" / "model",
+        "--source",
+        work / "text.en",
+        "--target",
+        work / "text.fr",
+    ]
+    cluster.main(
+        [*map(str, text), "--lines", "60", "--workers", "1", "--output", str(tmp_path / "o.json")]
+    )
     rows = json.loads((tmp_path / "o.json").read_text())["rows"]
     assert len(rows) == 6
     assert len({(row["verb"], row["result"]) for row in rows}) == 3
@@ -367,14 +472,21 @@ def spoilt(path: Path) -> list[bytes]:
 def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
     verb(work, tmp_path / "o", *RAY)
     shard = names(tmp_path / "o")[1]
-    good = {path: path.read_bytes() for path in (tmp_path / "o").rglob("*") if shard in str(path) and path.is_file()}
+    good = {
+        path: path.read_bytes()
+        for path in (tmp_path / "o").rglob("*")
+        if shard in str(path) and path.is_file()
+    }
     for path in good:
         for content in spoilt(path):
             path.write_bytes(content)
             done = verb(work, tmp_path / "o", *RAY)
             assert f"shards ({len(names(tmp_path / 'o')) - 1} were there)" in done.stdout
             assert "damaged, it is made again" in done.stderr
-            assert [path.name for path in good if path.read_bytes() != good[path]] in ([], ["index.json"])  # has times
+            assert [path.name for path in good if path.read_bytes() != good[path]] in (
+                [],
+                ["index.json"],
+            )  # has times
 
 
 @pytest.mark.usefixtures("shared")
@@ -403,9 +515,10 @@ def test_damaged_rows_of_a_killed_worker_are_embedded_again(work, workers, tmp_p
     good = path.read_bytes()
     path.with_name(f"{path.name}.partial").write_bytes(good[:1000] + bytes(len(good) - 1000))
     counts = {"lines": 30, "crc32": 7}
-    Record({**how.settings, "format": "npy", "dtype": "float32", "dimension": 32, "first_line": 31}, counts).write(
-        path.with_name(f"{path.name}.progress")
-    )
+    Record(
+        {**how.settings, "format": "npy", "dtype": "float32", "dimension": 32, "first_line": 31},
+        counts,
+    ).write(path.with_name(f"{path.name}.progress"))
     path.unlink()
     embed_shards(lines, tmp_path / "o", how, workers)
     assert path.read_bytes() == good

@@ -1,4 +1,6 @@
-"""Draws of sentences: what is kept of them, always the same, and an end where there is nothing left."""
+"""Draws of sentences: what is kept of them, always the same, and an end where there is nothing
+left.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ class Directions:
 
     def encode(self, texts, dtype):
         self.seen += texts
-        return np.stack([np.random.default_rng(int(text.split()[1])).standard_normal(8) for text in texts])
+        return np.stack(
+            [np.random.default_rng(int(text.split()[1])).standard_normal(8) for text in texts]
+        )
 
 
 @pytest.fixture
@@ -50,7 +54,9 @@ def test_translations_are_found_and_every_pair_of_languages_has_its_turn(embedde
 
 
 def test_a_sentence_is_encoded_once_and_the_seed_decides(embedded):
-    one, again, other = (mine_draws(embedded, draw=15, best=5, count=30, seed=seed)[0] for seed in (1, 1, 2))
+    one, again, other = (
+        mine_draws(embedded, draw=15, best=5, count=30, seed=seed)[0] for seed in (1, 1, 2)
+    )
     assert one == again != other
     seen = embedded["en"].encoder.seen
     assert len(seen) == len(set(seen))
@@ -63,7 +69,9 @@ def test_one_sentence_of_either_side(embedded):
     some = {language: embedded[language] for language in ("en", "fr")}
     with pytest.raises(InputError, match="pairs 2,000: only 1,200 different ones"):
         mine_draws(some, draw=100, best=10_000, count=2000, seed=1)
-    assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3  # as good as random
+    assert (
+        np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3
+    )  # as good as random
 
 
 def test_precision_is_of_the_pairs_that_can_be_judged():

@@ -6,12 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairseq_lxsr.context.rounds import CONTEXT_ARCHITECTURES, RECORD, REPORT, ContextConfig, Rounds, add_report
+from fairseq_lxsr.context.rounds import (
+    CONTEXT_ARCHITECTURES,
+    RECORD,
+    REPORT,
+    ContextConfig,
+    Rounds,
+    add_report,
+)
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.context import model as context_transformer
 
 
-def test_architectures_are_those_of_the_model_and_a_folder_that_fairseq_would_split_is_refused(tmp_path):
+def test_architectures_are_those_of_the_model_and_a_folder_that_fairseq_would_split_is_refused(
+    tmp_path,
+):
     assert tuple(context_transformer.CONTEXT_PRESETS) == CONTEXT_ARCHITECTURES
     documents = {"en": "en.txt", "fr": "fr.txt"}
     ContextConfig(documents, work=str(tmp_path))
@@ -24,7 +33,10 @@ def test_what_is_no_record_is_named(tmp_path, content):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
     (tmp_path / RECORD).write_text(content)
     with pytest.raises(InputError, match=rf"{RECORD}: not the options of an earlier run"):
-        Rounds(ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)), lambda: pytest.fail("prepared")).run()
+        Rounds(
+            ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)),
+            lambda: pytest.fail("prepared"),
+        ).run()
 
 
 def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options(tmp_path):
@@ -51,9 +63,15 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
         (True, "corpus", 10, ("--both-samples", "--negatives", "corpus")),
     ],
 )
-def test_both_samples_and_negatives_reach_the_first_stage(tmp_path, monkeypatch, both, negatives, samples, flags):
-    np.save(tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6]))  # the second document has one sentence
-    config = ContextConfig({"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both, negatives=negatives)
+def test_both_samples_and_negatives_reach_the_first_stage(
+    tmp_path, monkeypatch, both, negatives, samples, flags
+):
+    np.save(
+        tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6])
+    )  # the second document has one sentence
+    config = ContextConfig(
+        {"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both, negatives=negatives
+    )
     rounds = Rounds(config, pytest.fail)
     rounds.shards, trained = [tmp_path], []
     monkeypatch.setattr(rounds, "_train", lambda *arguments: trained.append(arguments[1:]))
@@ -63,7 +81,9 @@ def test_both_samples_and_negatives_reach_the_first_stage(tmp_path, monkeypatch,
 
 
 def test_a_round_is_reported_once(tmp_path):
-    """Also where a run was killed between the report and the pairs, or while an older version wrote a line."""
+    """Also where a run was killed between the report and the pairs, or while an older version wrote
+    a line.
+    """
     path = tmp_path / REPORT
     for pairs in (5, 7):
         add_report(path, {"round": "round1", "pairs": pairs})

@@ -1,4 +1,6 @@
-"""Embeddings in a byte or a bit a dimension: back within half a step, in every format, whatever the interruption."""
+"""Embeddings in a byte or a bit a dimension: back within half a step, in every format, whatever the
+interruption.
+"""
 
 import json
 import warnings
@@ -7,7 +9,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fairseq_lxsr.embeddings import Layout, StoredEmbeddings, Text, embed_lines, load_embeddings, read_embeddings
+from fairseq_lxsr.embeddings import (
+    Layout,
+    StoredEmbeddings,
+    Text,
+    embed_lines,
+    load_embeddings,
+    read_embeddings,
+)
 from fairseq_lxsr.embeddings import write as stream
 from fairseq_lxsr.embeddings.codes import Calibration
 from fairseq_lxsr.errors import InputError
@@ -16,7 +25,9 @@ from fairseq_lxsr.options import EMBEDDING_DTYPES, EMBEDDING_FORMATS
 from fairseq_lxsr.vectors import nearest_neighbours
 
 WIDTH = 11  # no multiple of eight
-EMBEDDINGS = (np.random.default_rng(0).standard_normal((50, WIDTH)) * np.arange(1, WIDTH + 1) + 2).astype(np.float32)
+EMBEDDINGS = (
+    np.random.default_rng(0).standard_normal((50, WIDTH)) * np.arange(1, WIDTH + 1) + 2
+).astype(np.float32)
 EMBEDDINGS[7] = 0
 SIGNS = np.where(EMBEDDINGS > 0, 1, -1) * EMBEDDINGS.any(axis=1, keepdims=True)  # zeros stay zeros
 LINES = [str(row) for row in range(50)]
@@ -39,14 +50,19 @@ def interrupted(path, dtype):
 
 
 def test_codes_worked_out_by_hand():
-    # from -1 to 1.55 a step is 0.01 and 0 has code -28; a dimension without negative values starts at 0
+    # from -1 to 1.55 a step is 0.01 and 0 has code -28; a dimension without negative values starts
+    # at 0
     sample = np.array([[-1, 2.55, 0], [1.55, 0.51, 0]], dtype=np.float32)
     calibration = Calibration.of(sample)
     np.testing.assert_allclose(calibration.step, [0.01, 0.01, 1], rtol=1e-6)
     assert calibration.zero.tolist() == [-28, -128, -128]
-    codes = calibration.codes(np.array([[-1, 2.55, 0], [0, 0, 0], [9, 1.234, -1]], dtype=np.float32))
+    codes = calibration.codes(
+        np.array([[-1, 2.55, 0], [0, 0, 0], [9, 1.234, -1]], dtype=np.float32)
+    )
     assert codes.tolist() == [[-128, 127, -128], [-28, -128, -128], [127, -5, -128]]
-    np.testing.assert_allclose(calibration.values(codes), [[-1, 2.55, 0], [0, 0, 0], [1.55, 1.23, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        calibration.values(codes), [[-1, 2.55, 0], [0, 0, 0], [1.55, 1.23, 0]], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("form", EMBEDDING_FORMATS)
@@ -69,7 +85,9 @@ def test_binary_comes_back_as_signs(tmp_path, form):
 
 def test_rows_are_the_bytes_that_any_reader_knows(tmp_path):
     about = write(tmp_path / "x.npy", "int8")["calibration"]
-    restored = (np.load(tmp_path / "x.npy").astype(np.float32) - about["zero"]) * np.array(about["step"])
+    restored = (np.load(tmp_path / "x.npy").astype(np.float32) - about["zero"]) * np.array(
+        about["step"]
+    )
     np.testing.assert_allclose(restored, np.asarray(read_embeddings(tmp_path / "x.npy")), rtol=1e-6)
     write(tmp_path / "y.npy", "binary")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.packbits(EMBEDDINGS > 0, axis=1))
@@ -93,7 +111,9 @@ def test_the_same_bytes_after_an_interruption(tmp_path, monkeypatch, dtype):
     interrupted(tmp_path / "x.npy", dtype)
     write(tmp_path / "x.npy", dtype, resume=True)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    one, other = (parse_json((tmp_path / f"{name}.npy.json").read_text()) for name in ("x", "whole"))
+    one, other = (
+        parse_json((tmp_path / f"{name}.npy.json").read_text()) for name in ("x", "whole")
+    )
     assert one == other == write(tmp_path / "x.npy", dtype, resume=True)
     least, most = EMBEDDINGS[:10].min(axis=0), EMBEDDINGS[:10].max(axis=0)
     if dtype == "int8":
@@ -110,9 +130,15 @@ BAD = [*product(("float32", "float16", "int8", "binary"), (np.nan, np.inf)), ("f
 def test_numbers_that_cannot_be_stored_are_refused(tmp_path, dtype, value):
     bad = EMBEDDINGS.copy()
     bad[3, 2] = value
-    with pytest.raises(InputError, match=r"NaN or infinity; expected finite numbers|numbers over 65,504; expected"):
+    with pytest.raises(
+        InputError, match=r"NaN or infinity; expected finite numbers|numbers over 65,504; expected"
+    ):
         embed_lines(
-            LINES, lambda window, _: encode(window, embeddings=bad), tmp_path / "x.npy", Layout("npy", dtype, WIDTH), {}
+            LINES,
+            lambda window, _: encode(window, embeddings=bad),
+            tmp_path / "x.npy",
+            Layout("npy", dtype, WIDTH),
+            {},
         )
     assert not list(tmp_path.iterdir())
 
@@ -122,8 +148,12 @@ def test_tiny_and_huge_values():
         warnings.simplefilter("error")
         for size in (0, 1e-45, 1e-30, 1e38):
             sample = np.float32([[-size, size]]).T
-            calibration = Calibration.from_json(json.loads(json.dumps(Calibration.of(sample).to_json())), 1)
-            np.testing.assert_allclose(calibration.values(calibration.codes(sample)), sample, rtol=0.01, atol=1e-43)
+            calibration = Calibration.from_json(
+                json.loads(json.dumps(Calibration.of(sample).to_json())), 1
+            )
+            np.testing.assert_allclose(
+                calibration.values(calibration.codes(sample)), sample, rtol=0.01, atol=1e-43
+            )
 
 
 BAD = [
@@ -133,7 +163,10 @@ BAD = [
     ("calibration", {"zero": [0.5] * WIDTH, "step": [1] * WIDTH}),
     ("calibration", {"zero": [200] * WIDTH, "step": [1] * WIDTH}),
     ("calibration", {"zero": ["x"] * WIDTH, "step": [1] * WIDTH}),
-    *(("calibration", {"zero": [0] * WIDTH, "step": [step] * WIDTH}) for step in (0, -1, 1e300, 10**400, None, [1])),
+    *(
+        ("calibration", {"zero": [0] * WIDTH, "step": [step] * WIDTH})
+        for step in (0, -1, 1e300, 10**400, None, [1])
+    ),
 ]
 
 
@@ -165,7 +198,9 @@ def test_progress_without_calibration_is_not_gone_on_from(tmp_path, monkeypatch)
     record = parse_json(progress.read_text())
     del record["settings"]["calibration"]
     progress.write_text(json.dumps(record))
-    with pytest.raises(InputError, match=r"x\.npy\.progress: has no calibration .*; run without --resume"):
+    with pytest.raises(
+        InputError, match=r"x\.npy\.progress: has no calibration .*; run without --resume"
+    ):
         write(tmp_path / "x.npy", "int8", resume=True)
 
 
@@ -183,5 +218,7 @@ def test_any_file_is_loaded_as_float32(tmp_path, form, dtype):
 
 def test_codes_that_numpy_loads_are_not_searched(tmp_path):
     write(tmp_path / "x.npy", "int8")
-    with pytest.raises(InputError, match=r"are int8; expected floating-point numbers: .*load_embeddings"):
+    with pytest.raises(
+        InputError, match=r"are int8; expected floating-point numbers: .*load_embeddings"
+    ):
         nearest_neighbours(np.load(tmp_path / "x.npy"), EMBEDDINGS, 1)

@@ -42,11 +42,20 @@ def test_npy_is_what_numpy_writes(tmp_path, dtype):
 
 def test_raw_is_rows_only(tmp_path):
     index = embed_lines(LINES, encode, tmp_path / "x.raw", RAW, {"model": "m"})
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "x.raw", np.float32).reshape(-1, 3), encode(LINES, Counter()))
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "x.raw", np.float32).reshape(-1, 3), encode(LINES, Counter())
+    )
     assert index == parse_json(index_path(tmp_path / "x.raw").read_text())
-    assert (index["count"], index["dimension"], index["dtype"], index["model"]) == (95, 3, "float32", "m")
+    assert (index["count"], index["dimension"], index["dtype"], index["model"]) == (
+        95,
+        3,
+        "float32",
+        "m",
+    )
     assert (index["long"], index["empty"]) == (9, 0)
-    hashed = subprocess.run(["sha256sum", tmp_path / "x.raw"], capture_output=True, text=True, check=True).stdout
+    hashed = subprocess.run(
+        ["sha256sum", tmp_path / "x.raw"], capture_output=True, text=True, check=True
+    ).stdout
     assert hashed.split()[0] == index["sha256"]
 
 
@@ -57,7 +66,9 @@ def test_safetensors_and_parquet_are_read_by_their_own_libraries(tmp_path, dtype
 
     expected = encode(LINES, Counter()).astype(dtype)
     for end in ("safetensors", "parquet"):
-        embed_lines(iter(LINES), encode, tmp_path / f"x.{end}", Layout(end, dtype, 3), {"model": "m"})
+        embed_lines(
+            iter(LINES), encode, tmp_path / f"x.{end}", Layout(end, dtype, 3), {"model": "m"}
+        )
     read = load_file(tmp_path / "x.safetensors")["embeddings"]
     assert read.dtype == expected.dtype
     np.testing.assert_array_equal(read, expected)
@@ -85,7 +96,14 @@ stream.embed_lines(LINES, killed, Path(sys.argv[1]), layout, {"model": "m"})
 @pytest.mark.parametrize("form", ["npy", "safetensors", "parquet"])
 def test_goes_on_after_kill_with_the_same_bytes(tmp_path, form):
     layout = Layout(form, "float32", 3)
-    arguments = [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy"), os.path.dirname(__file__), form]
+    arguments = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        str(tmp_path / "x.npy"),
+        os.path.dirname(__file__),
+        form,
+    ]
     assert subprocess.run(arguments, timeout=120).returncode == -signal.SIGKILL
     assert not (tmp_path / "x.npy").exists()
     with open(tmp_path / "x.npy.partial", "ab") as partial:
@@ -100,13 +118,20 @@ def test_goes_on_after_kill_with_the_same_bytes(tmp_path, form):
     assert seen == [f"line {i}" for i in range(40, 95, 10)]
     embed_lines(LINES, encode, tmp_path / "y.npy", layout, {"model": "m"})
     for suffix in ("", ".json"):
-        assert (tmp_path / f"x.npy{suffix}").read_bytes() == (tmp_path / f"y.npy{suffix}").read_bytes()
+        assert (tmp_path / f"x.npy{suffix}").read_bytes() == (
+            tmp_path / f"y.npy{suffix}"
+        ).read_bytes()
 
 
 def test_a_complete_file_is_left_alone(tmp_path):
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
     untouched = embed_lines(
-        LINES, lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
+        LINES,
+        lambda *_: pytest.fail("was there"),
+        tmp_path / "x.npy",
+        NPY,
+        {"model": "m"},
+        resume=True,
     )
     assert untouched["count"] == 95
     for other in (LINES[:94], [*LINES[:94], "other"]):
@@ -114,7 +139,9 @@ def test_a_complete_file_is_left_alone(tmp_path):
             embed_lines(other, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     with pytest.raises(InputError, match="from a run with model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
-    embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"})  # without resume: anew
+    embed_lines(
+        LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"}
+    )  # without resume: anew
     assert np.load(tmp_path / "x.npy").shape == (5, 3)
 
 
@@ -169,7 +196,14 @@ def test_killed_before_the_rows_have_their_name(tmp_path, monkeypatch):
         patched.setattr(stream.Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
-    embed_lines(LINES, lambda *_: pytest.fail("was there"), tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+    embed_lines(
+        LINES,
+        lambda *_: pytest.fail("was there"),
+        tmp_path / "x.npy",
+        NPY,
+        {"model": "m"},
+        resume=True,
+    )
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), encode(LINES, Counter()))
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "x.npy.json"}
 
@@ -181,12 +215,16 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 
 def test_what_was_left_must_fit(tmp_path):
     interrupted(tmp_path)
-    with pytest.raises(InputError, match="from a run with model 'm', now 'other'; run without --resume"):
+    with pytest.raises(
+        InputError, match="from a run with model 'm', now 'other'; run without --resume"
+    ):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
     with pytest.raises(InputError, match="first 40 lines of the input are not those"):
         embed_lines(LINES[:30], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     with pytest.raises(InputError, match="first 40 lines of the input are not those"):
-        embed_lines(["other", *LINES[1:]], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
+        embed_lines(
+            ["other", *LINES[1:]], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
+        )
     (tmp_path / "x.npy.progress").write_text("{}")
     with pytest.raises(InputError, match="not the progress of an earlier run"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
@@ -223,13 +261,18 @@ def test_the_same_bytes_after_a_kill_before_any_change_of_files(tmp_path, form, 
     layout, output = Layout(form, "float32", 3), tmp_path / "out" / "x.npy"
     embed_lines(LINES, encode, tmp_path / "y.npy", layout, {"model": "m"})
     kills = 0
-    for kills in every_kill(lambda: embed_lines(LINES, encode, output, layout, {"model": "m"}, resume=not replacing)):
+    for kills in every_kill(
+        lambda: embed_lines(LINES, encode, output, layout, {"model": "m"}, resume=not replacing)
+    ):
         if replacing and output.exists() and not (tmp_path / "out" / "x.npy.partial").exists():
             assert output.read_bytes() == (tmp_path / "y.npy").read_bytes()
         embed_lines(LINES, encode, output, layout, {"model": "m"}, resume=True)
         assert sorted(os.listdir(output.parent)) == ["x.npy", "x.npy.json"], kills
         for end in ("", ".json"):
-            assert output.with_name(f"x.npy{end}").read_bytes() == (tmp_path / f"y.npy{end}").read_bytes(), kills
+            assert (
+                output.with_name(f"x.npy{end}").read_bytes()
+                == (tmp_path / f"y.npy{end}").read_bytes()
+            ), kills
         if not replacing:
             shutil.rmtree(output.parent)
     assert kills > 20
@@ -237,7 +280,9 @@ def test_the_same_bytes_after_a_kill_before_any_change_of_files(tmp_path, form, 
 
 def test_two_at_once(tmp_path):
     def second(window, counts):
-        with pytest.raises(InputError, match=r"x\.npy: another run works in it \(process \d+ on .*\); wait"):
+        with pytest.raises(
+            InputError, match=r"x\.npy: another run works in it \(process \d+ on .*\); wait"
+        ):
             embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
         return encode(window, counts)
 
@@ -248,9 +293,15 @@ def test_two_at_once(tmp_path):
 @pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
 def test_stored_embeddings_with_a_flipped_bit_are_refused_or_the_same(tmp_path, spoilt):
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"})
-    good, content, refusals = np.array(read_embeddings(tmp_path / "x.npy")), (tmp_path / spoilt).read_bytes(), 0
+    good, content, refusals = (
+        np.array(read_embeddings(tmp_path / "x.npy")),
+        (tmp_path / spoilt).read_bytes(),
+        0,
+    )
     for place in range(0, len(content), 5):
-        (tmp_path / spoilt).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        (tmp_path / spoilt).write_bytes(
+            content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        )
         try:
             found = read_embeddings(tmp_path / "x.npy")
         except InputError as error:
@@ -274,7 +325,9 @@ def test_rows_of_an_interrupted_run_that_are_damaged_are_not_gone_on_from(tmp_pa
     content = partial.read_bytes()
     for place in range(128, len(content), 7):
         partial.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
-        with pytest.raises(InputError, match=r"x\.npy\.partial: damaged, .* x\.npy\.progress counts; run without"):
+        with pytest.raises(
+            InputError, match=r"x\.npy\.partial: damaged, .* x\.npy\.progress counts; run without"
+        ):
             embed_lines(LINES, encode, output, NPY, {}, resume=True)
     partial.write_bytes(content)
     embed_lines(LINES, encode, output, NPY, {}, resume=True)

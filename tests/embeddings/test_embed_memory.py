@@ -1,7 +1,7 @@
 """What `lxsr embed` holds in memory does not depend on the number of lines.
 
-Resident memory tells little: it grows with the largest window of text so far, and holds what was freed. What is in use
-is exact: an allocation for every line shows after a few thousand lines.
+Resident memory tells little: it grows with the largest window of text so far, and holds what was
+freed. What is in use is exact: an allocation for every line shows after a few thousand lines.
 """
 
 import ctypes
@@ -36,8 +36,12 @@ def in_use() -> int:
     return sizes[HBLKHD] + sizes[UORDBLKS] + OBJECT * sys.getallocatedblocks()
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without mallinfo2")
-@pytest.mark.parametrize("leak", [None, lambda: bytes(36 * WINDOW), lambda: [object() for _ in range(WINDOW)]])
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without mallinfo2"
+)
+@pytest.mark.parametrize(
+    "leak", [None, lambda: bytes(36 * WINDOW), lambda: [object() for _ in range(WINDOW)]]
+)
 def test_nothing_is_kept_of_a_line(tmp_path, monkeypatch, leak):
     """The last two show that the test would see it."""
     model = small_model.write_folder(tmp_path / "model")
@@ -52,7 +56,9 @@ def test_nothing_is_kept_of_a_line(tmp_path, monkeypatch, leak):
         used.append(in_use())
 
     monkeypatch.setattr(stream.Record, "write", observed)
-    lxsr_here("embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "x.npy")
+    lxsr_here(
+        "embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "x.npy"
+    )
     assert len(used) == WINDOWS
     grown = statistics.median(after - before for before, after in itertools.pairwise(used))
     assert (grown < BYTES_A_LINE * WINDOW) == (leak is None), used

@@ -34,7 +34,9 @@ def vec(tmp_path):
     return tmp_path / "en.vec"
 
 
-@pytest.mark.parametrize(("weights", "expected"), [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])])
+@pytest.mark.parametrize(
+    ("weights", "expected"), [("sum", [[1, 2], [0, 4]]), ("mean", [[0.5, 1], [0, 4 / 2]])]
+)
 def test_word_vectors_by_hand(vec, weights, expected):
     text = Text(["a B unknown", "c a"])
     np.testing.assert_allclose(WordVectors(vec, weights).embed(text), expected)
@@ -45,7 +47,9 @@ def test_word_vectors_by_idf(vec):
     common, rare = np.log(3 / 2), np.log(3)
     first = (common * np.array([1, 0]) + rare * np.array([0, 2])) / (common + rare)
     second = (common * np.array([1, 0]) + rare * np.array([-1, 4])) / (common + rare)
-    np.testing.assert_allclose(WordVectors(vec, "idf").embed(Text(["a b", "a c"])), [first, second], rtol=1e-6)
+    np.testing.assert_allclose(
+        WordVectors(vec, "idf").embed(Text(["a b", "a c"])), [first, second], rtol=1e-6
+    )
 
 
 def test_word_vectors_packed_without_header_and_with_repeated_words(tmp_path):
@@ -84,7 +88,9 @@ def test_fingerprints_tell_systems_apart(vec, tmp_path):
 def test_by_language(vec):
     system = ByLanguage({"en": WordVectors(vec), "fr": WordVectors(vec, "sum")})
     assert system.embed(Text(["b b"], "fr")).tolist() == [[0, 4]]
-    with pytest.raises(InputError, match=r"no model for the language 'de', only for en, fr; add --model de="):
+    with pytest.raises(
+        InputError, match=r"no model for the language 'de', only for en, fr; add --model de="
+    ):
         system.embed(Text(["b"], "de"))
 
 
@@ -94,17 +100,23 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
     rows[::-1].tofile(tmp_path / "test.fr.raw")
     system = StoredEmbeddings(tmp_path, raw_width=3)
     pairs = [(f"a {i}", f"b {i}") for i in range(12)]
-    chosen = xsr.select(pairs, languages=("en", "fr"), files=("text/test.en.txt.gz", "text/test.fr"))
+    chosen = xsr.select(
+        pairs, languages=("en", "fr"), files=("text/test.en.txt.gz", "text/test.fr")
+    )
     for text, stored in ((chosen.source, rows), (chosen.target, rows[::-1])):
         numbers = [int(line.split()[1]) for line in text.lines]
         np.testing.assert_array_equal(system.embed(text), stored[numbers])
     with pytest.raises(
-        InputError, match=r"test\.en\.npy would stand for text/test\.en\.txt\.gz and for other/test\.en"
+        InputError,
+        match=r"test\.en\.npy would stand for text/test\.en\.txt\.gz and for other/test\.en",
     ):
         system.embed(Text(["x"] * 12, file="other/test.en"))
     system = StoredEmbeddings(tmp_path, raw_width=3)
     assert system.embed(Text(["x"] * 12, file="test.en")).shape == (12, 3)
-    for text in (Text(["x"] * 5, file="test.en"), Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11)):
+    for text in (
+        Text(["x"] * 5, file="test.en"),
+        Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11),
+    ):
         with pytest.raises(InputError, match=r"12 embeddings for (5|11) lines of test\.en"):
             system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
@@ -137,7 +149,15 @@ def test_what_is_no_embedding_is_refused(tmp_path, name, content, message):
 
 @pytest.mark.parametrize(
     "column",
-    [[[1.0, 2], [3]], [[1.0, 2], None, [3, 4, 5, 6]], [[1.0, 2], [None, 3]], [1.0, 2], [], [[], []], [["a"]]],
+    [
+        [[1.0, 2], [3]],
+        [[1.0, 2], None, [3, 4, 5, 6]],
+        [[1.0, 2], [None, 3]],
+        [1.0, 2],
+        [],
+        [[], []],
+        [["a"]],
+    ],
     ids=str,
 )
 def test_a_column_of_other_than_lists_of_one_length_is_refused(tmp_path, column):
@@ -168,7 +188,11 @@ def bert(tmp_path):
     folder = tmp_path / "bert"
     transformers.BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(folder)
     config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
     )
     transformers.BertModel(config).save_pretrained(folder)
     return folder
@@ -180,7 +204,9 @@ def test_hugging_face_folder_with_mean_pooling(bert):
 
     text = Text(["dog cat cat", "chien"])
     found = sentence_transformers_folder(bert, device="cpu").embed(text)
-    tokens = AutoTokenizer.from_pretrained(bert)(list(text.lines), padding=True, return_tensors="pt")
+    tokens = AutoTokenizer.from_pretrained(bert)(
+        list(text.lines), padding=True, return_tensors="pt"
+    )
     with torch.inference_mode():
         states = AutoModel.from_pretrained(bert).eval()(**tokens).last_hidden_state
     mask = tokens["attention_mask"][..., None]
@@ -258,7 +284,8 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     system = StoredEmbeddings(tmp_path)
     system.embed(english)
     with pytest.raises(
-        InputError, match=r"fr\.npy is of model bbbb, .*en\.raw of model aaaa; their vectors do not share"
+        InputError,
+        match=r"fr\.npy is of model bbbb, .*en\.raw of model aaaa; their vectors do not share",
     ):
         system.embed(french)
     (tmp_path / "fr.npy.json").write_text("[]")
@@ -268,9 +295,16 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
 
 def test_the_fingerprint_of_stored_embeddings_is_their_model(tmp_path):
     def store(name, values=1.0, **about):
-        settings = {"model": "aaaa", "computed_in": "float32", "normalize": False, "on_long": "cut"} | about
+        settings = {
+            "model": "aaaa",
+            "computed_in": "float32",
+            "normalize": False,
+            "on_long": "cut",
+        } | about
         layout = Layout("npy", settings.pop("dtype", "float32"), 3)
-        embed_lines(["a", "b"], lambda lines, _: np.full((2, 3), values), tmp_path / name, layout, settings)
+        embed_lines(
+            ["a", "b"], lambda lines, _: np.full((2, 3), values), tmp_path / name, layout, settings
+        )
         return StoredEmbeddings(tmp_path).fingerprint
 
     assert store("en.npy") == store("fr.npy") == store("de.npy", 2, on_long="error") == "aaaa"
@@ -306,8 +340,13 @@ def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_pat
     ):
         assert len(StoredEmbeddings(tmp_path).embed(text)) == len(text)
     (tmp_path / "test.en").write_text("\n".join(lines[::-1]) + "\n")
-    for text in (Text(lines[::-1], file=whole), Text(["a dog"], file=whole, rows=rows[:1], total=4)):
-        with pytest.raises(InputError, match=r"test\.en\.npy: embeddings of other lines than .*/test\.en has"):
+    for text in (
+        Text(lines[::-1], file=whole),
+        Text(["a dog"], file=whole, rows=rows[:1], total=4),
+    ):
+        with pytest.raises(
+            InputError, match=r"test\.en\.npy: embeddings of other lines than .*/test\.en has"
+        ):
             StoredEmbeddings(tmp_path).embed(text)
     (tmp_path / "test.en.npy.json").unlink()
     assert len(StoredEmbeddings(tmp_path).embed(Text(lines[::-1], file=whole))) == 4
@@ -334,17 +373,24 @@ def test_any_encoder_is_loaded_by_its_name(tmp_path):
     assert load(f"{model}#untrained").fingerprint == trained.fingerprint
 
 
-@pytest.mark.parametrize("address", ["https://a.org/m.zip?b=c", "https://a.org/m.zip?b=c#sha256=0f"])
+@pytest.mark.parametrize(
+    "address", ["https://a.org/m.zip?b=c", "https://a.org/m.zip?b=c#sha256=0f"]
+)
 def test_an_address_keeps_its_checksum(address):
     assert ModelName.parse(f"en={address}") == ModelName(f"en={address}", "en", address, ())
     for end in ("#untrained", ",untrained" if "#" in address else "#untrained"):
-        assert ModelName.parse(address + end) == ModelName(address + end, "", address, ("untrained",))
+        assert ModelName.parse(address + end) == ModelName(
+            address + end, "", address, ("untrained",)
+        )
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("words.vec#untrained", "'untrained' after the name of word vectors; expected #mean or #sum or #idf"),
+        (
+            "words.vec#untrained",
+            "'untrained' after the name of word vectors; expected #mean or #sum or #idf",
+        ),
         ("model#idf", "'idf' after the name of a model folder; expected #untrained"),
         ("stored#mean", "'mean' after the name of a folder of embeddings; expected #dim=N"),
         ("stored#dim=0", "#dim= with a whole number of at least 1"),

@@ -1,4 +1,6 @@
-"""Checkpoints become model folders from any place, or are refused in one line; nothing is trained here."""
+"""Checkpoints become model folders from any place, or are refused in one line; nothing is trained
+here.
+"""
 
 import itertools
 import json
@@ -24,7 +26,9 @@ EMBEDDINGS, BIAS = "encoder.embed_tokens.weight", "encoder.layers.0.fc1.bias"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """A folder with data and a checkpoint that names it as `data`, as after training in this folder."""
+    """A folder with data and a checkpoint that names it as `data`, as after training in this
+    folder.
+    """
     data = small_model.write_pieces(tmp_path / "run" / "data")
     state = small_model.checkpoint_state(data, named="data")
     state["task_state"][DICTIONARY_HASH] = hash_symbols(read_dictionary(data / "dict.txt"))
@@ -46,18 +50,25 @@ def change_checkpoint(path, change):
     torch.save(state, path)
 
 
-def test_the_data_folder_is_found_from_the_checkpoint_or_named_where_it_is_gone(run, checkpoint, tmp_path):
+def test_the_data_folder_is_found_from_the_checkpoint_or_named_where_it_is_gone(
+    run, checkpoint, tmp_path
+):
     export_checkpoint(checkpoint, tmp_path / "model")
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
     shutil.rmtree(run / "data")
-    with pytest.raises(InputError, match="data: no such data folder; name one that fairseq-preprocess"):
+    with pytest.raises(
+        InputError, match="data: no such data folder; name one that fairseq-preprocess"
+    ):
         export_checkpoint(checkpoint, tmp_path / "model")
 
 
 def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
     save = run / "save"
     for name in ("checkpoint_best.pt", "checkpoint3.pt"):  # the best, or else the newest
-        with pytest.raises(InputError, match=f"save: is a folder; expected a checkpoint in it, for example .*/{name}"):
+        with pytest.raises(
+            InputError,
+            match=f"save: is a folder; expected a checkpoint in it, for example .*/{name}",
+        ):
             export_checkpoint(save, tmp_path / "model")
         if name == "checkpoint_best.pt":
             (save / name).rename(save / "checkpoint3.pt")
@@ -66,7 +77,10 @@ def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
 
 
 def test_a_checkpoint_is_no_model(checkpoint):
-    for arguments in (("embed", "--input", "x", "--output", "o.npy"), ("export", "onnx", "--output", "o")):
+    for arguments in (
+        ("embed", "--input", "x", "--output", "o.npy"),
+        ("export", "onnx", "--output", "o"),
+    ):
         done = lxsr_here(*arguments, "--model", checkpoint, check=False)
         refused(done, checkpoint, "expected a model folder", "lxsr export folder")
 
@@ -74,7 +88,9 @@ def test_a_checkpoint_is_no_model(checkpoint):
 def test_epsilon_of_the_options_is_that_of_the_model(checkpoint, tmp_path):
     for epsilon in (None, 1e-12):
         if epsilon is not None:
-            change_checkpoint(checkpoint, lambda state: state["cfg"]["model"].update(layer_norm_eps=1e-12))
+            change_checkpoint(
+                checkpoint, lambda state: state["cfg"]["model"].update(layer_norm_eps=1e-12)
+            )
         export_checkpoint(checkpoint, tmp_path / f"model{epsilon}")
         model = SentenceEncoder.from_pretrained(tmp_path / f"model{epsilon}", "cpu").model
         assert model.layer_norm.eps == model.layers[0].final_layer_norm.eps == (epsilon or 1e-5)
@@ -83,7 +99,12 @@ def test_epsilon_of_the_options_is_that_of_the_model(checkpoint, tmp_path):
 def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
     keep_text(run / "data", run / "save")
     kept = run / "save" / TEXT_FOLDER
-    assert {path.name for path in kept.iterdir()} == {"dict.txt", "sentencepiece.model", "stage.json", "text.json"}
+    assert {path.name for path in kept.iterdir()} == {
+        "dict.txt",
+        "sentencepiece.model",
+        "stage.json",
+        "text.json",
+    }
     before = kept.stat().st_ino
     keep_text(run / "data", run / "save")
     assert kept.stat().st_ino == before  # nothing was written again
@@ -91,7 +112,9 @@ def test_what_is_kept_beside_the_checkpoint_is_enough(run, tmp_path):
     shutil.move(run / "save", tmp_path / "moved")
     export_checkpoint(tmp_path / "moved" / "checkpoint_best.pt", tmp_path / "model")
     for name in ("dict.txt", "sentencepiece.model"):
-        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "moved" / TEXT_FOLDER / name).read_bytes()
+        assert (tmp_path / "model" / name).read_bytes() == (
+            tmp_path / "moved" / TEXT_FOLDER / name
+        ).read_bytes()
     assert json.loads((tmp_path / "model" / "config.json").read_text())["text"]["lowercase"]
 
 
@@ -101,10 +124,16 @@ def test_what_another_run_kept_is_not_taken(run, tmp_path):
     keep_text(run / "data", run / "save")
     keep_text(other, run / "save")
     export_checkpoint(run / "save" / "checkpoint_best.pt", tmp_path / "model")
-    assert (tmp_path / "model" / "dict.txt").read_bytes() == (run / "data" / "dict.txt").read_bytes()
+    assert (tmp_path / "model" / "dict.txt").read_bytes() == (
+        run / "data" / "dict.txt"
+    ).read_bytes()
     (other / "sentencepiece.model").unlink()
     keep_text(other, run / "save")  # of the earlier one nothing is left
-    assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {"dict.txt", "stage.json", "text.json"}
+    assert {path.name for path in (run / "save" / TEXT_FOLDER).iterdir()} == {
+        "dict.txt",
+        "stage.json",
+        "text.json",
+    }
 
 
 def test_a_sentencepiece_model_put_into_the_data_folder_later_is_found(run, checkpoint, tmp_path):
@@ -119,7 +148,9 @@ def test_another_sentencepiece_model_is_refused(run, checkpoint, tmp_path):
     other = small_model.write_pieces(tmp_path / "other", 99) / "sentencepiece.model"
     export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
     given = (*export, "--sentencepiece-model", other)
-    refused(lxsr_here(*given, check=False), other, "differs from", run / "data" / "sentencepiece.model")
+    refused(
+        lxsr_here(*given, check=False), other, "differs from", run / "data" / "sentencepiece.model"
+    )
     (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
     other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
     refused(lxsr_here(*given, check=False), other, "lacks 40 of the 101 entries of the dictionary")
@@ -127,7 +158,14 @@ def test_another_sentencepiece_model_is_refused(run, checkpoint, tmp_path):
 
 
 def test_an_exported_model_names_no_file_of_its_training(checkpoint, tmp_path):
-    files = ("mined", "teacher_embeddings", "near_embeddings", "save_dir", "restore_file", "finetune_from_model")
+    files = (
+        "mined",
+        "teacher_embeddings",
+        "near_embeddings",
+        "save_dir",
+        "restore_file",
+        "finetune_from_model",
+    )
     named = {name: f"/home/{name}" for name in (*files, "continue_once")}
     change_checkpoint(checkpoint, lambda state: state["cfg"]["task"].update(named))
     export_checkpoint(checkpoint, tmp_path / "model")
@@ -144,13 +182,31 @@ def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "embed_tokens.weight has NaN or infinity"),
-        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}), "embed_tokens.weight is of type int32"),
-        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}), r"token embeddings have the sizes \[1632\]"),
-        (lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}), r"token embeddings have the sizes \[\]"),
+        (
+            lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")),
+            "embed_tokens.weight has NaN or infinity",
+        ),
+        (
+            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
+            "embed_tokens.weight is of type int32",
+        ),
+        (
+            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
+            r"token embeddings have the sizes \[1632\]",
+        ),
+        (
+            lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}),
+            r"token embeddings have the sizes \[\]",
+        ),
         (lambda w: w.pop(EMBEDDINGS), r"token embeddings have the sizes \[\]"),
-        (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}), "embed_tokens.weight is of type"),
-        (lambda w: w.update({BIAS: torch.ones(7)}), r"fc1\.bias has the sizes \[7\]; the options ask for \[32\]"),
+        (
+            lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}),
+            "embed_tokens.weight is of type",
+        ),
+        (
+            lambda w: w.update({BIAS: torch.ones(7)}),
+            r"fc1\.bias has the sizes \[7\]; the options ask for \[32\]",
+        ),
         (lambda w: w.pop(BIAS), r"has no layers\.0\.fc1\.bias"),
         (lambda w: w.update({"encoder.more": torch.ones(1)}), "has an unknown more"),
         (lambda w: w.clear(), "its model is not as fairseq-train writes it"),
@@ -168,19 +224,35 @@ def test_weights_that_cannot_be_exported_are_named(checkpoint, tmp_path, change,
 
 def test_an_average_is_checked_as_well(checkpoint, tmp_path):
     weights = torch.load(checkpoint, weights_only=True)["model"]
-    none, infinite = "has no moving average of its weights", r"embed_tokens\.weight has NaN or infinity"
+    none, infinite = (
+        "has no moving average of its weights",
+        r"embed_tokens\.weight has NaN or infinity",
+    )
     averages = [(None, none), ({}, none), (5, none)]
     averages += [(weights | {EMBEDDINGS: torch.full((102, 16), float("inf"))}, infinite)]
     for average, message in averages:
-        change_checkpoint(checkpoint, lambda state, average=average: state.update(extra_state={"ema": average}))
+        change_checkpoint(
+            checkpoint, lambda state, average=average: state.update(extra_state={"ema": average})
+        )
         with pytest.raises(InputError, match=message):
             export_checkpoint(checkpoint, tmp_path / "model", ema=True)
 
 
 def test_weights_beyond_half_precision_are_named(checkpoint, tmp_path):
     change_checkpoint(checkpoint, lambda state: state["model"][BIAS].__setitem__(3, 1e5))
-    export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model", "--dtype")
-    refused(lxsr_here(*export, "float16", check=False), "layers.0.fc1.bias has numbers as large as 1e+05")
+    export = (
+        "export",
+        "folder",
+        "--checkpoint",
+        checkpoint,
+        "--output",
+        tmp_path / "model",
+        "--dtype",
+    )
+    refused(
+        lxsr_here(*export, "float16", check=False),
+        "layers.0.fc1.bias has numbers as large as 1e+05",
+    )
     lxsr_here(*export, "bfloat16")
 
 
@@ -232,7 +304,9 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, name):
 
 
 def test_a_checkpoint_that_is_packed_is_refused(tmp_path):
-    """It would have to be unpacked to compare its checksums, and may be larger than any memory then."""
+    """It would have to be unpacked to compare its checksums, and may be larger than any memory
+    then.
+    """
     path = tmp_path / "checkpoint.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         with zipfile.ZipFile(COMPATIBILITY / "lxsr.pt") as archive:

@@ -22,7 +22,13 @@ def encoder(toy_model):
     return SentenceEncoder.from_pretrained(toy_model, device="cpu")
 
 
-SENTENCES = [english for english, _ in toy.sentences(60, seed=5)] + ["", "dog", "the " * 150, "Un chien.", "  "]
+SENTENCES = [english for english, _ in toy.sentences(60, seed=5)] + [
+    "",
+    "dog",
+    "the " * 150,
+    "Un chien.",
+    "  ",
+]
 
 
 def test_embeddings_are_the_same_whatever_the_batch_and_the_order(encoder):
@@ -30,9 +36,13 @@ def test_embeddings_are_the_same_whatever_the_batch_and_the_order(encoder):
     assert reference.dtype == np.float32
     assert reference.shape == (len(SENTENCES), 32)
     for batch_size in (1, 7, 1000):
-        np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size=batch_size), reference, atol=1e-5)
+        np.testing.assert_allclose(
+            encoder.encode(SENTENCES, batch_size=batch_size), reference, atol=1e-5
+        )
     order = np.random.default_rng(0).permutation(len(SENTENCES))
-    np.testing.assert_allclose(encoder.encode([SENTENCES[i] for i in order]), reference[order], atol=1e-5)
+    np.testing.assert_allclose(
+        encoder.encode([SENTENCES[i] for i in order]), reference[order], atol=1e-5
+    )
     np.testing.assert_allclose(encoder.encode([SENTENCES[3]])[0], reference[3], atol=1e-5)
 
 
@@ -46,7 +56,9 @@ def test_empty_sentences_are_zero_and_others_are_not(encoder):
 
 
 def test_long_sentences_are_cut_and_case_follows_the_training_text(encoder):
-    np.testing.assert_array_equal(encoder.encode(["the dog " * 300]), encoder.encode(["the dog " * 400]))
+    np.testing.assert_array_equal(
+        encoder.encode(["the dog " * 300]), encoder.encode(["the dog " * 400])
+    )
     np.testing.assert_array_equal(encoder.encode(["ONE RED DOG"]), encoder.encode(["one red dog"]))
 
 
@@ -55,7 +67,9 @@ def test_same_pieces_as_the_training_data(toy_work, toy_model, encoder):
     from fairseq.data import data_utils
 
     lines = (toy_work / "corpus" / "en-fr" / "test.fr").read_text(encoding="utf-8").splitlines()
-    binarised = data_utils.load_indexed_dataset(str(toy_work / "data-bin" / "test.en-fr.fr"), dataset_impl=None)
+    binarised = data_utils.load_indexed_dataset(
+        str(toy_work / "data-bin" / "test.en-fr.fr"), dataset_impl=None
+    )
     for index, ids in enumerate(encoder.tokenizer.encode(lines)):
         assert ids.tolist() == binarised[index][:-1].tolist()  # EOS ends the binarised ones
 
@@ -70,7 +84,9 @@ def test_equal_to_the_model_that_was_trained(toy_checkpoint, encoder):
 
 def test_half_precision_weights_take_half_the_room(tmp_path, toy_model, toy_checkpoint, encoder):
     half = tmp_path / "half"
-    lxsr_here("export", "folder", "--checkpoint", toy_checkpoint, "--output", half, "--dtype", "float16")
+    lxsr_here(
+        "export", "folder", "--checkpoint", toy_checkpoint, "--output", half, "--dtype", "float16"
+    )
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (half, toy_model)]
     assert sizes[0] < 0.6 * sizes[1]
     found = SentenceEncoder.from_pretrained(half)
@@ -83,11 +99,16 @@ def test_fingerprint_tells_models_apart(toy_model, tmp_path, encoder):
     assert SentenceEncoder.from_pretrained(toy_model).fingerprint == encoder.fingerprint
     other = json.loads((toy_model / "config.json").read_text())
     other["text"]["lowercase"] = False
-    assert SentenceEncoder(encoder.model, encoder.tokenizer, other).fingerprint != encoder.fingerprint
+    assert (
+        SentenceEncoder(encoder.model, encoder.tokenizer, other).fingerprint != encoder.fingerprint
+    )
 
 
 def test_untrained_weights_are_others_and_repeatable(toy_model, encoder):
-    first, again = (SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"]) for _ in range(2))
+    first, again = (
+        SentenceEncoder.from_pretrained(toy_model, untrained=True).encode(["a dog"])
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - encoder.encode(["a dog"])).max() > 0.1
 
@@ -101,13 +122,18 @@ def test_loading_does_not_touch_the_random_state(toy_model):
 def test_dictionary_begins_with_the_specials(toy_model):
     symbols = read_dictionary(toy_model / "dict.txt")
     assert symbols[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
-    assert len(symbols) + 1 == json.loads((toy_model / "config.json").read_text())["encoder"]["vocab_size"]
+    assert (
+        len(symbols) + 1
+        == json.loads((toy_model / "config.json").read_text())["encoder"]["vocab_size"]
+    )
 
 
 def test_one_dimension_less_and_length_one(encoder):
     whole = encoder.encode(SENTENCES)
     short = encoder.encode(SENTENCES, truncate_dim=10, normalize=True)
-    expected = whole[:, :10] / np.maximum(np.linalg.norm(whole[:, :10], axis=1, keepdims=True), 1e-30)
+    expected = whole[:, :10] / np.maximum(
+        np.linalg.norm(whole[:, :10], axis=1, keepdims=True), 1e-30
+    )
     np.testing.assert_allclose(short, expected, atol=1e-6)
     assert short.dtype == np.float32
 
@@ -150,7 +176,9 @@ def test_long_sentences(encoder):
     np.testing.assert_allclose(found[0], encoder.encode(["dog"])[0], atol=1e-5)
     assert not found[2].any()
     assert counts == {"empty": 1, "long": 1}
-    with pytest.raises(InputError, match=rf"sentence 2, 'the dog .*: {lengths[0]} pieces; expected at most {limit}"):
+    with pytest.raises(
+        InputError, match=rf"sentence 2, 'the dog .*: {lengths[0]} pieces; expected at most {limit}"
+    ):
         encoder.encode(["dog", long], on_long="error")
 
 
@@ -160,7 +188,9 @@ def test_threads_do_not_disturb_each_other(encoder):
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(lambda job: encoder.encode(SENTENCES, job[1], dtype=job[0]), work))
     for (dtype, _), embeddings in zip(work, found, strict=True):
-        np.testing.assert_allclose(embeddings, reference[dtype], atol=1e-5 if dtype == "float32" else 0.05)
+        np.testing.assert_allclose(
+            embeddings, reference[dtype], atol=1e-5 if dtype == "float32" else 0.05
+        )
 
 
 def test_goes_to_other_processes_without_its_copies(encoder):
@@ -172,7 +202,9 @@ def test_goes_to_other_processes_without_its_copies(encoder):
     assert len(pickle.dumps(encoder)) == size
     again = pickle.loads(pickle.dumps(encoder))
     assert again.fingerprint == encoder.fingerprint
-    np.testing.assert_array_equal(*(each.encode(SENTENCES, dtype="bfloat16") for each in (encoder, again)))
+    np.testing.assert_array_equal(
+        *(each.encode(SENTENCES, dtype="bfloat16") for each in (encoder, again))
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,9 +223,14 @@ def test_unknown_options_are_refused(encoder, options, message):
         encoder.encode(["dog"], **options)
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.999), ("float16", 0.99999), ("int8", 0.99)])
+@pytest.mark.parametrize(
+    ("dtype", "least"), [("bfloat16", 0.999), ("float16", 0.99999), ("int8", 0.99)]
+)
 def test_other_precisions_point_the_same_way(encoder, dtype, least):
-    exact, rounded = encoder.encode(SENTENCES, normalize=True), encoder.encode(SENTENCES, dtype=dtype, normalize=True)
+    exact, rounded = (
+        encoder.encode(SENTENCES, normalize=True),
+        encoder.encode(SENTENCES, dtype=dtype, normalize=True),
+    )
     assert rounded.dtype == np.float32
     cosines = (exact * rounded).sum(axis=1)[exact.any(axis=1)]
     assert cosines.min() > least
@@ -203,8 +240,12 @@ def test_other_precisions_point_the_same_way(encoder, dtype, least):
 def test_packed_layers_share_the_table_and_compute_the_same(encoder):
     packed, network = encoder._copies()._model("cpu", "float32"), encoder.model
     assert packed.embed_tokens.weight.data_ptr() == network.embed_tokens.weight.data_ptr()
-    linears = [type(part) for part in packed.modules() if isinstance(part, torch.nn.Linear | PackedLinear)]
-    assert linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8  # two layers of four
+    linears = [
+        type(part) for part in packed.modules() if isinstance(part, torch.nn.Linear | PackedLinear)
+    ]
+    assert (
+        linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8
+    )  # two layers of four
     ids = torch.from_numpy(np.concatenate(encoder.tokenizer.encode(["the red dog"])))[None]
     with torch.inference_mode():
         np.testing.assert_allclose(packed.embed_padded(ids), network.embed_padded(ids), atol=1e-5)

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import MODEL_FILES, SHARES, read_config, to_int4
+from fairseq_lxsr.encoder.model_folder import MODEL_FILES, SHARES, read_config, to_int4
 from fairseq_lxsr.encoder.numpy_network import read_bag
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.errors import InputError
@@ -61,8 +61,12 @@ def set_hashes(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
-def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], forget: bool = False) -> None:
-    """`forget`: which dictionary and SentencePiece model they go with, as older folders do not say."""
+def change_weights(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], forget: bool = False
+) -> None:
+    """`forget`: which dictionary and SentencePiece model they go with, as older folders do not
+    say.
+    """
     path = folder / "model.safetensors"
     with safe_open(path, "pt") as stored:
         weights = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
@@ -81,9 +85,13 @@ EMBEDDINGS = "embed_tokens.weight"
 
 
 def quantise(
-    weights: dict[str, torch.Tensor], scales: Callable[[torch.Tensor], torch.Tensor] | None, **how: Any
+    weights: dict[str, torch.Tensor],
+    scales: Callable[[torch.Tensor], torch.Tensor] | None,
+    **how: Any,
 ) -> None:
-    codes = weights[EMBEDDINGS] = torch.ones(weights[EMBEDDINGS].shape, **{"dtype": torch.int8} | how)
+    codes = weights[EMBEDDINGS] = torch.ones(
+        weights[EMBEDDINGS].shape, **{"dtype": torch.int8} | how
+    )
     if scales:
         weights[f"{EMBEDDINGS}.scale"] = scales(codes)
 
@@ -92,20 +100,44 @@ ONE_A_ROW = "expected float32, one for each row"
 WEIGHTS = {
     "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN or infinity"),
     "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN or infinity"),
-    "int32": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}), "of type int32; expected one of float32"),
+    "int32": (
+        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
+        "of type int32; expected one of float32",
+    ),
     "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "of type bool"),
-    "one dimension": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}), "; the options ask for ["),
-    "a row less": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}), "; the options ask for ["),
+    "one dimension": (
+        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
+        "; the options ask for [",
+    ),
+    "a row less": (
+        lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}),
+        "; the options ask for [",
+    ),
     "missing": (lambda w: w.pop(EMBEDDINGS), f"has no {EMBEDDINGS}"),
     "more": (lambda w: w.update(more=torch.ones(1)), "has an unknown more"),
     "none": (lambda w: w.clear(), ": 0 weights; the options ask for"),
-    "scales of columns": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])), ONE_A_ROW),
+    "scales of columns": (
+        lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])),
+        ONE_A_ROW,
+    ),
     "scales of cells": (lambda w: quantise(w, lambda codes: torch.ones(codes.shape)), ONE_A_ROW),
-    "float64 scales": (lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.float64)), ONE_A_ROW),
-    "int8 scales": (lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)), ONE_A_ROW),
-    "NaN scales": (lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))), "NaN or infinity"),
+    "float64 scales": (
+        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.float64)),
+        ONE_A_ROW,
+    ),
+    "int8 scales": (
+        lambda w: quantise(w, lambda codes: torch.ones(len(codes), dtype=torch.int8)),
+        ONE_A_ROW,
+    ),
+    "NaN scales": (
+        lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))),
+        "NaN or infinity",
+    ),
     "no scales": (lambda w: quantise(w, None), "of type int8; expected one of float32"),
-    "no scales of 4 bits": (lambda w: quantise(w, None, dtype=torch.uint8), "of type uint8; expected one of float32"),
+    "no scales of 4 bits": (
+        lambda w: quantise(w, None, dtype=torch.uint8),
+        "of type uint8; expected one of float32",
+    ),
     "4 bits of twice the width": (
         lambda w: quantise(w, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
         "; the options ask for [",
@@ -118,7 +150,10 @@ WEIGHTS = {
         lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}),
         "has numbers of type F8_E5M2",
     ),
-    "scales alone": (lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}), f"has an unknown {EMBEDDINGS}.scale"),
+    "scales alone": (
+        lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
+        f"has an unknown {EMBEDDINGS}.scale",
+    ),
 }
 
 
@@ -134,20 +169,27 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
 
 
 def test_weights_in_half_precision_are_read(folder):
-    change_weights(folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()}))
+    change_weights(
+        folder, lambda weights: weights.update({name: w.half() for name, w in weights.items()})
+    )
     assert SentenceEncoder.from_pretrained(folder).encode(["one dog"]).any()
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("int8", 0.9999), ("int4", 0.98)])
 def test_weights_in_few_bits_are_read(plain, tmp_path, dtype, least):
-    encoders = map(SentenceEncoder.from_pretrained, (small_model.save_as(plain, tmp_path / "small", dtype), plain))
+    encoders = map(
+        SentenceEncoder.from_pretrained,
+        (small_model.save_as(plain, tmp_path / "small", dtype), plain),
+    )
     found, expected = (encoder.encode(["one dog"], normalize=True) for encoder in encoders)
     assert float((found * expected).sum()) > least
     assert (found != expected).any()
 
 
 def test_only_embeddings_of_pieces_have_4_bits(plain, tmp_path):
-    with safe_open(small_model.save_as(plain, tmp_path / "small", "int4") / "model.safetensors", "np") as stored:
+    with safe_open(
+        small_model.save_as(plain, tmp_path / "small", "int4") / "model.safetensors", "np"
+    ) as stored:
         types = {name: str(stored.get_tensor(name).dtype) for name in stored.keys()}  # noqa: SIM118
         entries, half = stored.get_tensor(EMBEDDINGS).shape
     assert [name for name, kind in types.items() if kind == "uint8"] == [EMBEDDINGS]
@@ -157,13 +199,20 @@ def test_only_embeddings_of_pieces_have_4_bits(plain, tmp_path):
 
 
 def test_an_odd_number_of_dimensions_stays_in_8_bits(tmp_path):
-    plain = small_model.write_folder(tmp_path / "plain", num_layers=0, gated=True, embed_dim=5, num_heads=1)
-    small = [small_model.save_as(plain, tmp_path / dtype, dtype) / "model.safetensors" for dtype in ("int8", "int4")]
+    plain = small_model.write_folder(
+        tmp_path / "plain", num_layers=0, gated=True, embed_dim=5, num_heads=1
+    )
+    small = [
+        small_model.save_as(plain, tmp_path / dtype, dtype) / "model.safetensors"
+        for dtype in ("int8", "int4")
+    ]
     assert small[0].read_bytes() == small[1].read_bytes()
 
 
 ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
-for number, row in enumerate((0, 1, -3, 2 * np.eye(16)[0], -1e-30 * np.eye(16)[1], np.arange(16), 1e-45)):
+for number, row in enumerate(
+    (0, 1, -3, 2 * np.eye(16)[0], -1e-30 * np.eye(16)[1], np.arange(16), 1e-45)
+):
     ROWS[number] = row
 ROWS[7:9] *= np.array([[1e-38], [1e38]], dtype=np.float32)
 
@@ -175,7 +224,9 @@ def test_4_bits_are_those_that_are_computed_number_by_number(row):
     scale, largest = float(scales[row]), max(map(abs, numbers)) / 7
 
     def error(scale):
-        return sum((number - scale * round(max(-7, min(7, number / scale)))) ** 2 for number in numbers)
+        return sum(
+            (number - scale * round(max(-7, min(7, number / scale)))) ** 2 for number in numbers
+        )
 
     if largest > 1e-36:
         tried = [share * largest for share in SHARES]
@@ -192,11 +243,16 @@ def test_4_bits_are_read_as_they_are_written(tmp_path):
     with safe_open(small / "model.safetensors", "np") as stored:
         packed, scales = stored.get_tensor(EMBEDDINGS), stored.get_tensor(f"{EMBEDDINGS}.scale")
     expected = np.array(
-        [[*(byte % 16 - 8 for byte in row), *(byte // 16 - 8 for byte in row)] for row in packed.tolist()]
+        [
+            [*(byte % 16 - 8 for byte in row), *(byte // 16 - 8 for byte in row)]
+            for row in packed.tolist()
+        ]
     )
     expected = expected * scales[:, None]
     config = read_config(small)
-    np.testing.assert_array_equal(read_bag(small, config)[0].weights[EMBEDDINGS], expected.astype(np.float32))
+    np.testing.assert_array_equal(
+        read_bag(small, config)[0].weights[EMBEDDINGS], expected.astype(np.float32)
+    )
     np.testing.assert_array_equal(
         read_model(small, config)[0].embed_tokens.weight.detach(), expected.astype(np.float32)
     )
@@ -208,13 +264,19 @@ def test_every_verb_refuses_them(folder, tmp_path):
     given = ("--model", folder, "--input", tmp_path / "text", "--output", tmp_path / "output")
     for verb in ("embed", "index"):
         refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN or infinity")
-    done = lxsr_here("export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False)
+    done = lxsr_here(
+        "export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False
+    )
     refused(done, EMBEDDINGS, "NaN or infinity")
     assert not (tmp_path / "output").exists()
 
 
 SIZES = (
-    ("embed_dim", 10**12, "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536"),
+    (
+        "embed_dim",
+        10**12,
+        "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536",
+    ),
     ("embed_dim", 512.0, "embed_dim 512.0; expected a whole number"),
     ("embed_dim", 65_536, "the options ask for ["),
     ("vocab_size", 0, "vocab_size 0; expected a whole number of at least 1"),
@@ -235,13 +297,19 @@ OF_THE_TRANSFORMER = (
     ("pooling", ["mean"], "pooling ['mean']; expected one of"),
     ("num_heads", 3, "num_heads 3; expected a multiple"),
     ("max_positions", 10**9, "max_positions 1000000000"),
-    ("max_positions", 41, "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]"),
+    (
+        "max_positions",
+        41,
+        "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]",
+    ),
 )
 
 
 def refuses_size(folder, name, value, message, untrained=False):
     change_config(folder, "encoder", name, value=value)
-    with pytest.raises(InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: ") as caught:
+    with pytest.raises(
+        InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: "
+    ) as caught:
         SentenceEncoder.from_pretrained(folder, untrained=untrained)
     assert message in str(caught.value)
 
@@ -260,7 +328,9 @@ def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
 VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
 
 
-@pytest.mark.parametrize(("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")])
+@pytest.mark.parametrize(
+    ("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")]
+)
 def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, name, part):
     folder = Path(shutil.copytree(COMPATIBILITY / f"{name}.model", tmp_path / "model"))
     config = parse_json((folder / "config.json").read_text())
@@ -276,7 +346,11 @@ def test_any_value_in_any_place_of_config_is_right_or_refused(tmp_path, name, pa
             except InputError as error:
                 said.append(str(error))
     assert len(said) > 40
-    assert [message for message in said if str(folder) not in message or len(message) > 500 + len(str(folder))] == []
+    assert [
+        message
+        for message in said
+        if str(folder) not in message or len(message) > 500 + len(str(folder))
+    ] == []
 
 
 NO_CONFIGS = {
@@ -322,7 +396,11 @@ TEXT_FILES = {  # change, and the message; an older folder does not say which te
     "cut": (cut_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
     "pieces": (other_pieces, False, rf"sentencepiece\.model: {OTHER_TEXT}"),
     "older, cut": (cut_dictionary, True, r"dict\.txt: \d+ entries; the encoder has"),
-    "older, pieces": (other_pieces, True, r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for"),
+    "older, pieces": (
+        other_pieces,
+        True,
+        r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for",
+    ),
 }
 
 
@@ -338,14 +416,18 @@ def test_text_files_of_another_model(folder, name):
         SentenceEncoder.from_pretrained(folder)
 
 
-@pytest.mark.parametrize(("dtype", "number"), [("float16", 1e5), ("bfloat16", 3.4e38), ("float32", float("nan"))])
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("float16", 1e5), ("bfloat16", 3.4e38), ("float32", float("nan"))]
+)
 def test_numbers_that_a_precision_lacks_are_not_written(tmp_path, dtype, number):
     data = small_model.write_pieces(tmp_path / "data")
     network = small_model.network(data)
     with torch.no_grad():
         network.embed_tokens.weight[7, 3] = -number
     files = data / "dict.txt", data / "sentencepiece.model"
-    with pytest.raises(InputError, match=rf"--dtype {dtype}: embed_tokens\.weight has numbers as large as"):
+    with pytest.raises(
+        InputError, match=rf"--dtype {dtype}: embed_tokens\.weight has numbers as large as"
+    ):
         save_folder(tmp_path / "model", network, *files, TextOptions(True), {}, dtype)
     assert list(tmp_path.iterdir()) == [data]
 
@@ -354,7 +436,9 @@ def test_an_embedding_that_is_no_number_is_named(tmp_path):
     """Weights that are numbers, and too large together."""
     folder = small_model.write_folder(tmp_path / "model", num_layers=0, gated=True)
     change_weights(folder, lambda weights: weights[EMBEDDINGS].fill_(3e38))
-    with pytest.raises(InputError, match="sentence 2, 'one dog': its embedding in float32 has NaN or infinity"):
+    with pytest.raises(
+        InputError, match="sentence 2, 'one dog': its embedding in float32 has NaN or infinity"
+    ):
         SentenceEncoder.from_pretrained(folder, "cpu").encode(["", "one dog"])
 
 
@@ -367,11 +451,22 @@ def test_reading_a_folder_does_not_load_the_compiler_of_torch():
 
 
 def test_a_sentencepiece_model_of_another_program(tmp_path):
-    """Pieces of a dictionary may be letters that the model does not know: fairseq-preprocess takes all it reads."""
+    """Pieces of a dictionary may be letters that the model does not know: fairseq-preprocess takes
+    all it reads.
+    """
     folder = small_model.write_folder(tmp_path / "model")
     with open(folder / "dict.txt", "a", encoding="utf-8") as stream:
         stream.write("字 1\nmadeupword0000 0\n")
-    change_weights(folder, lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}), forget=True)
-    change_config(folder, "encoder", "vocab_size", value=len((folder / "dict.txt").read_text().splitlines()) + 5)
+    change_weights(
+        folder,
+        lambda w: w.update({EMBEDDINGS: torch.cat([w[EMBEDDINGS], torch.ones(2, 16)])}),
+        forget=True,
+    )
+    change_config(
+        folder,
+        "encoder",
+        "vocab_size",
+        value=len((folder / "dict.txt").read_text().splitlines()) + 5,
+    )
     tokenizer = SentenceEncoder.from_pretrained(folder).tokenizer
     assert isinstance(tokenizer._processor, sentencepiece.SentencePieceProcessor)

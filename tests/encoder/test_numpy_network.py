@@ -7,25 +7,36 @@ import small_model
 import toy
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import read_config
+from fairseq_lxsr.encoder.model_folder import read_config
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
 
-SENTENCES = [side for pair in toy.sentences(60, seed=5) for side in pair] + ["", "dog", "the " * 150, "Un chien.", "  "]
+SENTENCES = [side for pair in toy.sentences(60, seed=5) for side in pair] + [
+    "",
+    "dog",
+    "the " * 150,
+    "Un chien.",
+    "  ",
+]
 
 
 @pytest.fixture(scope="module", params=[0, 1, 3], ids=lambda order: f"order{order}")
 def folder(request, tmp_path_factory):
     return random_model.write_model(
-        tmp_path_factory.mktemp("bag") / "m", gated=True, num_layers=0, order_coefficients=request.param
+        tmp_path_factory.mktemp("bag") / "m",
+        gated=True,
+        num_layers=0,
+        order_coefficients=request.param,
     )
 
 
 def by_torch(folder, untrained=False, **options) -> np.ndarray:
     config = read_config(folder)
     network, tokenizer = read_model(folder, config, untrained)
-    return SentenceEncoder(network, tokenizer, config, "cpu", untrained).encode(SENTENCES, **options)
+    return SentenceEncoder(network, tokenizer, config, "cpu", untrained).encode(
+        SENTENCES, **options
+    )
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:
@@ -33,7 +44,9 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max() / np.linalg.norm(expected, axis=1).max())
 
 
-@pytest.mark.parametrize("options", [{}, {"on_long": "split-mean"}, {"normalize": True, "truncate_dim": 8}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"on_long": "split-mean"}, {"normalize": True, "truncate_dim": 8}], ids=str
+)
 def test_vectors_are_those_of_torch(folder, options):
     encoder = SentenceEncoder.from_pretrained(folder)
     assert isinstance(encoder._bag, Bag)
@@ -46,7 +59,9 @@ def test_vectors_are_those_of_torch(folder, options):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_tables_of_half_precision(folder, dtype, tmp_path):
     half = small_model.save_as(folder, tmp_path / "half", dtype)
-    assert difference(SentenceEncoder.from_pretrained(half).encode(SENTENCES), by_torch(half)) < 1e-6
+    assert (
+        difference(SentenceEncoder.from_pretrained(half).encode(SENTENCES), by_torch(half)) < 1e-6
+    )
 
 
 def test_a_table_in_8_bits(folder, tmp_path):
@@ -65,7 +80,9 @@ def test_a_table_in_8_bits(folder, tmp_path):
 def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
     reference = encoder.encode(SENTENCES)
-    np.testing.assert_array_equal(np.concatenate([encoder.encode([one]) for one in SENTENCES]), reference)
+    np.testing.assert_array_equal(
+        np.concatenate([encoder.encode([one]) for one in SENTENCES]), reference
+    )
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.CACHED_PIECES", 1)
     np.testing.assert_array_equal(encoder.encode(SENTENCES), reference)
     assert encoder.encode([]).shape == (0, 32)

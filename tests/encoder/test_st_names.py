@@ -32,8 +32,15 @@ def test_one_text_gives_one_vector(encoder):
 def test_options_by_their_names(encoder):
     rows, unit = encoder.encode(TEXTS), encoder.encode(TEXTS, normalize=True)
     np.testing.assert_array_equal(encoder.encode(sentences=TEXTS, normalize_embeddings=True), unit)
-    np.testing.assert_array_equal(encoder.encode(TEXTS, 32, show_progress_bar=None, convert_to_numpy=True), rows)
-    how = {"prompt": None, "prompt_name": None, "output_value": "sentence_embedding", "precision": "float32"}
+    np.testing.assert_array_equal(
+        encoder.encode(TEXTS, 32, show_progress_bar=None, convert_to_numpy=True), rows
+    )
+    how = {
+        "prompt": None,
+        "prompt_name": None,
+        "output_value": "sentence_embedding",
+        "precision": "float32",
+    }
     np.testing.assert_array_equal(
         encoder.encode(TEXTS, **how, show_progress_bar=False, normalize_embeddings=False), rows
     )
@@ -61,12 +68,21 @@ def test_bits_are_those_of_sentence_transformers(encoder, precision):
         ({"normalize_embeddings": "yes"}, "normalize_embeddings 'yes'; expected True or False"),
         ({"show_progress_bar": 1}, "show_progress_bar 1; expected True or False"),
         ({"convert_to_numpy": None}, "convert_to_numpy None; expected True or False"),
-        ({"precision": "int8"}, "precision 'int8'; expected one of float32, float16, binary, ubinary; for bytes"),
+        (
+            {"precision": "int8"},
+            "precision 'int8'; expected one of float32, float16, binary, ubinary; for bytes",
+        ),
         ({"output_dtype": "bf16"}, "output_dtype 'bf16'; expected one of float32"),
         ({"truncate_dim": 9}, "truncate_dim 9; expected 1 to 8"),
         ({"prompt": "query: "}, "prompt 'query: '; expected None"),
-        ({"output_value": "token_embeddings"}, "output_value 'token_embeddings'; expected 'sentence_embedding'"),
-        ({"normalize": True, "normalize_embeddings": True}, "normalize_embeddings beside normalize"),
+        (
+            {"output_value": "token_embeddings"},
+            "output_value 'token_embeddings'; expected 'sentence_embedding'",
+        ),
+        (
+            {"normalize": True, "normalize_embeddings": True},
+            "normalize_embeddings beside normalize",
+        ),
         ({"sentences": ["b"]}, "sentences beside texts"),
     ],
 )
@@ -115,10 +131,14 @@ def test_similarity(encoder):
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.similarity(rows, rows[:2]), unit @ unit[:2].T, atol=1e-6)
     np.testing.assert_allclose(encoder.similarity(rows[0], rows[0]), [[1]], atol=1e-6)
-    np.testing.assert_allclose(encoder.similarity_pairwise(rows, rows[::-1]), (unit * unit[::-1]).sum(1), atol=1e-6)
+    np.testing.assert_allclose(
+        encoder.similarity_pairwise(rows, rows[::-1]), (unit * unit[::-1]).sum(1), atol=1e-6
+    )
     assert not encoder.similarity(np.zeros(8), rows).any()
     torch = pytest.importorskip("torch")
-    np.testing.assert_allclose(encoder.similarity(torch.from_numpy(rows), rows.tolist()), unit @ unit.T, atol=1e-6)
+    np.testing.assert_allclose(
+        encoder.similarity(torch.from_numpy(rows), rows.tolist()), unit @ unit.T, atol=1e-6
+    )
     with pytest.raises(InputError, match="width 8 and of width 4"):
         encoder.similarity(rows, rows[:, :4])
     with pytest.raises(InputError, match="expected the same"):
@@ -131,7 +151,9 @@ def test_pieces_of_texts(encoder):
     assert found["attention_mask"].sum(1).tolist() == lengths.tolist()
     np.testing.assert_array_equal(found["input_ids"][found["attention_mask"] == 1], ids)
     assert (found["input_ids"][found["attention_mask"] == 0] == encoder.size.padding_idx).all()
-    np.testing.assert_array_equal(encoder.tokenize("One red dog.")["input_ids"], found["input_ids"][:1])
+    np.testing.assert_array_equal(
+        encoder.tokenize("One red dog.")["input_ids"], found["input_ids"][:1]
+    )
     assert encoder.get_sentence_embedding_dimension() == encoder.get_embedding_dimension() == 8
 
 
@@ -182,7 +204,9 @@ def test_cosines_of_extreme_lengths_and_of_codes(encoder):
         for found in (encoder.similarity, encoder.similarity_pairwise):
             np.testing.assert_allclose(found(np.full(8, length), np.full(8, 1.0)), 1, atol=1e-6)
     for precision in ("binary", "ubinary"):
-        with pytest.raises(InputError, match=r"second embeddings are u?int8; expected floating-point numbers"):
+        with pytest.raises(
+            InputError, match=r"second embeddings are u?int8; expected floating-point numbers"
+        ):
             encoder.similarity(encoder.encode(TEXTS), encoder.encode(TEXTS, precision=precision))
     with pytest.raises(InputError, match="row 1 of the first embeddings has NaN or infinity"):
         encoder.similarity([[1.0, 2.0], [np.nan, 1.0]], [[1.0, 2.0]])

@@ -9,7 +9,14 @@ import small_model
 
 from fairseq_lxsr import SentenceEncoder
 
-UNREADABLE = ["สวัสดีครับ", "🚀", "שלום, מה שלומך?", "Τι κάνεις;", "\ue000 \ue001", "«»"]  # of the small model
+UNREADABLE = [
+    "สวัสดีครับ",
+    "🚀",
+    "שלום, מה שלומך?",
+    "Τι κάνεις;",
+    "\ue000 \ue001",
+    "«»",
+]  # of the small model
 READABLE = ["the dog sleeps", "the 🚀 dog", "a", "dog สวัสดี"]
 
 
@@ -46,7 +53,9 @@ def test_the_vectors_of_others_stay(folders):
     np.testing.assert_allclose(encoder.encode(["dog สวัสดี"])[0], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["გამარჯობა", "សួស្តី", "Բարեւ ձեզ", "வணக்கம்", "নমস্কার", "ሰላም", "👍🏽👍", "\ue000"])
+@pytest.mark.parametrize(
+    "text", ["გამარჯობა", "សួស្តី", "Բարեւ ձեզ", "வணக்கம்", "নমস্কার", "ሰላም", "👍🏽👍", "\ue000"]
+)
 def test_the_model_of_the_package_reads_none_of_other_scripts(text):
     encoder = SentenceEncoder.from_pretrained("lxsr-static")
     assert not encoder.encode([text]).any()

@@ -16,7 +16,9 @@ SECOND = Outcomes(np.maximum(FIRST.hits, RNG.random(300) < 0.2).astype(int).toli
 
 
 def score(outcomes: Outcomes, model: str, **settings) -> Score:
-    return from_hits("xsr", "en->fr", {"P@1": outcomes}, {"queries": 300} | settings | {"model": model})
+    return from_hits(
+        "xsr", "en->fr", {"P@1": outcomes}, {"queries": 300} | settings | {"model": model}
+    )
 
 
 def test_interval_of_a_plain_loop(monkeypatch):
@@ -27,7 +29,9 @@ def test_interval_of_a_plain_loop(monkeypatch):
     np.testing.assert_allclose([low, high], slow, atol=0.35)
     assert low > 0
     assert p < 0.01
-    monkeypatch.setattr("fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300)  # how many fit in memory
+    monkeypatch.setattr(
+        "fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300
+    )  # how many fit in memory
     assert paired_bootstrap(FIRST, SECOND, draws=4000) == (low, high, p)
 
 
@@ -81,7 +85,10 @@ OTHERWISE = {  # two files, whether FIRST and SECOND are compared, and what is s
     ),
     "task": (
         *([score(FIRST, "a")], [replace(score(SECOND, "b"), task="en->de")], False),
-        *("xsr en->de: no counterpart in the first file", "xsr en->fr: no counterpart in the second file"),
+        *(
+            "xsr en->de: no counterpart in the first file",
+            "xsr en->fr: no counterpart in the second file",
+        ),
     ),
     "version": (
         *([replace(score(FIRST, "a"), version="0.0.1")], [score(SECOND, "b")], False),
@@ -107,5 +114,7 @@ OTHERWISE = {  # two files, whether FIRST and SECOND are compared, and what is s
 def test_what_was_measured_otherwise_is_named(case):
     first, second, compared, *notes = OTHERWISE[case]
     results, found = compare(first, second)
-    assert [(result.first, result.second) for result in results] == [(FIRST.value, SECOND.value)] * compared
+    assert [(result.first, result.second) for result in results] == [
+        (FIRST.value, SECOND.value)
+    ] * compared
     assert found == notes

@@ -30,7 +30,12 @@ def test_every_row_of_the_registry(name):
 
 CODES = {
     "flores200-dev": {"fr": "fra_Latn"},
-    "flores200-devtest": {"fra": "fra_Latn", "zho_Hant": "zho_Hant", "ar": "arb_Arab", "lv": "lvs_Latn"},
+    "flores200-devtest": {
+        "fra": "fra_Latn",
+        "zho_Hant": "zho_Hant",
+        "ar": "arb_Arab",
+        "lv": "lvs_Latn",
+    },
     "ntrex128": {"en": "eng", "fra": "fra", "fra_CA": "fra-CA", "zh": "zho-CN", "sr": "srp-Cyrl"},
 }
 
@@ -70,9 +75,18 @@ def test_the_english_of_ntrex_is_the_source(tmp_path):
 def test_what_is_missing_is_one_line(tmp_path):
     data = ("eval", "xsim", "--model", MODEL, "--dataset", "flores200-devtest")
     files = "expected in --data the folder that flores200-devtest unpacks to"
-    refused(lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False), "eng_Latn.devtest: no", files)
-    refused(lxsr_here(*data, "--lang-pairs", "en-fr", check=False), "expected --data FOLDER, --lang-pairs, no")
-    refused(lxsr_here(*data, "--source", "a", "--target", "b", check=False), "no --source or --target")
+    refused(
+        lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False),
+        "eng_Latn.devtest: no",
+        files,
+    )
+    refused(
+        lxsr_here(*data, "--lang-pairs", "en-fr", check=False),
+        "expected --data FOLDER, --lang-pairs, no",
+    )
+    refused(
+        lxsr_here(*data, "--source", "a", "--target", "b", check=False), "no --source or --target"
+    )
     (tmp_path / "devtest").mkdir()
     (tmp_path / "devtest" / "eng_Latn.devtest").write_text("one line\n")
     done = lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False)

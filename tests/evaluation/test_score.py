@@ -10,8 +10,22 @@ import pytest
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.score import Outcomes, Score, append_scores, as_units, from_hits, read_scores, text_hash
-from fairseq_lxsr.evaluation.tables import CAUTION, published, published_table, scores_table, signatures
+from fairseq_lxsr.evaluation.score import (
+    Outcomes,
+    Score,
+    append_scores,
+    as_units,
+    from_hits,
+    read_scores,
+    text_hash,
+)
+from fairseq_lxsr.evaluation.tables import (
+    CAUTION,
+    published,
+    published_table,
+    scores_table,
+    signatures,
+)
 from fairseq_lxsr.files.write import atomic_write
 
 
@@ -26,7 +40,17 @@ def test_value_and_signature():
     assert score().comparable == score(model="other").comparable != score(metric="csls").comparable
     assert Outcomes([2, 0], [3, 1]).value == 50
     assert Outcomes([], []).value == 0
-    assert len({text_hash(["a"], ["b"]), text_hash(["b"], ["a"]), text_hash(["a", "b"]), text_hash(["ab"])}) == 4
+    assert (
+        len(
+            {
+                text_hash(["a"], ["b"]),
+                text_hash(["b"], ["a"]),
+                text_hash(["a", "b"]),
+                text_hash(["ab"]),
+            }
+        )
+        == 4
+    )
     assert json.dumps(as_units(np.array([1.0, 0.0, 0.33333333]))) == "[1, 0, 0.3333]"
     assert json.dumps(as_units(np.array([True, False]))) == "[1, 0]"
 
@@ -42,7 +66,9 @@ def test_file_of_scores_grows_and_reads_back(tmp_path):
     assert read_scores(path)[3].outcomes == {"Pearson": outcomes}
     assert read_scores(path)[3].values == {"Pearson": outcomes.value}
     with pytest.raises(ValueError, match="not JSON compliant"):
-        append_scores(tmp_path / "not a number", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})])
+        append_scores(
+            tmp_path / "not a number", [Score("xsr", "en->fr", {"P@1": float("nan")}, {})]
+        )
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -71,7 +97,10 @@ def test_scores_of_several_writers_are_all_kept(tmp_path, monkeypatch):
         json.dumps(score().as_dict() | {"curve": {"threshold": [1, 2], "recall": [1]}}),
         json.dumps(score().as_dict() | {"curve": {"threshold": ["x"]}}),
         json.dumps(score().as_dict() | {"curve": [1]}),
-        json.dumps(score().as_dict() | {"outcomes": {"P@1": {"hits": [1], "of": None, "correlation": True}}}),
+        json.dumps(
+            score().as_dict()
+            | {"outcomes": {"P@1": {"hits": [1], "of": None, "correlation": True}}}
+        ),
     ],
 )
 def test_what_is_no_score_is_refused(tmp_path, line):
@@ -88,7 +117,10 @@ def test_what_is_no_score_is_refused(tmp_path, line):
 def test_a_table_of_tasks_with_different_values():
     scores = [
         Score("minimal-pairs", task, values, {"metric": "cosine", "model": "m"})
-        for task, values in (("fr->en", {"swap": 60.0, "number": 90.0}), ("de->en", {"negation": 50.0, "swap": 70.0}))
+        for task, values in (
+            ("fr->en", {"swap": 60.0, "number": 90.0}),
+            ("de->en", {"negation": 50.0, "swap": 70.0}),
+        )
     ]
     assert [line.split() for line in scores_table(scores).splitlines()] == [
         ["swap", "number", "negation"],
@@ -99,7 +131,12 @@ def test_a_table_of_tasks_with_different_values():
 
 
 def test_table_has_means_and_one_signature_a_metric():
-    scores = [score(), score("fr->en", hits=(1, 1, 1, 1)), score(metric="csls"), score("fr->en", metric="csls")]
+    scores = [
+        score(),
+        score("fr->en", hits=(1, 1, 1, 1)),
+        score(metric="csls"),
+        score("fr->en", metric="csls"),
+    ]
     assert scores_table(scores).splitlines() == [
         "        nn P@1  csls P@1",
         "en->fr    75.0      75.0",
@@ -107,12 +144,20 @@ def test_table_has_means_and_one_signature_a_metric():
         "mean      87.5      75.0",
     ]
     assert signatures(scores).count("\n") == 1
-    assert signatures([score(), score(model="def")]) == f"xsr|metric:nn|queries:4|model:abc+def|version:{__version__}"
+    assert (
+        signatures([score(), score(model="def")])
+        == f"xsr|metric:nn|queries:4|model:abc+def|version:{__version__}"
+    )
 
 
 def test_published_values_are_marked_and_their_means_those_of_the_paper():
-    """The paper's means of eight directions, to rounding: catches a wrong digit in the data file."""
-    for protocol, system in (("xsr", "lightweight, ugt + align + sim"), ("mldoc", "lightweight, ugt")):
+    """The paper's means of eight directions, to rounding: catches a wrong digit in the data
+    file.
+    """
+    for protocol, system in (
+        ("xsr", "lightweight, ugt + align + sim"),
+        ("mldoc", "lightweight, ugt"),
+    ):
         values = next(row.values for row in published(protocol) if row.system == system)
         directions = [value for name, value in values.items() if name != "mean"]
         assert len(directions) == 8
@@ -148,8 +193,12 @@ def test_published_values_are_marked_and_their_means_those_of_the_paper():
         ("bucc", {"form": "mteb-v1", "part": "training"}, "LaBSE", "form:oracle"),
     ],
 )
-def test_published_values_stand_only_beside_what_was_measured_as_in_their_paper(protocol, settings, shown, left_out):
-    above, _, below = published_table([Score(protocol, "en->fr", {}, settings)]).partition("Not shown: ")
+def test_published_values_stand_only_beside_what_was_measured_as_in_their_paper(
+    protocol, settings, shown, left_out
+):
+    above, _, below = published_table([Score(protocol, "en->fr", {}, settings)]).partition(
+        "Not shown: "
+    )
     assert (shown in above) if shown else not above
     assert (left_out in below) if left_out else not below
 

@@ -1,4 +1,6 @@
-"""MLDoc, titles and XNLI on files worked out by hand (golden/README.md), and the means over languages."""
+"""MLDoc, titles and XNLI on files worked out by hand (golden/README.md), and the means over
+languages.
+"""
 
 from dataclasses import replace
 
@@ -30,9 +32,13 @@ def measured(one, config, vectors=None):
     return one.scores(one.texts(), vectors or Vectors(), config)
 
 
-@pytest.mark.parametrize(("name", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")])
+@pytest.mark.parametrize(
+    ("name", "classifier"), [("mldoc", "mlp"), ("mldoc", "linear"), ("titles", "mlp")]
+)
 def test_golden_documents(name, classifier):
-    config = replace(documents.DOCUMENT_CLASSIFIERS[name][classifier], epochs=150, seeds=2, learning_rate=0.05)
+    config = replace(
+        documents.DOCUMENT_CLASSIFIERS[name][classifier], epochs=150, seeds=2, learning_rate=0.05
+    )
     config = replace(config, dropout=0, input_dropout=0, l2=config.l2[:2])
     scores = measured(protocol(("en", "fr"), kind=PROTOCOLS[name]), config)
     accuracies = {score.task: score.values["accuracy"] for score in scores}
@@ -66,7 +72,9 @@ def test_the_text_of_a_task_does_not_depend_on_the_other_tasks():
     ],
 )
 def test_copyright_of_reuters(document, expected):
-    found = documents.without_copyright(documents.Labelled(Text([document], "en", "en.test"), ["C"]))
+    found = documents.without_copyright(
+        documents.Labelled(Text([document], "en", "en.test"), ["C"])
+    )
     assert list(found.text.lines) == [expected]
     assert (found.labels, found.text.file) == (["C"], "en.test")
 
@@ -89,7 +97,9 @@ def test_documents_without_copyright_are_another_text(tmp_path):
 @pytest.mark.parametrize("preset", ["laser", "wang"])
 def test_golden_xnli(preset):
     config = replace(xnli.NLI_CLASSIFIERS[preset], epochs=40, batch_size=8)
-    scores = measured(xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset), config)
+    scores = measured(
+        xnli.Xnli(data=str(GOLDEN / "xnli"), langs=("en", "fr"), preset=preset), config
+    )
     accuracies = {score.task: score.values["accuracy"] for score in scores}
     assert accuracies == pytest.approx({"en->en": 100, "en->fr": 100 * 11 / 12})
     assert scores[0].settings["norm"] == ("l2-sentence" if preset == "laser" else "none")
@@ -101,8 +111,13 @@ def test_features_f1_and_means():
     assert features.dtype == np.float32
     rng = np.random.default_rng(0)
     gold, predicted = rng.integers(0, 5, 200), rng.integers(0, 4, 200)
-    assert macro_f1(predicted, gold) == pytest.approx(100 * f1_score(gold, predicted, average="macro"))
-    scores = [Score("mldoc", f"en->{x}", {"accuracy": v}, {}) for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))]
+    assert macro_f1(predicted, gold) == pytest.approx(
+        100 * f1_score(gold, predicted, average="macro")
+    )
+    scores = [
+        Score("mldoc", f"en->{x}", {"accuracy": v}, {})
+        for x, v in (("en", 90.0), ("de", 70.0), ("fr", 80.0))
+    ]
     assert transfer_means(scores) == {"same": 90, "cross": 75, "all": 80}
     assert transfer_means(scores[1:]) == {"cross": 75, "all": 75}
 
@@ -111,9 +126,14 @@ def test_published_xnli_files(tmp_path):
     header = "language\tgold_label\tpairID\tsentence1\tsentence2\n"
     rows = "fr\tneutral\t1\tun\tdeux\nen\tentailment\t1\tone\ttwo\nfr\t-\t2\tx\ty\nfr\tcontradiction\t3\ta\tb\n"
     (tmp_path / "xnli.test.tsv").write_text(header + rows)
-    (tmp_path / "multinli.train.en.tsv").write_text("premise\thypo\tlabel\nit rains\tit is dry\tcontradictory\n")
+    (tmp_path / "multinli.train.en.tsv").write_text(
+        "premise\thypo\tlabel\nit rains\tit is dry\tcontradictory\n"
+    )
     pairs = xnli.read_nli_pairs(str(tmp_path), "fr", "test")
-    assert (list(pairs.premises.lines), list(pairs.hypotheses.lines)) == (["un", "a"], ["deux", "b"])
+    assert (list(pairs.premises.lines), list(pairs.hypotheses.lines)) == (
+        ["un", "a"],
+        ["deux", "b"],
+    )
     assert pairs.labels == ["neutral", "contradiction"]
     assert pairs.premises.rows.tolist() == [1, 4]
     assert xnli.read_nli_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
@@ -139,7 +159,9 @@ def test_layouts(tmp_path, layout):
     }
 
 
-def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth_line_is_held_out(tmp_path):
+def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth_line_is_held_out(
+    tmp_path,
+):
     for name in ("en.train", "en.dev", "fr.test"):
         (tmp_path / name).write_text("a\tx\nb\ty\n")
     scores = measured(protocol(("fr",), tmp_path, train_langs=("en",)), LINEAR, Vectors(XY))
@@ -160,7 +182,10 @@ def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth
         ({"en.test": "a\tx\n"}, r"no en\.train\.1000 or en\.train"),
         ({"en.train": "a\tx\nb x\n"}, "line 2: 'b x'; expected label<TAB>text"),
         ({"en.train": ""}, "empty file"),
-        ({"en.train": "a\tx\nb\ty\n", "en.dev": "a\tx\n", "en.test": "c\tx\n"}, "label 'c' is not in the training set"),
+        (
+            {"en.train": "a\tx\nb\ty\n", "en.dev": "a\tx\n", "en.test": "c\tx\n"},
+            "label 'c' is not in the training set",
+        ),
         ({"en.train": "a\tx\na\ty\n", "en.dev": "a\tx\n", "en.test": "a\tx\n"}, "one class only"),
     ],
 )
@@ -175,7 +200,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
 def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
     data = GOLDEN / ("xnli" if protocol == "xnli" else "mldoc")
     command = ("eval", protocol, "--model", tmp_path / "none", "--langs", "en")
-    refused(lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: n", "check --data and")
+    refused(
+        lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: n", "check --data and"
+    )
     refused(lxsr_here(*command, "--data", data, check=False), "no such model folder")
 
 
@@ -194,7 +221,9 @@ class Beginnings:
 def test_documents_that_differ_only_late(tmp_path, on_long, accuracy):
     for part in ("train", "dev", "test"):
         (tmp_path / f"en.{part}").write_text("0\taa\n1\tab\n" * 4)
-    one = protocol(data=tmp_path, on_long=on_long, classifier="linear", ties="first", epochs=600, seeds=1)
+    one = protocol(
+        data=tmp_path, on_long=on_long, classifier="linear", ties="first", epochs=600, seeds=1
+    )
     [[score]] = one.plan().measure(ModelFolder(Beginnings()))
     assert score.values["accuracy"] == accuracy
     assert f"|long:{on_long}-24|" in score.signature

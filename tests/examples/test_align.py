@@ -1,4 +1,6 @@
-"""examples/align: the way through vecalign and Bertalign, by stand-ins of both, and the scores of document pairs."""
+"""examples/align: the way through vecalign and Bertalign, by stand-ins of both, and the scores of
+document pairs.
+"""
 
 import os
 import sys
@@ -128,11 +130,19 @@ def tool(tmp_path, monkeypatch):
 
 @pytest.fixture
 def documents(tmp_path) -> dict[str, list[str]]:
-    """Two documents, and the same sentences in reverse; a line is blank, and one has an odd line separator in it."""
+    """Two documents, and the same sentences in reverse; a line is blank, and one has an odd line
+    separator in it.
+    """
     english = [source for source, _ in toy.sentences(9)]
-    texts = {"a.en": english[:5], "b.en": [english[5], "", *english[6:8], f"{english[8]}\u2028Yes."]}
+    texts = {
+        "a.en": english[:5],
+        "b.en": [english[5], "", *english[6:8], f"{english[8]}\u2028Yes."],
+    }
     for name, lines in texts.items():
-        for path, some in ((tmp_path / name, lines), (tmp_path / name.replace("en", "back"), lines[::-1])):
+        for path, some in (
+            (tmp_path / name, lines),
+            (tmp_path / name.replace("en", "back"), lines[::-1]),
+        ):
             path.write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
     (tmp_path / "gold").write_text("[0]:[4]\n")
     return texts
@@ -165,7 +175,12 @@ def test_bertalign_gets_our_model_and_asks_no_server(tool, documents, tmp_path):
     [
         ("vecalign", None, "--source a b --target c", "vecalign is not installed"),
         ("vecalign", "vecalign", "--source a b --target c", "different numbers of files"),
-        ("vecalign", "vecalign", "--source x/a y/a --target b c", "two of --source have the same file name"),
+        (
+            "vecalign",
+            "vecalign",
+            "--source x/a y/a --target b c",
+            "two of --source have the same file name",
+        ),
         ("bertalign", "bertalign", "--source a --target b", "m: "),
     ],
 )
@@ -182,7 +197,10 @@ def test_scores_of_document_pairs_by_hand():
     target = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
     # cosines: 1 .8 0 / 0 .6 1 / .6 .96 .8; documents of two and one sentence, of one and two
     found = pairs.bimax(source, target, [2, 1], [1, 2])
-    expected = [[((1 + 0) / 2 + 1) / 2, ((0.8 + 1) / 2 + (0.8 + 1) / 2) / 2], [0.6, (0.96 + (0.96 + 0.8) / 2) / 2]]
+    expected = [
+        [((1 + 0) / 2 + 1) / 2, ((0.8 + 1) / 2 + (0.8 + 1) / 2) / 2],
+        [0.6, (0.96 + (0.96 + 0.8) / 2) / 2],
+    ]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -216,7 +234,9 @@ def test_shuffled_documents_find_themselves(score, tmp_path, model):
     assert sorted(int(source) for _, source, _ in rows) == list(range(1, 21))
     assert all(order[int(target) - 1] + 1 == int(source) for _, source, target in rows)
     found = script(*words, "a", "--aligned", folder=tmp_path).stdout
-    assert found == f"{score}: source to target 100.0%, target to source 100.0%, one to one 100.0%\n"
+    assert (
+        found == f"{score}: source to target 100.0%, target to source 100.0%, one to one 100.0%\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,7 +252,11 @@ def test_documents_that_cannot_be_scored(tmp_path, model, text, missing, said, l
 
 
 def test_small_documents_keep_aligned_groups_together(tmp_path):
-    texts = {"a": "0\n1\n2\n3\n4\n", "b": "A\nB\nC\nD\n", "g": "[0, 1]:[0]\n[2]:[]\n[3]:[1, 2]\n[4]:[3]\n"}
+    texts = {
+        "a": "0\n1\n2\n3\n4\n",
+        "b": "A\nB\nC\nD\n",
+        "g": "[0, 1]:[0]\n[2]:[]\n[3]:[1, 2]\n[4]:[3]\n",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     words = "--source a a --target b b --gold g g --groups 2 --output small"

@@ -1,4 +1,6 @@
-"""examples/pretrained/average.py: means of weights, also of trainings whose units mean other things."""
+"""examples/pretrained/average.py: means of weights, also of trainings whose units mean other
+things.
+"""
 
 import pytest
 import torch
@@ -53,7 +55,10 @@ def test_rotated_vectors_are_those_before_the_rotation(script, tmp_path):
 
 def test_other_dictionaries_are_refused(script, tmp_path):
     first, last = (write(tmp_path / name / "a.pt", name, weight=torch.ones(2)) for name in "ab")
-    refused(main_here(script, first, last, "--output", tmp_path / "m.pt", check=False), "another dictionary than")
+    refused(
+        main_here(script, first, last, "--output", tmp_path / "m.pt", check=False),
+        "another dictionary than",
+    )
     refused(
         main_here(script, first, "--output", tmp_path / "b" / "mean.pt", check=False),
         "beside it are checkpoints with another dictionary; expected another folder",
@@ -67,6 +72,7 @@ def test_weights_of_other_shapes_are_refused(script, tmp_path):
         for name, size in {"a": 2, "b": 3}.items()
     )
     refused(
-        main_here(script, first, last, "--output", tmp_path / "mean.pt", check=False), "weight is missing or of another"
+        main_here(script, first, last, "--output", tmp_path / "mean.pt", check=False),
+        "weight is missing or of another",
     )
     assert not (tmp_path / "mean.pt").exists()

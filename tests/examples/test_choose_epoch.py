@@ -1,4 +1,6 @@
-"""examples/europarl_laser/choose.py: the epoch whose classifiers are best on the development sets is exported."""
+"""examples/europarl_laser/choose.py: the epoch whose classifiers are best on the development sets
+is exported.
+"""
 
 import re
 import shutil
@@ -45,29 +47,49 @@ def options(checkpoints, documents, tmp_path):
 
 
 def table(checkpoints, name):
-    return torch.load(checkpoints / f"checkpoint{name}.pt", weights_only=True)["model"][f"encoder.{TABLE}"]
+    return torch.load(checkpoints / f"checkpoint{name}.pt", weights_only=True)["model"][
+        f"encoder.{TABLE}"
+    ]
 
 
 def test_every_epoch_is_measured_on_the_development_sets(choose, checkpoints, documents, tmp_path):
     done = main_here(choose, *options(checkpoints, documents, tmp_path))
-    found = re.findall(r"^epoch +(\d+): accuracy on dev +([0-9.]+)( <- exported)?$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^epoch +(\d+): accuracy on dev +([0-9.]+)( <- exported)?$", done.stdout, re.MULTILINE
+    )
     assert [epoch for epoch, *_ in found] == ["2", "9", "10"]
     [best] = [epoch for epoch, _, mark in found if mark]
-    assert float({epoch: value for epoch, value, _ in found}[best]) == max(float(value) for _, value, _ in found)
-    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(table(checkpoints, best))
+    assert float({epoch: value for epoch, value, _ in found}[best]) == max(
+        float(value) for _, value, _ in found
+    )
+    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(
+        table(checkpoints, best)
+    )
 
 
-@pytest.mark.parametrize(("accuracies", "best"), [((10, 30, 20), "9"), ((30, 30, 30), "2"), ((1, 2, 3), "10")])
-def test_the_best_one_is_exported(choose, checkpoints, documents, tmp_path, monkeypatch, accuracies, best):
+@pytest.mark.parametrize(
+    ("accuracies", "best"), [((10, 30, 20), "9"), ((30, 30, 30), "2"), ((1, 2, 3), "10")]
+)
+def test_the_best_one_is_exported(
+    choose, checkpoints, documents, tmp_path, monkeypatch, accuracies, best
+):
     values = iter(accuracies)
     monkeypatch.setattr(choose, "accuracy", lambda *_: next(values))
     main_here(choose, *options(checkpoints, documents, tmp_path))
-    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(table(checkpoints, best))
+    assert load_file(tmp_path / "model" / "model.safetensors")[TABLE].equal(
+        table(checkpoints, best)
+    )
 
 
 def test_what_is_missing_is_said_in_one_line(choose, checkpoints, documents, tmp_path):
     done = main_here(choose, *options(tmp_path / "data", documents, tmp_path), check=False)
-    refused(done, "data: has no checkpoint1.pt, checkpoint2.pt, ...; train without --no-epoch-checkpoints")
+    refused(
+        done,
+        "data: has no checkpoint1.pt, checkpoint2.pt, ...; train without --no-epoch-checkpoints",
+    )
     (documents / "fr.train.1000").unlink()
-    refused(main_here(choose, *options(checkpoints, documents, tmp_path), check=False), "no fr.train.1000")
+    refused(
+        main_here(choose, *options(checkpoints, documents, tmp_path), check=False),
+        "no fr.train.1000",
+    )
     assert not (tmp_path / "model").exists()

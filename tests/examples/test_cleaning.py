@@ -41,7 +41,9 @@ def test_faults_are_what_their_label_says(dirty):
 
 def test_precision_and_recall(dirty, tmp_path):
     rows, labels = dirty
-    kept = [row for row, label in zip(rows, labels, strict=True) if label in ("true", "shifted")][1:]
+    kept = [row for row, label in zip(rows, labels, strict=True) if label in ("true", "shifted")][
+        1:
+    ]
     (tmp_path / "kept.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in kept))
     done = script("measure", tmp_path, "--dirty dirty kept.tsv")
     true = labels.count("true")
@@ -63,7 +65,10 @@ def test_pairs_in_another_order_are_refused(dirty, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *((f"--source en --rate {rate}", f"--rate {rate}; expected from 0 to less than 0.25") for rate in WRONG_RATES),
+        *(
+            (f"--source en --rate {rate}", f"--rate {rate}; expected from 0 to less than 0.25")
+            for rate in WRONG_RATES
+        ),
         ("--source no", "make_dirty.py: error: no: "),
     ],
 )

@@ -20,7 +20,9 @@ def sources(tmp_path):
     (tmp_path / "miracl-ko.tsv").write_text("7#0\t언제?\n8#0\t누가 \n")
     (tmp_path / "mrtydi-ko.txt.gz").write_bytes(gzip.compress("1\t어디\n2\t누가\n".encode()))
     (tmp_path / "zh-CN").mkdir()
-    (tmp_path / "zh-CN" / "wiki.txt").write_text(f"他是谁。\n他是谁\n\n{'长' * 200}\n他\x02是\n他不是。\n")
+    (tmp_path / "zh-CN" / "wiki.txt").write_text(
+        f"他是谁。\n他是谁\n\n{'长' * 200}\n他\x02是\n他不是。\n"
+    )
     (tmp_path / "test").write_text("언제\n他不是!\n")
     return tmp_path
 
@@ -31,7 +33,9 @@ def make(script, sources, check=True):
 
 
 def test_each_text_once_and_none_for_evaluation(script, sources):
-    """Nor a long one, an empty one or one with a control character. The last way to write a sentence is taken."""
+    """Nor a long one, an empty one or one with a control character. The last way to write a
+    sentence is taken.
+    """
     make(script, sources)
     assert (sources / "questions" / "ko.txt").read_text() == "누가\n어디\n"
     assert (sources / "monolingual" / "zh.txt").read_text() == "他是谁\n"
@@ -49,7 +53,11 @@ def test_blanks_and_marks_of_many_scripts_are_read(script, tmp_path):
 
 def test_a_source_that_is_missing_or_of_another_form(script, sources):
     (sources / "miracl-ko.tsv").write_text("7#0 언제?\n")
-    refused(make(script, sources, check=False), "miracl-ko.tsv, line 1", "expected NUMBER, tab, QUESTION")
+    refused(
+        make(script, sources, check=False),
+        "miracl-ko.tsv, line 1",
+        "expected NUMBER, tab, QUESTION",
+    )
     (sources / "zh-CN" / "wiki.txt").unlink()
     refused(make(script, sources, check=False), "wiki.txt: no such file; see --help")
     assert not (sources / "questions").exists()

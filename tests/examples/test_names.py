@@ -8,8 +8,17 @@ from conftest import ROOT, load_script, main_here, refused
 from fairseq_lxsr.files.lines import read_parallel
 
 PEOPLE = {
-    **{"wd_arabic_80": "a\tب\t1\n", "wd_arabic_20": "", "wd_chinese_80": "a\t阿\t1\n", "wd_chinese_20": ""},
-    **{"wd_japanese_80": "a\tア\t1\n", "wd_japanese_20": "", "wd_korean": "Anna Smith\t애나 스미스\n"},
+    **{
+        "wd_arabic_80": "a\tب\t1\n",
+        "wd_arabic_20": "",
+        "wd_chinese_80": "a\t阿\t1\n",
+        "wd_chinese_20": "",
+    },
+    **{
+        "wd_japanese_80": "a\tア\t1\n",
+        "wd_japanese_20": "",
+        "wd_korean": "Anna Smith\t애나 스미스\n",
+    },
     **{"wd_hebrew": "Dov Levi\tגג, דב\nDov\tדב\n", "wd_russian_80": "rare\tж и д к\t1\n"},
     "wd_russian_20": "often\tф и л\t7\n",
 }
@@ -47,7 +56,9 @@ def cldr_files(code):
 def catalogue(messages):
     """A compiled catalogue of messages and their translations."""
     messages = {"": "Content-Type: text/plain; charset=UTF-8\n"} | messages
-    texts = [text.encode() + b"\0" for side in (messages.keys(), messages.values()) for text in side]
+    texts = [
+        text.encode() + b"\0" for side in (messages.keys(), messages.values()) for text in side
+    ]
     start, tables = 28 + 8 * len(texts), b""
     for text in texts:
         tables += struct.pack("<2I", len(text) - 1, start)
@@ -64,12 +75,19 @@ def script():
 @pytest.fixture
 def sources(tmp_path, script):
     """Each source in all languages, alike but for a few."""
-    codes = {code for language in script.LANGUAGES for code in script.CLDR_CODES.get(language, [language])}
+    codes = {
+        code
+        for language in script.LANGUAGES
+        for code in script.CLDR_CODES.get(language, [language])
+    }
     for code in {*codes, "en"}:
         for part, content in cldr_files(code).items():
             write(tmp_path / "cldr" / part / f"{code}.xml", f"<ldml>{content}</ldml>".encode())
     for code in ("en", *script.LANGUAGES):
-        write(tmp_path / script.GEONAMES_FILE.format(code), catalogue(CITIES.get(code, {"2": f"in {code}"})))
+        write(
+            tmp_path / script.GEONAMES_FILE.format(code),
+            catalogue(CITIES.get(code, {"2": f"in {code}"})),
+        )
     for name, text in PEOPLE.items():
         write(tmp_path / "people" / name, text.encode())
     return tmp_path
@@ -87,15 +105,28 @@ def make(script, sources, check=True):
 
 def read(sources, source, language):
     return sorted(
-        read_parallel(*(sources / "words" / f"{source}.en-{language}.{code}.txt.gz" for code in ("en", language)))
+        read_parallel(
+            *(
+                sources / "words" / f"{source}.en-{language}.{code}.txt.gz"
+                for code in ("en", language)
+            )
+        )
     )
 
 
 def test_names_of_cldr_are_paired_by_what_they_name(script, sources):
-    """In lower case; what is the same in both languages, or inherited, teaches nothing. Keywords are in a row."""
+    """In lower case; what is the same in both languages, or inherited, teaches nothing. Keywords
+    are in a row.
+    """
     make(script, sources)
     assert read(sources, "cldr", "nb") == [
-        *[("cat", "katt"), ("danish", "dansk"), ("meters", "meter"), ("norway", "norge"), ("pet in en", "pet in no")],
+        *[
+            ("cat", "katt"),
+            ("danish", "dansk"),
+            ("meters", "meter"),
+            ("norway", "norge"),
+            ("pet in en", "pet in no"),
+        ],
         ("viken", "viken fylke"),
     ]
     serbian = read(sources, "cldr", "sr")
@@ -104,17 +135,28 @@ def test_names_of_cldr_are_paired_by_what_they_name(script, sources):
 
 
 def test_a_region_that_says_where_it_is_or_is_numbered_is_left_out(script, sources):
-    regions = {"en": "Centre", "it": "Centre (Haiti)", "fr": "Le centre", "de": "Mitte²", "es": "Centro, Haiti"}
+    regions = {
+        "en": "Centre",
+        "it": "Centre (Haiti)",
+        "fr": "Le centre",
+        "de": "Mitte²",
+        "es": "Centro, Haiti",
+    }
     for code, region in regions.items():
         content = f'<ldml><subdivision type="htce">{region}</subdivision></ldml>'
         (sources / "cldr" / "subdivisions" / f"{code}.xml").write_text(content)
     make(script, sources)
-    found = {code: [o for e, o in read(sources, "cldr", code) if e == "centre"] for code in ("it", "fr", "de", "es")}
+    found = {
+        code: [o for e, o in read(sources, "cldr", code) if e == "centre"]
+        for code in ("it", "fr", "de", "es")
+    }
     assert found == {"it": [], "fr": ["le centre"], "de": [], "es": []}
 
 
 def test_names_of_geonames_are_paired_by_their_number(script, sources):
-    """None is in another script or says where the place is; blanks and invisible characters are mended."""
+    """None is in another script or says where the place is; blanks and invisible characters are
+    mended.
+    """
     make(script, sources)
     assert read(sources, "geonames", "it") == [("cologne", "colonia"), ("essen", "essen di sopra")]
     assert read(sources, "geonames", "ko") == [("oslo", "오슬로")]
@@ -140,10 +182,18 @@ def test_the_most_frequent_people_stay(script, sources, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("people/wd_russian_20", b"often\n", "wd_russian_20, line 1: 'often'; expected NAME, tab, NAME"),
+        (
+            "people/wd_russian_20",
+            b"often\n",
+            "wd_russian_20, line 1: 'often'; expected NAME, tab, NAME",
+        ),
         ("zh/LC_MESSAGES/geonames.mo", b"no catalogue", "geonames.mo: no catalogue of names"),
         ("cldr/annotations/zh.xml", b"<ldml>", "zh.xml: ParseError"),
-        ("cldr/annotations/zh.xml", b'<?xml version="1.0" encoding="none"?><ldml/>', "zh.xml: LookupError"),
+        (
+            "cldr/annotations/zh.xml",
+            b'<?xml version="1.0" encoding="none"?><ldml/>',
+            "zh.xml: LookupError",
+        ),
         ("cldr/subdivisions/zh.xml", b"<ldml/>", "zh.xml: no names; expected XML of CLDR"),
         ("cldr/main/en.xml", None, "en.xml: No such file"),
     ],

@@ -43,7 +43,11 @@ def by_definition(links, most):
             inside = [target for target in links[first : last + 1] if target >= 0]
             if not inside or min(links[first], links[last]) < 0 or max(inside) - min(inside) > most:
                 continue
-            back = [source for source, target in enumerate(links) if min(inside) <= target <= max(inside)]
+            back = [
+                source
+                for source, target in enumerate(links)
+                if min(inside) <= target <= max(inside)
+            ]
             if first <= min(back) and max(back) <= last:
                 yield slice(first, last + 1), slice(min(inside), max(inside) + 1)
 
@@ -61,6 +65,15 @@ def test_phrases_are_those_of_the_definition(example):
 
 
 def test_frequent_phrases_that_seldom_mean_something_else_are_kept(example):
-    found = Counter({("a", "x"): 8, ("a", "y"): 1, ("b", "x"): 3, ("b", "z"): 30, ("c", "w"): 1, ("OK", "ok"): 9})
+    found = Counter(
+        {
+            ("a", "x"): 8,
+            ("a", "y"): 1,
+            ("b", "x"): 3,
+            ("b", "z"): 30,
+            ("c", "w"): 1,
+            ("OK", "ok"): 9,
+        }
+    )
     assert example.frequent(found, 2) == [("a", "x"), ("b", "z")]
     assert ("c", "w") in example.frequent(found, 1)

@@ -1,4 +1,6 @@
-"""examples/pretrained: Serbian in both scripts, Korean with fewer blanks, forms of Italian words."""
+"""examples/pretrained: Serbian in both scripts, Korean with fewer blanks, forms of Italian
+words.
+"""
 
 import random
 
@@ -41,10 +43,21 @@ def test_korean_with_fewer_blanks(variants):
 def test_collected_text_has_both():
     text = load_script(FOLDER / "collect.py").Text([], [], {"ноћ", "yes"})
     rng = random.Random(0)
-    assert text.spellings(("A day.", "Dan."), "en-sr", rng) == [("A day.", "Dan."), ("A day.", "Дан.")]
-    for pair, code in ((("A day.", "Un jour."), "fr"), (("Yes!", "Oui"), "fr"), (("-", "- 5"), "sr")):
+    assert text.spellings(("A day.", "Dan."), "en-sr", rng) == [
+        ("A day.", "Dan."),
+        ("A day.", "Дан."),
+    ]
+    for pair, code in (
+        (("A day.", "Un jour."), "fr"),
+        (("Yes!", "Oui"), "fr"),
+        (("-", "- 5"), "sr"),
+    ):
         assert text.spellings(pair, f"en-{code}", rng) == [pair]
-    for pair in (("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")):  # of evaluation text, in one spelling
+    for pair in (
+        ("A night.", "Noć."),
+        ("A night.", "Ноћ"),
+        ("Yes!", "Da"),
+    ):  # of evaluation text, in one spelling
         assert text.spellings(pair, "en-sr", rng) == []
 
 

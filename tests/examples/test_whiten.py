@@ -1,4 +1,6 @@
-"""examples/pretrained/whiten.py changes the vectors of pieces as it says, and nothing else of a checkpoint."""
+"""examples/pretrained/whiten.py changes the vectors of pieces as it says, and nothing else of a
+checkpoint.
+"""
 
 import numpy as np
 import pytest
@@ -40,7 +42,9 @@ def test_directions_are_shortened_by_a_power_of_their_variance(script):
 def test_lengths_become_more_alike_and_nothing_stays_nothing(script):
     script.WHITENED = 0
     rows = np.array([[0, 0], [3, 4], [0, 0.1]])
-    np.testing.assert_allclose(script.changed(rows, ROWS[:, :2]), rows * [[1], [5**-0.15], [0.1**-0.15]], atol=1e-12)
+    np.testing.assert_allclose(
+        script.changed(rows, ROWS[:, :2]), rows * [[1], [5**-0.15], [0.1**-0.15]], atol=1e-12
+    )
 
 
 def test_directions_without_variance_are_no_infinity(script):
@@ -56,7 +60,11 @@ def made(tmp_path, **sizes):
     torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
     keep_text(data, tmp_path / "run")
     (tmp_path / "corpus" / "en-fr").mkdir(parents=True)
-    for side, text in {"en": "one dog\na cat\n", "fr": "un chien\nun chat\n", "sources": "0\n"}.items():
+    for side, text in {
+        "en": "one dog\na cat\n",
+        "fr": "un chien\nun chat\n",
+        "sources": "0\n",
+    }.items():
         (tmp_path / "corpus" / "en-fr" / f"train.{side}").write_text(text)
     return state
 
@@ -64,7 +72,14 @@ def made(tmp_path, **sizes):
 def test_a_checkpoint_differs_in_its_vectors_alone(script, tmp_path):
     before = made(tmp_path, num_layers=0, gated=True)
     output = tmp_path / "white" / "checkpoint_last.pt"
-    main_here(script, tmp_path / "run" / "checkpoint_last.pt", "--corpus", tmp_path / "corpus", "--output", output)
+    main_here(
+        script,
+        tmp_path / "run" / "checkpoint_last.pt",
+        "--corpus",
+        tmp_path / "corpus",
+        "--output",
+        output,
+    )
     after = torch.load(output, weights_only=True)
     assert not torch.equal(after["model"].pop(VECTORS), before["model"].pop(VECTORS))
     assert all(torch.equal(after["model"][name], value) for name, value in before["model"].items())
@@ -75,10 +90,20 @@ def test_a_checkpoint_differs_in_its_vectors_alone(script, tmp_path):
 def test_a_checkpoint_of_another_name_in_the_same_folder(script, tmp_path):
     """And one that claims the space of a teacher, and has an average."""
     state = made(tmp_path, num_layers=0, gated=True)
-    state["task_state"]["teacher"], state["extra_state"] = "0123456789ab", {"ema": dict(state["model"])}
+    state["task_state"]["teacher"], state["extra_state"] = (
+        "0123456789ab",
+        {"ema": dict(state["model"])},
+    )
     run = tmp_path / "run"
     torch.save(state, run / "checkpoint_last.pt")
-    main_here(script, run / "checkpoint_last.pt", "--corpus", tmp_path / "corpus", "--output", run / "white.pt")
+    main_here(
+        script,
+        run / "checkpoint_last.pt",
+        "--corpus",
+        tmp_path / "corpus",
+        "--output",
+        run / "white.pt",
+    )
     after = torch.load(run / "white.pt", weights_only=True)
     assert "teacher" not in after["task_state"]
     assert "ema" not in after["extra_state"]
@@ -98,6 +123,10 @@ def test_what_cannot_be_whitened_is_refused(script, tmp_path, sizes, corpus, mes
     (tmp_path / "one" / "en-fr").mkdir(parents=True)
     for side in ("en", "fr"):
         (tmp_path / "one" / "en-fr" / f"train.{side}").write_text("one dog\n" * 3)
-    files = (tmp_path / "run" / "checkpoint_last.pt", "--output", tmp_path / "white" / "checkpoint_last.pt")
+    files = (
+        tmp_path / "run" / "checkpoint_last.pt",
+        "--output",
+        tmp_path / "white" / "checkpoint_last.pt",
+    )
     refused(main_here(script, *files, "--corpus", tmp_path / corpus, check=False), message)
     assert not (tmp_path / "white").exists()

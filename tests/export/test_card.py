@@ -1,4 +1,6 @@
-"""The card of a model folder: written at export, with scores when there are some, never with another model's."""
+"""The card of a model folder: written at export, with scores when there are some, never with
+another model's.
+"""
 
 import json
 from dataclasses import replace
@@ -27,7 +29,11 @@ def test_export_writes_what_is_known(folder):
     card = (folder / "README.md").read_text()
     pairs = json.loads((folder / "config.json").read_text())["training"]["pairs"]
     assert set(pairs) == {"en-fr"}
-    rows = [f"| text | en-fr: {pairs['en-fr']:,} pairs |", "| objective | ugt |", "| align similarity | inner |"]
+    rows = [
+        f"| text | en-fr: {pairs['en-fr']:,} pairs |",
+        "| objective | ugt |",
+        "| align similarity | inner |",
+    ]
     fingerprint = SentenceEncoder.from_pretrained(folder).fingerprint
     for fragment in (*rows, 'language: ["en", "fr"]', "sentences/s", fingerprint, "None yet"):
         assert fragment in card
@@ -45,8 +51,16 @@ def written(folder, *options):
     [
         ({"num_layers": 2}, {"seed": 0}, ["| layers | 2 |", "| seed | 0 |"]),
         ({"num_layers": 2, "gated": True}, {}, ["| layers | 2, gated |"]),
-        ({"num_layers": 0, "gated": True}, {"updates": 7}, ["| layers | none |", "| updates | 7 |"]),
-        ({"num_layers": 2}, {"finetuned": True}, ["| went on from | another checkpoint, not counted above |"]),
+        (
+            {"num_layers": 0, "gated": True},
+            {"updates": 7},
+            ["| layers | none |", "| updates | 7 |"],
+        ),
+        (
+            {"num_layers": 2},
+            {"finetuned": True},
+            ["| went on from | another checkpoint, not counted above |"],
+        ),
     ],
 )
 def test_layers_and_an_earlier_training_are_named(tmp_path, sizes, training, rows):
@@ -64,7 +78,9 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     for language in ("en", "fr"):
         source, target = (shard / f"train.en-fr.{language}.idx" for shard in shards)
         target.write_bytes(source.read_bytes())
-        (shards[1] / f"train.en-de.{language}.idx").write_bytes(b"another kind of index, longer than 26 bytes")
+        (shards[1] / f"train.en-de.{language}.idx").write_bytes(
+            b"another kind of index, longer than 26 bytes"
+        )
     criterion = {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0}
     cfg = {"task": {"lang_pairs": "fr-en"}, "criterion": criterion, "common": {"seed": 1}}
     state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}], "task_state": {}}
@@ -75,7 +91,12 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
 
 
-SOURCE = {"name": "acts", "about": "laws | rules", "url": "https://example.org", "licence": "CC BY 4.0"}
+SOURCE = {
+    "name": "acts",
+    "about": "laws | rules",
+    "url": "https://example.org",
+    "licence": "CC BY 4.0",
+}
 SOURCE |= {"attribution": "a\nministry", "pairs": {"en-fr": 12345}}
 
 
@@ -85,9 +106,13 @@ def bag(tmp_path_factory):
 
 
 def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
-    (tmp_path / "s.json").write_text(json.dumps({"note": "All of it.", "sources": [SOURCE | {"tag": "more"}]}))
+    (tmp_path / "s.json").write_text(
+        json.dumps({"note": "All of it.", "sources": [SOURCE | {"tag": "more"}]})
+    )
     row = "| acts: laws \\| rules, https://example.org | CC BY 4.0 | a ministry | en-fr 12,345 |"
-    head = "## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n"
+    head = (
+        "## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n"
+    )
     assert f"{head}{row}\n" in written(bag, "--sources", tmp_path / "s.json")
 
 
@@ -98,16 +123,30 @@ def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
         ("{", "JSONDecodeError"),
         ('{"sources": []}', "KeyError('note')"),
         ('{"note": "x", "sources": []}', "the sources are not a list"),
-        ('{"note": "x", "sources": [5]}', "source 1: 5; expected an object with name, about, url, licence"),
-        ('{"note": "x", "sources": [{"name": "x"}]}', "source 1: {'name': 'x'}; expected an object with name"),
-        (json.dumps({"note": "x", "sources": [SOURCE, SOURCE | {"licence": None}]}), "source 2: licence None"),
-        (json.dumps({"note": "x", "sources": [SOURCE | {"pairs": {"en-fr": "1"}}]}), "source 1: pairs {'en-fr'"),
+        (
+            '{"note": "x", "sources": [5]}',
+            "source 1: 5; expected an object with name, about, url, licence",
+        ),
+        (
+            '{"note": "x", "sources": [{"name": "x"}]}',
+            "source 1: {'name': 'x'}; expected an object with name",
+        ),
+        (
+            json.dumps({"note": "x", "sources": [SOURCE, SOURCE | {"licence": None}]}),
+            "source 2: licence None",
+        ),
+        (
+            json.dumps({"note": "x", "sources": [SOURCE | {"pairs": {"en-fr": "1"}}]}),
+            "source 1: pairs {'en-fr'",
+        ),
     ],
 )
 def test_wrong_tables_of_sources_are_refused(bag, tmp_path, content, message):
     (tmp_path / "s.json").write_text(content)
     before = written(bag)
-    done = lxsr_here("export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False)
+    done = lxsr_here(
+        "export", "card", "--model", bag, "--sources", tmp_path / "s.json", check=False
+    )
     refused(done, tmp_path / "s.json", message)
     assert (bag / "README.md").read_text() == before
 
@@ -126,7 +165,10 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
     fingerprint = SentenceEncoder.from_pretrained(bag).fingerprint
     for task, metric, value in (
         *(("en->fr", "nn-cosine", 91.0), ("en->fr", "csls-k10", 92.0)),
-        *(("en->fr", "csls-k10", 93.0), ("en->de", "nn-cosine", 94.0)),  # the first is measured again
+        *(
+            ("en->fr", "csls-k10", 93.0),
+            ("en->de", "nn-cosine", 94.0),
+        ),  # the first is measured again
     ):
         settings = {"metric": metric, "queries": 20, "model": fingerprint}
         append_scores(tmp_path / "scores.jsonl", [Score("xsr", task, {"P@1": value}, settings)])
@@ -141,7 +183,9 @@ def test_scores_of_one_task_are_named_by_what_differs(bag, tmp_path):
 
 def test_a_threshold_is_not_percent(bag, tmp_path):
     score = score_of(SentenceEncoder.from_pretrained(bag).fingerprint)
-    append_scores(tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})])
+    append_scores(
+        tmp_path / "scores.jsonl", [replace(score, values={"F1": 78.8, "threshold": 1.07234})]
+    )
     card = written(bag, "--scores", tmp_path / "scores.jsonl")
     assert "| xsr en->fr | F1 78.8, threshold 1.0723 (not percent) |" in card
 
@@ -149,6 +193,8 @@ def test_a_threshold_is_not_percent(bag, tmp_path):
 def test_scores_of_another_model_are_refused(tmp_path, folder):
     append_scores(tmp_path / "scores.jsonl", [score_of("0123456789ab")])
     before = (folder / "README.md").read_text()
-    done = lxsr("export", "card", "--model", folder, "--scores", tmp_path / "scores.jsonl", check=False)
+    done = lxsr(
+        "export", "card", "--model", folder, "--scores", tmp_path / "scores.jsonl", check=False
+    )
     refused(done, "0123456789ab", "evaluate this model")
     assert (folder / "README.md").read_text() == before

@@ -1,4 +1,6 @@
-"""Tools that open the folder of a model without layers by its path, with no flag and no code of ours; if installed."""
+"""Tools that open the folder of a model without layers by its path, with no flag and no code of
+ours; if installed.
+"""
 
 import sys
 
@@ -17,7 +19,9 @@ def folder_and_vectors(tmp_path_factory):
     """The folder, and vectors of length one, which is what some of the tools make of any."""
     pytest.importorskip("sentence_transformers")
     work = tmp_path_factory.mktemp("static")
-    encoder = SentenceEncoder.from_pretrained(write_model(work / "random", gated=True, num_layers=0), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(work / "random", gated=True, num_layers=0), "cpu"
+    )
     export_sentence_transformers(encoder, work / "st", normalize=True)
     return str(work / "st"), encoder.encode(TEXTS, normalize=True)
 

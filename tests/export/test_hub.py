@@ -1,4 +1,6 @@
-"""What `lxsr export hub` writes: a folder for sentence-transformers and model2vec, with a card that a hub reads."""
+"""What `lxsr export hub` writes: a folder for sentence-transformers and model2vec, with a card that
+a hub reads.
+"""
 
 import json
 
@@ -19,33 +21,54 @@ SOURCE |= {"attribution": "a ministry", "pairs": {"en-fr": 1}}
 
 
 def metadata_of(folder):
-    start, text = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n", 1)
+    start, text = (
+        (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n", 1)
+    )
     return yaml.safe_load(start), text
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("hub") / "r", gated=True, num_layers=0, order_coefficients=1)
+    return write_model(
+        tmp_path_factory.mktemp("hub") / "r", gated=True, num_layers=0, order_coefficients=1
+    )
 
 
 def test_a_folder_for_a_hub(model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
-    score = Score("xsr", "en->fr", {"P@1": 91.25}, {"metric": "nn", "queries": 20, "model": encoder.fingerprint})
+    score = Score(
+        "xsr",
+        "en->fr",
+        {"P@1": 91.25},
+        {"metric": "nn", "queries": 20, "model": encoder.fingerprint},
+    )
     append_scores(tmp_path / "scores.jsonl", [score])
     (tmp_path / "s.json").write_text(json.dumps({"note": "All.", "sources": [SOURCE]}))
-    options = ("--scores", tmp_path / "scores.jsonl", "--sources", tmp_path / "s.json", "--drop-order", "--normalize")
+    options = (
+        "--scores",
+        tmp_path / "scores.jsonl",
+        "--sources",
+        tmp_path / "s.json",
+        "--drop-order",
+        "--normalize",
+    )
     lxsr("export", "hub", "--model", model, "--output", tmp_path / "my-model", *options)
     data, text = metadata_of(tmp_path / "my-model")
     assert data["library_name"] == "sentence-transformers"
     assert (data["license"], data["license_link"]) == ("other", "README.md#text")
     assert {"sentence-transformers", "model2vec"} <= set(data["tags"])
     assert "model-index" not in data  # the scores are those of another model
-    assert "The scores are those of the model with the order of words, which this folder leaves out." in text
+    assert (
+        "The scores are those of the model with the order of words, which this folder leaves out."
+        in text
+    )
     assert text.count("```python") == 3
     assert 'StaticModel.from_pretrained("my-model")' in text
     assert "*.safetensors filter=lfs" in (tmp_path / "my-model" / ".gitattributes").read_text()
     opened = SentenceEncoder.from_pretrained(tmp_path / "my-model")
-    np.testing.assert_allclose(opened.encode(SAMPLE), without_order(encoder).encode(SAMPLE), atol=1e-6)
+    np.testing.assert_allclose(
+        opened.encode(SAMPLE), without_order(encoder).encode(SAMPLE), atol=1e-6
+    )
 
 
 def test_the_graph_reads_the_same_tokenizer(model, tmp_path):
@@ -57,12 +80,16 @@ def test_the_graph_reads_the_same_tokenizer(model, tmp_path):
     ids = np.array([encoding.ids for encoding in tokenizer.encode_batch(SAMPLE)])
     session = onnxruntime.InferenceSession(str(tmp_path / "hub" / "onnx" / "model.onnx"))
     expected = without_order(SentenceEncoder.from_pretrained(model, "cpu")).encode(SAMPLE)
-    np.testing.assert_allclose(session.run(["sentence_embedding"], {"input_ids": ids})[0], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        session.run(["sentence_embedding"], {"input_ids": ids})[0], expected, atol=1e-5
+    )
     assert (tmp_path / "hub" / "tokenizer_config.json").exists()
 
 
 def test_the_graph_is_refused_with_order(model, tmp_path):
-    done = lxsr("export", "hub", "--model", model, "--output", tmp_path / "hub", "--onnx", check=False)
+    done = lxsr(
+        "export", "hub", "--model", model, "--output", tmp_path / "hub", "--onnx", check=False
+    )
     refused(done, "with_onnx", "without layers and order")
     assert not (tmp_path / "hub").exists()
 

@@ -32,8 +32,12 @@ def task():
         )
 
         def load_data(self, **_):
-            columns = dict(zip(("sentence1", "sentence2"), map(list, zip(*PAIRS, strict=True)), strict=True))
-            self.dataset = {"default": datasets.DatasetDict(test=datasets.Dataset.from_dict(columns))}
+            columns = dict(
+                zip(("sentence1", "sentence2"), map(list, zip(*PAIRS, strict=True)), strict=True)
+            )
+            self.dataset = {
+                "default": datasets.DatasetDict(test=datasets.Dataset.from_dict(columns))
+            }
             self.data_loaded = True
 
     assert mteb

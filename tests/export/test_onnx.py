@@ -60,15 +60,21 @@ def test_the_same_vectors_without_our_code(toy_model, exported, tmp_path):
     np.testing.assert_allclose(run_without_us(folder, tmp_path), expected, atol=1e-5)
 
 
-SIZES = {"bag": {"gated": True, "num_layers": 0}, "order": {"gated": True, "num_layers": 0, "order_coefficients": 1}}
+SIZES = {
+    "bag": {"gated": True, "num_layers": 0},
+    "order": {"gated": True, "num_layers": 0, "order_coefficients": 1},
+}
 SIZES |= {"layers": {"layer_norm_eps": 1e-12}}
 
 
 @pytest.mark.parametrize(
-    ("name", "int8"), [*itertools.product(("bag", "order"), (False, True)), ("layers", False), ("toy", True)]
+    ("name", "int8"),
+    [*itertools.product(("bag", "order"), (False, True)), ("layers", False), ("toy", True)],
 )
 def test_programs_that_take_the_mean_of_the_first_output(name, int8, tmp_path, request):
-    """As fastembed, Spring AI and transformers.js do; the mask is an input of two dimensions that may be left out."""
+    """As fastembed, Spring AI and transformers.js do; the mask is an input of two dimensions that
+    may be left out.
+    """
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -76,7 +82,9 @@ def test_programs_that_take_the_mean_of_the_first_output(name, int8, tmp_path, r
         model, (folder, _) = map(request.getfixturevalue, ("toy_model", "exported_as_int8"))
         encoder = SentenceEncoder.from_pretrained(model, "cpu")
     else:
-        encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **SIZES[name]), "cpu")
+        encoder = SentenceEncoder.from_pretrained(
+            write_model(tmp_path / "random", **SIZES[name]), "cpu"
+        )
         folder = tmp_path / "onnx"
         agreement = export_onnx(encoder, folder, normalize=True, int8=int8)
         assert agreement > onnx.LEAST_COSINE if int8 else agreement < 1e-5
@@ -84,9 +92,15 @@ def test_programs_that_take_the_mean_of_the_first_output(name, int8, tmp_path, r
     inputs = [("input_ids", "tensor(int64)"), ("attention_mask", "optional(tensor(int64))")]
     assert [(node.name, node.type) for node in session.get_inputs()] == inputs
     assert [len(node.shape) for node in session.get_inputs()] == [2, 2]
-    assert [node.name for node in session.get_outputs()] == ["last_hidden_state", "sentence_embedding"]
+    assert [node.name for node in session.get_outputs()] == [
+        "last_hidden_state",
+        "sentence_embedding",
+    ]
     encoded = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(SENTENCES[:40])
-    ids, mask = (np.array([getattr(e, part) for e in encoded], dtype=np.int64) for part in ("ids", "attention_mask"))
+    ids, mask = (
+        np.array([getattr(e, part) for e in encoded], dtype=np.int64)
+        for part in ("ids", "attention_mask")
+    )
     states, embeddings = session.run(None, {"input_ids": ids, "attention_mask": mask})
     mean = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
     least = 0.98 if int8 else 0.99999
@@ -104,9 +118,16 @@ def test_fastembed(tmp_path):
     fastembed = pytest.importorskip("fastembed")
     from fastembed.common.model_description import ModelSource, PoolingType
 
-    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **SIZES["bag"]), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(tmp_path / "random", **SIZES["bag"]), "cpu"
+    )
     export_onnx(encoder, tmp_path / "onnx")
-    how = {"pooling": PoolingType.MEAN, "normalization": False, "dim": 32, "model_file": onnx.MODEL_FILE}
+    how = {
+        "pooling": PoolingType.MEAN,
+        "normalization": False,
+        "dim": 32,
+        "model_file": onnx.MODEL_FILE,
+    }
     fastembed.TextEmbedding.add_custom_model("ours", sources=ModelSource(hf="ours"), **how)
     model = fastembed.TextEmbedding("ours", specific_model_path=str(tmp_path / "onnx"))
     np.testing.assert_allclose(list(model.embed(SENTENCES)), encoder.encode(SENTENCES), atol=1e-5)
@@ -135,10 +156,14 @@ def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
 
 
 def test_a_folder_of_another_program_is_not_replaced(tmp_path):
-    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", gated=True, num_layers=0), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(tmp_path / "random", gated=True, num_layers=0), "cpu"
+    )
     for _ in range(2):  # our own is
         export_onnx(encoder, tmp_path / "onnx")
-    (tmp_path / "onnx" / "config.json").write_text('{"model_type": "bert", "transformers.js_config": {}}')
+    (tmp_path / "onnx" / "config.json").write_text(
+        '{"model_type": "bert", "transformers.js_config": {}}'
+    )
     with pytest.raises(InputError, match=r"its config\.json is not of this command"):
         export_onnx(encoder, tmp_path / "onnx")
 
@@ -155,7 +180,9 @@ def test_int8_and_normalised(toy_model, exported_as_int8, tmp_path):
 
 
 def test_vectors_that_differ_are_not_exported(tmp_path, monkeypatch):
-    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **SIZES["bag"]), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(tmp_path / "random", **SIZES["bag"]), "cpu"
+    )
     real = onnx.embed_by_onnx
     monkeypatch.setattr(onnx, "embed_by_onnx", lambda *arguments: real(*arguments) + 0.01)
     with pytest.raises(InputError, match=r"gives another embedding for .*difference"):
@@ -170,7 +197,10 @@ def test_vectors_that_differ_are_not_exported(tmp_path, monkeypatch):
     ("export", "message"),
     [
         (export_onnx, r"needs onnx, .* install .*\bonnxscript"),
-        (export_sentence_transformers, r"needs sentence_transformers, .* install .*sentence-transformers"),
+        (
+            export_sentence_transformers,
+            r"needs sentence_transformers, .* install .*sentence-transformers",
+        ),
     ],
 )
 def test_a_missing_library_is_named(export, message, toy_model, tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
-"""The folder for sentence-transformers, loaded by sentence-transformers itself with no code of ours."""
+"""The folder for sentence-transformers, loaded by sentence-transformers itself with no code of
+ours.
+"""
 
 from importlib.util import find_spec
 
@@ -12,14 +14,16 @@ from conftest import python
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import ST_MODULE
+from fairseq_lxsr.encoder.model_folder import ST_MODULE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_folder import load_folder
 
 # nothing is imported here, where each worker of pytest would
-pytestmark = pytest.mark.skipif(not find_spec("sentence_transformers"), reason="sentence-transformers is not installed")
+pytestmark = pytest.mark.skipif(
+    not find_spec("sentence_transformers"), reason="sentence-transformers is not installed"
+)
 SENTENCES = [side for pair in toy.sentences(100, seed=9) for side in pair]
 SENTENCES += ["the dog " * 150, "Ünknown ☃ piece", "X <mask>"]
 WITHOUT_US = """
@@ -33,7 +37,9 @@ np.save(sys.argv[2], model.encode(open(sys.argv[3], encoding="utf-8").read().spl
 
 
 def test_the_same_vectors_without_our_code(toy_model, tmp_path):
-    done = lxsr("export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st")
+    done = lxsr(
+        "export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st"
+    )
     assert "its vectors differ by at most" in done.stdout
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
     python(WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
@@ -44,7 +50,9 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
 @pytest.mark.parametrize("pieces", ["bpe", "unigram", "unigram of bytes"])
 def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path):
     kind, _, of_bytes = pieces.partition(" of ")
-    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", kind, bool(of_bytes)), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(tmp_path / "random", kind, bool(of_bytes)), "cpu"
+    )
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
@@ -53,7 +61,9 @@ def test_kana_with_voicing_marks_have_the_same_pieces():
     fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
     texts = [SAMPLE[-1], *(f"\uff71{text}" for text in VOICED)]
     texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]
-    assert [encoding.ids for encoding in fast.encode_batch(texts)] == [row.tolist() for row in tokenizer.encode(texts)]
+    assert [encoding.ids for encoding in fast.encode_batch(texts)] == [
+        row.tolist() for row in tokenizer.encode(texts)
+    ]
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])
@@ -73,7 +83,9 @@ def test_without_layers(toy_model, tmp_path):
 
 @pytest.mark.parametrize("kind", ["bert", "module", "static"])
 def test_vectors_of_length_one(kind, toy_model, tmp_path):
-    """By each kind of folder; the loader of this package, which needs no flag, keeps the length too."""
+    """By each kind of folder; the loader of this package, which needs no flag, keeps the length
+    too.
+    """
     sizes = {"gated": True, "num_layers": 0, "order_coefficients": int(kind == "module")}
     folder = toy_model if kind == "bert" else write_model(tmp_path / "random", **sizes)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
@@ -85,14 +97,26 @@ def test_vectors_of_length_one(kind, toy_model, tmp_path):
 @pytest.mark.parametrize("learnt", [False, True], ids=["mean", "mean, order"])
 @pytest.mark.parametrize("layers", [0, 2])
 def test_gated_encoders(learnt, layers, tmp_path):
-    """A mean of embeddings loads without our code; any other is a module of ours, which `lxsr` takes too."""
-    model = write_model(tmp_path / "random", gated=True, num_layers=layers, order_coefficients=int(learnt))
+    """A mean of embeddings loads without our code; any other is a module of ours, which `lxsr`
+    takes too.
+    """
+    model = write_model(
+        tmp_path / "random", gated=True, num_layers=layers, order_coefficients=int(learnt)
+    )
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
     plain = not (learnt or layers)
     assert (tmp_path / "st" / ST_MODULE).is_dir() is not plain
     (tmp_path / "text").write_text("a dog\n", encoding="utf-8")
-    embed = ("embed", "--input", tmp_path / "text", "--output", tmp_path / "o.npy", "--model", tmp_path / "st")
+    embed = (
+        "embed",
+        "--input",
+        tmp_path / "text",
+        "--output",
+        tmp_path / "o.npy",
+        "--model",
+        tmp_path / "st",
+    )
     assert (encoder.fingerprint in lxsr(*embed).stdout) is not plain
 
 
@@ -105,7 +129,11 @@ ORDER = "its coefficients of the order of words"
     [
         ({"num_layers": 1}, (), ""),
         ({"num_layers": 0, "gated": True}, (), ""),
-        ({"num_layers": 0, "gated": True, "order_coefficients": 1}, (), f"{ORDER}; --drop-order leaves them out"),
+        (
+            {"num_layers": 0, "gated": True, "order_coefficients": 1},
+            (),
+            f"{ORDER}; --drop-order leaves them out",
+        ),
         ({"num_layers": 0, "gated": True, "order_coefficients": 1}, ("--drop-order",), ""),
         ({"num_layers": 1, "order_coefficients": 1}, (), ORDER),
         ({"num_layers": 1, "gated": True}, (), "its gated layers"),
@@ -114,35 +142,56 @@ ORDER = "its coefficients of the order of words"
 def test_an_export_says_why_its_folder_needs_the_flag(form, sizes, options, why, tmp_path):
     """The card shows the flag where it is needed, and only there."""
     model, output = write_model(tmp_path / "random", **sizes), tmp_path / "st"
-    said = lxsr("export", form, "--model", model, "--output", output, *options).stdout.splitlines()[1:]
-    assert said == ([f"{output}: needs this package and trust_remote_code=True, for {why}"] if why else [])
+    said = lxsr("export", form, "--model", model, "--output", output, *options).stdout.splitlines()[
+        1:
+    ]
+    assert said == (
+        [f"{output}: needs this package and trust_remote_code=True, for {why}"] if why else []
+    )
     assert (output / ST_MODULE).is_dir() is bool(why)
     if form == "hub":
-        assert ("trust_remote_code=True" in (output / "README.md").read_text(encoding="utf-8")) is bool(why)
+        assert (
+            "trust_remote_code=True" in (output / "README.md").read_text(encoding="utf-8")
+        ) is bool(why)
 
 
 @pytest.mark.parametrize("architecture", ["laser", "tlaser", "transformer"])
 def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_path):
-    """The trainer of sentence-transformers moves the loss in 5 steps; saved and loaded the vectors are the same."""
+    """The trainer of sentence-transformers moves the loss in 5 steps; saved and loaded the vectors
+    are the same.
+    """
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    from fairseq_lxsr.export.st_module import load_sentence_transformer  # imports sentence_transformers
+    from fairseq_lxsr.export.st_module import (
+        load_sentence_transformer,
+    )  # imports sentence_transformers
 
     sizes = {"gated": True, "order_coefficients": 1} if architecture == "transformer" else {}
     folder = small_model.write_folder(tmp_path / "model", architecture, **sizes)
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     export_sentence_transformers(encoder, tmp_path / "st")
-    model = SentenceTransformer(str(tmp_path / "st"), device="cpu", local_files_only=True, trust_remote_code=True)
+    model = SentenceTransformer(
+        str(tmp_path / "st"), device="cpu", local_files_only=True, trust_remote_code=True
+    )
     np.testing.assert_allclose(model.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
     np.testing.assert_array_equal(model.encode(["", " "]), np.zeros((2, encoder.output_dim)))
-    pairs = Dataset.from_dict(dict(zip(("anchor", "positive"), zip(*toy.sentences(40), strict=True), strict=True)))
-    sizes = {"max_steps": 5, "per_device_train_batch_size": 16, "learning_rate": 0.01, "logging_steps": 1}
+    pairs = Dataset.from_dict(
+        dict(zip(("anchor", "positive"), zip(*toy.sentences(40), strict=True), strict=True))
+    )
+    sizes = {
+        "max_steps": 5,
+        "per_device_train_batch_size": 16,
+        "learning_rate": 0.01,
+        "logging_steps": 1,
+    }
     how = Arguments(str(tmp_path / "out"), **sizes)
     how.report_to, how.disable_tqdm, how.save_strategy = [], True, "no"
-    trainer = SentenceTransformerTrainer(model, how, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model))
+    trainer = SentenceTransformerTrainer(
+        model, how, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
+    )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0], losses
@@ -155,7 +204,9 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
 def test_a_folder_that_another_program_saved_is_not_replaced(tmp_path):
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", gated=True, num_layers=0), "cpu")
+    encoder = SentenceEncoder.from_pretrained(
+        write_model(tmp_path / "random", gated=True, num_layers=0), "cpu"
+    )
     for _ in range(2):  # our own is
         export_sentence_transformers(encoder, tmp_path / "st")
     SentenceTransformer(str(tmp_path / "st"), device="cpu").save(str(tmp_path / "st"))
@@ -172,7 +223,9 @@ def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
 
 
 def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp_path):
-    """A BERT gives a vector for each piece, and a module of ours reads as many pieces as it is told."""
+    """A BERT gives a vector for each piece, and a module of ours reads as many pieces as it is
+    told.
+    """
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer
@@ -187,7 +240,9 @@ def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp
     bert.max_seq_length = 3
     encoder.max_seq_length = 3
     np.testing.assert_allclose(bert.encode(text), encoder.encode(text), atol=1e-5)
-    with pytest.raises(InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"):
+    with pytest.raises(
+        InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"
+    ):
         SentenceEncoder.from_pretrained(tmp_path / "bert")
 
     small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
@@ -205,5 +260,9 @@ def test_other_backends_than_torch_are_refused_by_the_module(tmp_path):
 
     folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
     export_sentence_transformers(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "st")
-    with pytest.raises(InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` is for ONNX Runtime"):
-        SentenceTransformer(str(tmp_path / "st"), device="cpu", backend="onnx", trust_remote_code=True)
+    with pytest.raises(
+        InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` is for ONNX Runtime"
+    ):
+        SentenceTransformer(
+            str(tmp_path / "st"), device="cpu", backend="onnx", trust_remote_code=True
+        )

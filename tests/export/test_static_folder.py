@@ -1,4 +1,6 @@
-"""The folder of a model without layers, as sentence-transformers and model2vec read it, and read back after a save."""
+"""The folder of a model without layers, as sentence-transformers and model2vec read it, and read
+back after a save.
+"""
 
 import json
 import re
@@ -35,11 +37,15 @@ KINDS = ["bpe", "unigram", "unigram of bytes"]
 
 def model_of(folder, kind="bpe", **sizes) -> SentenceEncoder:
     pieces, _, of_bytes = kind.partition(" of ")
-    return SentenceEncoder.from_pretrained(write_model(folder, pieces, bool(of_bytes), **WITHOUT_LAYERS | sizes), "cpu")
+    return SentenceEncoder.from_pretrained(
+        write_model(folder, pieces, bool(of_bytes), **WITHOUT_LAYERS | sizes), "cpu"
+    )
 
 
 def by_model2vec(folder, sentences) -> np.ndarray:
-    """What model2vec computes: without the unknown piece; by the library itself where it is installed."""
+    """What model2vec computes: without the unknown piece; by the library itself where it is
+    installed.
+    """
     try:
         from model2vec import StaticModel
     except ImportError:
@@ -48,7 +54,9 @@ def by_model2vec(folder, sentences) -> np.ndarray:
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.enable_truncation(config["max_length"])
         model = json.loads(tokenizer.to_str())["model"]
-        unknown = model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
+        unknown = (
+            model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model["unk_token"])
+        )
         means = np.zeros((len(sentences), rows.shape[1]), np.float32)
         for row, encoding in enumerate(tokenizer.encode_batch(sentences, add_special_tokens=False)):
             if ids := [number for number in encoding.ids if number != unknown]:
@@ -78,7 +86,15 @@ def test_the_folder_opens_here_as_it_was(kind, version, tmp_path):
     assert opened.max_seq_length == encoder.max_seq_length
     np.testing.assert_allclose(opened.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
     opened.save(tmp_path / "model")
-    done = lxsr("embed", "--model", tmp_path / "model", "--input", _lines(tmp_path), "--output", tmp_path / "o.npy")
+    done = lxsr(
+        "embed",
+        "--model",
+        tmp_path / "model",
+        "--input",
+        _lines(tmp_path),
+        "--output",
+        tmp_path / "o.npy",
+    )
     assert SentenceEncoder.from_pretrained(tmp_path / "model").fingerprint in done.stdout
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), encoder.encode(["a dog"]), atol=1e-6)
 
@@ -96,7 +112,11 @@ def test_it_opens_after_sentence_transformers_has_saved_other_weights(kind, tmp_
     model = st.SentenceTransformer(str(tmp_path / "st"), device="cpu")
     assert len(model) == 2  # and the length of vectors
     weights = model[0].embedding.weight
-    own = [*range(3), *range(4, 60), *([len(weights) - 1] if "bytes" not in kind else [])]  # not the unknown piece
+    own = [
+        *range(3),
+        *range(4, 60),
+        *([len(weights) - 1] if "bytes" not in kind else []),
+    ]  # not the unknown piece
     noise = np.random.default_rng(1).normal(size=(len(own), 32))
     weights.data[own] += weights.data.new_tensor(noise)
     model.save(str(tmp_path / "saved"))
@@ -105,12 +125,16 @@ def test_it_opens_after_sentence_transformers_has_saved_other_weights(kind, tmp_
     found = model.encode(SENTENCES)
     known = found.any(axis=1)  # letters that had no row are unknown to its tokenizer for ever
     assert known[:62].all()
-    np.testing.assert_allclose(opened.encode(SENTENCES, normalize=True)[known], found[known], atol=1e-5)
+    np.testing.assert_allclose(
+        opened.encode(SENTENCES, normalize=True)[known], found[known], atol=1e-5
+    )
 
 
 def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
     (tmp_path / "modules.json").write_text("[]")
-    with pytest.raises(InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"):
+    with pytest.raises(
+        InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"
+    ):
         SentenceEncoder.from_pretrained(tmp_path)
     encoder = model_of(tmp_path / "random")
     export_sentence_transformers(encoder, tmp_path / "st")
@@ -118,7 +142,9 @@ def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
     save_file({"embeddings": rows[:-1]}, tmp_path / "st" / "model.safetensors")
     with pytest.raises(InputError, match=r"\(\d+ rows for \d+ pieces\); open it"):
         SentenceEncoder.from_pretrained(tmp_path / "st")
-    (tmp_path / "st" / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}, "normalizer": null}')
+    (tmp_path / "st" / "tokenizer.json").write_text(
+        '{"model": {"type": "WordPiece"}, "normalizer": null}'
+    )
     with pytest.raises(InputError, match=r"did not write of a model without layers"):
         SentenceEncoder.from_pretrained(tmp_path / "st")
 
@@ -130,9 +156,14 @@ def test_order_can_be_dropped(tmp_path):
     lxsr("export", "sentence-transformers", *options)
     assert "SentenceModule" in (tmp_path / "st" / "modules.json").read_text()
     lxsr("export", "sentence-transformers", *options, "--drop-order", "--normalize")
-    assert "fairseq" not in re.sub(r'"exported_by.*', "", (tmp_path / "st" / "modules.json").read_text())
+    assert "fairseq" not in re.sub(
+        r'"exported_by.*', "", (tmp_path / "st" / "modules.json").read_text()
+    )
     ids, lengths = encoder.split(SENTENCES)
-    means = [rows.mean(axis=0) if len(rows) else np.zeros(32) for rows in _split(encoder.table[ids], lengths)]
+    means = [
+        rows.mean(axis=0) if len(rows) else np.zeros(32)
+        for rows in _split(encoder.table[ids], lengths)
+    ]
     expected = np.array(means) / np.maximum(1e-9, np.linalg.norm(means, axis=1, keepdims=True))
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", SENTENCES), expected, atol=1e-5)
 
@@ -144,11 +175,17 @@ def _split(rows, lengths):
 def test_order_is_not_dropped_where_layers_would_go_on_without(tmp_path):
     small_model.write_folder(tmp_path / "model", gated=True, num_layers=1, order_coefficients=1)
     options = ("--model", tmp_path / "model", "--output", tmp_path / "st", "--drop-order")
-    refused(lxsr("export", "sentence-transformers", *options, check=False), "drop_order", "expected one without layers")
+    refused(
+        lxsr("export", "sentence-transformers", *options, check=False),
+        "drop_order",
+        "expected one without layers",
+    )
 
 
 def test_a_rule_of_its_own_is_exported(tmp_path):
-    """One that composes other letters than NFKC does: half-width kana and their marks stay apart, ü and ǖ do not."""
+    """One that composes other letters than NFKC does: half-width kana and their marks stay apart, ü
+    and ǖ do not.
+    """
     rules = {
         "ｶ": "カ",
         "ﾞ": "\u3099",
@@ -158,9 +195,14 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
         "i\u0328": "į",
         "臺": "台",
     }
-    lines = ("\t".join(" ".join(f"{ord(letter):X}" for letter in side) for side in pair) for pair in rules.items())
+    lines = (
+        "\t".join(" ".join(f"{ord(letter):X}" for letter in side) for side in pair)
+        for pair in rules.items()
+    )
     (tmp_path / "rule.tsv").write_text("\n".join(lines), encoding="ascii")
-    folder = write_model(tmp_path / "m", byte_fallback=True, rule=tmp_path / "rule.tsv", **WITHOUT_LAYERS)
+    folder = write_model(
+        tmp_path / "m", byte_fallback=True, rule=tmp_path / "rule.tsv", **WITHOUT_LAYERS
+    )
     encoder = SentenceEncoder.from_pretrained(folder, "cpu")
     texts = [
         "ｶﾞ カ\u3099 ｶ\u3099 ﾞ",
@@ -170,7 +212,9 @@ def test_a_rule_of_its_own_is_exported(tmp_path):
         *rules,
     ]
     export_sentence_transformers(encoder, tmp_path / "st", texts)
-    np.testing.assert_allclose(by_model2vec(tmp_path / "st", texts), encoder.encode(texts), atol=1e-5)
+    np.testing.assert_allclose(
+        by_model2vec(tmp_path / "st", texts), encoder.encode(texts), atol=1e-5
+    )
     opened = SentenceEncoder.from_pretrained(tmp_path / "st")
     np.testing.assert_allclose(opened.encode(texts), encoder.encode(texts), atol=1e-6)
 
@@ -180,7 +224,9 @@ def test_the_trainer_of_sentence_transformers_as_the_page_has_it(tmp_path, monke
     pytest.importorskip("sentence_transformers")
     pytest.importorskip("datasets")
     (block,) = re.findall(
-        r"^```python\n(from datasets .*?)^```$", (ROOT / "docs" / "tools.md").read_text(), re.M | re.S
+        r"^```python\n(from datasets .*?)^```$",
+        (ROOT / "docs" / "tools.md").read_text(),
+        re.M | re.S,
     )
     encoder = model_of(tmp_path / "random")
     export_sentence_transformers(encoder, tmp_path / "exported" / "static")

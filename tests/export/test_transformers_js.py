@@ -1,6 +1,8 @@
-"""The ONNX folder as transformers.js reads it: its pipeline gives the embeddings of `SentenceEncoder`.
+"""The ONNX folder as transformers.js reads it: its pipeline gives the embeddings of
+`SentenceEncoder`.
 
-The library is looked for where .ci/run installs it; without it, or without Node.js, the arithmetic alone is tested.
+The library is looked for where .ci/run installs it; without it, or without Node.js, the arithmetic
+alone is tested.
 """
 
 import json
@@ -20,13 +22,21 @@ from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 
 onnxruntime = pytest.importorskip("onnxruntime")
 tokenizers = pytest.importorskip("tokenizers")
-LIBRARY = Path(os.environ.get("TRANSFORMERS_JS") or Path.home() / ".cache" / "fairseq-lxsr" / "transformers.js")
+LIBRARY = Path(
+    os.environ.get("TRANSFORMERS_JS") or Path.home() / ".cache" / "fairseq-lxsr" / "transformers.js"
+)
 SIZES = {
     "best": {"num_layers": 0, "gated": True, "order_coefficients": 1},  # lxsr_best
     "gated": {"num_layers": 2, "gated": True, "order_coefficients": 2},
     "plain": {"num_layers": 1, "pieces": "unigram"},
 }
-SENTENCES = ["One red dog sees the cat.", "Un chien rouge voit le chat.", "the dog " * 100, "Ünknown ☃ piece", *SAMPLE]
+SENTENCES = [
+    "One red dog sees the cat.",
+    "Un chien rouge voit le chat.",
+    "the dog " * 100,
+    "Ünknown ☃ piece",
+    *SAMPLE,
+]
 PIPELINE = """
 const { createRequire } = require("node:module");
 const { pipeline, env } = createRequire(process.argv[1] + "/")("@huggingface/transformers");
@@ -67,7 +77,10 @@ def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / onnx_folder.TOKENIZER_FILE))
     session = onnxruntime.InferenceSession(str(folder / onnx_folder.MODEL_FILE))
     encoded = tokenizer.encode_batch(SENTENCES)
-    ids, mask = (np.array([getattr(e, part) for e in encoded], dtype=np.int64) for part in ("ids", "attention_mask"))
+    ids, mask = (
+        np.array([getattr(e, part) for e in encoded], dtype=np.int64)
+        for part in ("ids", "attention_mask")
+    )
     pooled, states = session.run(["sentence_embedding", "last_hidden_state"], {"input_ids": ids})
     assert states.shape == (*ids.shape, 32)
     # a sentence without a known word has no pieces, so it has no mean
@@ -78,12 +91,18 @@ def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
 
 @pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
 @pytest.mark.skipif(
-    not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(), reason=f"no transformers.js in {LIBRARY}"
+    not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(),
+    reason=f"no transformers.js in {LIBRARY}",
 )
 def test_its_pipeline_gives_the_same_embeddings(exported):
-    wanted = {"sentences": SENTENCES, "folders": {name: str(folder) for name, (_, folder) in exported.items()}}
+    wanted = {
+        "sentences": SENTENCES,
+        "folders": {name: str(folder) for name, (_, folder) in exported.items()},
+    }
     command = ["node", "-e", PIPELINE, "--", str(LIBRARY)]
-    done = subprocess.run(command, input=json.dumps(wanted), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, input=json.dumps(wanted), capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == ""  # the library warns of files that it has to guess at
     for name, (all_found, one_found) in json.loads(done.stdout).items():
@@ -91,11 +110,15 @@ def test_its_pipeline_gives_the_same_embeddings(exported):
         found, some = np.array(all_found, dtype=float), embeddings.any(axis=1)
         np.testing.assert_allclose(found[some], embeddings[some], atol=1e-4)
         assert np.isnan(found[~some]).all()  # without a known word
-        np.testing.assert_allclose(np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4)
+        np.testing.assert_allclose(
+            np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4
+        )
 
 
 def test_pieces_that_the_library_would_not_find_are_not_for_it(tmp_path):
-    """Its unigram models know no bytes: a folder without tokenizer_config.json is refused, not read otherwise."""
+    """Its unigram models know no bytes: a folder without tokenizer_config.json is refused, not read
+    otherwise.
+    """
     model = write_model(tmp_path / "random", "unigram", byte_fallback=True)
     onnx_folder.write_tokenizer(SentenceEncoder.from_pretrained(model, "cpu"), tmp_path)
     assert (tmp_path / onnx_folder.TOKENIZER_FILE).exists()

@@ -1,4 +1,6 @@
-"""The page of `lxsr export web` in a real browser: the same pieces and the same nearest sentences as in Python."""
+"""The page of `lxsr export web` in a real browser: the same pieces and the same nearest sentences
+as in Python.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from conftest import lxsr_here, refused
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.folder import to_int8
+from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.web_page import letters_of
 from fairseq_lxsr.text.tokenizer import normalise
@@ -46,7 +48,9 @@ def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
 @pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 2), (0, 3)])
 def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, version):
-    model = write_model(tmp_path / "random", pieces, version=version, order_coefficients=order, **BAG)
+    model = write_model(
+        tmp_path / "random", pieces, version=version, order_coefficients=order, **BAG
+    )
     assert export(tmp_path, model).returncode == 0
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
     context = browser.new_context()
@@ -80,7 +84,9 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, versio
 
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
 def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
-    """20,000 letters in one word or in many, of any script: the pieces of Python, after less than 100 ms."""
+    """20,000 letters in one word or in many, of any script: the pieces of Python, after less than
+    100 ms.
+    """
     model = write_model(tmp_path / "random", pieces, **BAG)
     assert export(tmp_path, model).returncode == 0
     encoder = SentenceEncoder.from_pretrained(model, "cpu")
@@ -108,7 +114,9 @@ def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     """Letters with marks in any order, some composed already, jamo and kana."""
     model = write_model(tmp_path / "random", **BAG)
     assert export(tmp_path, model).returncode == 0
-    letters = "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
+    letters = (
+        "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
+    )
     marks = "\u0300\u0301\u0302\u0303\u0308\u0323\u031b\u0344\u0345\u0651\u0650\u0654\u05c1\u05bc\u093c\u3099\uff9e"
     every = letters + marks * 2
     drawn = np.random.default_rng(1).choice(list(every), (500, 12))
@@ -153,7 +161,11 @@ def test_8_bits():
     [
         ({"num_layers": 1, "gated": True}, CORPUS, "cannot be written for a page"),
         ({"num_layers": 0}, CORPUS, "cannot be written for a page"),
-        (BAG | {"byte_fallback": True}, CORPUS, "or have bytes"),  # pieces that the page cannot make
+        (
+            BAG | {"byte_fallback": True},
+            CORPUS,
+            "or have bytes",
+        ),  # pieces that the page cannot make
         (BAG, ["", " "], "no text in the corpus"),
     ],
 )

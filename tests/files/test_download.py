@@ -32,7 +32,16 @@ def server():
 
 @pytest.mark.parametrize(
     "troubles",
-    [[], ["drop"], ["reset"], [429], ["drop", "drop", "drop"], [503, "drop", 500], ["drop", "wrong part"], ["longer"]],
+    [
+        [],
+        ["drop"],
+        ["reset"],
+        [429],
+        ["drop", "drop", "drop"],
+        [503, "drop", 500],
+        ["drop", "wrong part"],
+        ["longer"],
+    ],
 )
 def test_the_file_arrives_whole_after_any_trouble(server, tmp_path, troubles):
     server.troubles = list(troubles)
@@ -54,7 +63,9 @@ def test_a_dropped_connection_is_gone_on_from(server, tmp_path):
 
 def test_parts_of_two_versions_are_never_mixed(server, tmp_path):
     server.troubles = ["drop", *[503] * 5]
-    with pytest.raises(InputError, match=r"503.*\(5 attempts\); try again later, 256,000 bytes are kept"):
+    with pytest.raises(
+        InputError, match=r"503.*\(5 attempts\); try again later, 256,000 bytes are kept"
+    ):
         download(server.url, tmp_path / "x")
     server.content, server.tag = CONTENT[::-1], '"2"'
     download(server.url, tmp_path / "x")
@@ -109,7 +120,9 @@ def test_no_address_and_nobody_answers(server, tmp_path):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_server_costs_a_line(tmp_path, name):
-    """Whatever it says, and however slowly, few attempts and little time and memory end with one line."""
+    """Whatever it says, and however slowly, few attempts and little time and memory end with one
+    line.
+    """
     known = None if name in ("a body for ever", "chunks for ever") else 10
     with hostile(name) as server:
         began, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -125,7 +138,9 @@ def test_a_hostile_server_costs_a_line(tmp_path, name):
 
 
 def test_what_was_planted_beside_the_target_is_never_used(server, tmp_path):
-    """Links, pipes, files with two names, and spoilt validators, where a run leaves its unfinished file."""
+    """Links, pipes, files with two names, and spoilt validators, where a run leaves its unfinished
+    file.
+    """
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     plants = (
@@ -168,7 +183,9 @@ def test_https(server, tmp_path, monkeypatch):
     pem = tmp_path / "pem"
     new = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     subprocess.run(
-        ["openssl", *new.split(), "-keyout", pem, "-out", tmp_path / "cert"], check=True, capture_output=True
+        ["openssl", *new.split(), "-keyout", pem, "-out", tmp_path / "cert"],
+        check=True,
+        capture_output=True,
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert", pem)
@@ -188,7 +205,9 @@ def test_a_hostile_handshake_costs_a_line(tmp_path, name):
         download(server.url.replace("http:", "https:"), tmp_path / "x")
 
 
-ENGLISH, FRENCH = (("\n".join(side) + "\n").encode() for side in zip(*toy.sentences(50), strict=True))
+ENGLISH, FRENCH = (
+    ("\n".join(side) + "\n").encode() for side in zip(*toy.sentences(50), strict=True)
+)
 
 
 @pytest.mark.parametrize("form", ["moses.zip", "moses.tgz", "tsv.zip"])
@@ -199,9 +218,14 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
         "x/Toy.en-fr.fr": FRENCH,
         "fra.txt": b"a\tb\tc\n",
     }
-    server.content, server.troubles = (tar_of if form.endswith("tgz") else zip_of)(*names.items()), ["drop"]
+    server.content, server.troubles = (
+        (tar_of if form.endswith("tgz") else zip_of)(*names.items()),
+        ["drop"],
+    )
     member = "{other3}.txt" if form.startswith("tsv") else "Toy.{first}-{second}.{language}"
-    corpus = PublicCorpus("Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en")
+    corpus = PublicCorpus(
+        "Toy", form, "none", "", server.url + "/{first}-{second}", member, ("fr", "de"), "en"
+    )
     files = get_corpus(corpus, "fr", "en", tmp_path / "out")
     expected = {"Toy.fr-en.fr": FRENCH, "Toy.fr-en.en": ENGLISH}
     if form.startswith("tsv"):
@@ -215,7 +239,10 @@ def test_a_corpus_is_fetched_and_unpacked(server, tmp_path, form):
 
 def test_an_archive_is_fetched_by_one_process(server, tmp_path):
     archive = tmp_path / "x.zip"
-    with locked(tmp_path / ".x.zip.lock", archive), pytest.raises(InputError, match=r"x.zip: another run works in it"):
+    with (
+        locked(tmp_path / ".x.zip.lock", archive),
+        pytest.raises(InputError, match=r"x.zip: another run works in it"),
+    ):
         get_archive(server.url, archive, {"a": tmp_path / "a"})
     assert not server.requests
 
@@ -241,11 +268,16 @@ def test_the_registry_is_sound():
             filled = corpus.fill(corpus.url, partner, language)
             assert filled.startswith("https://")
             assert "{" not in filled
-            assert language in corpus.fill(corpus.member, partner, language, language) or corpus.format == "tsv.zip"
+            assert (
+                language in corpus.fill(corpus.member, partner, language, language)
+                or corpus.format == "tsv.zip"
+            )
     assert find_corpus("Europarl-v7", "en", "fr").fill("{other}", "en", "fr") == "fr"
     with pytest.raises(InputError, match=r"ParaCrawl-v5 has no fr-de; it has bg, cs, .* with en"):
         find_corpus("ParaCrawl-v5", "fr", "de")
-    with pytest.raises(InputError, match=r"'nope': no corpus to download; fr-de has Europarl-v8, Tatoeba"):
+    with pytest.raises(
+        InputError, match=r"'nope': no corpus to download; fr-de has Europarl-v8, Tatoeba"
+    ):
         find_corpus("nope", "fr", "de")
 
 
@@ -254,7 +286,10 @@ def flores(server, monkeypatch):
     """A test set of the registry, whose archive a server of our own has in the published layout."""
     real = datasets.datasets()["flores200-devtest"]
     parts = itertools.product(real.codes, (("dev", 1), ("devtest", real.sentences)))
-    packed = [(f"./flores200_dataset/{at}/{code}.{at}", f"{code}\n".encode() * lines) for code, (at, lines) in parts]
+    packed = [
+        (f"./flores200_dataset/{at}/{code}.{at}", f"{code}\n".encode() * lines)
+        for code, (at, lines) in parts
+    ]
     server.content = tar_of(*packed, compresslevel=1)
     checked = {"size": len(server.content), "sha256": hashlib.sha256(server.content).hexdigest()}
     row = replace(real, url=f"{server.url}/flores200_dataset.tar.gz", **checked)
@@ -267,15 +302,25 @@ def test_a_test_set_is_one_command(server, flores, tmp_path):
     assert f"{flores.name}, 204 languages (licence: CC BY-SA 4.0)" in done.stdout
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["devtest"]
     assert flores.path(tmp_path / "out", "fr").read_text().splitlines()[-1] == "fra_Latn"
-    lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")  # nothing is downloaded again
+    lxsr_here(
+        "corpus", "get", flores.name, "--output", tmp_path / "out"
+    )  # nothing is downloaded again
     assert len(server.requests) == 1
     assert flores.sha256 in lxsr_here("corpus", "show", flores.name).stdout
     assert flores.name in lxsr_here("corpus", "list", "--lang-pair", "en-fr").stdout
-    refused(lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False), "holds all languages")
-    refused(lxsr_here("corpus", "get", "GNOME", check=False), "GNOME without --lang-pair; expected one")
+    refused(
+        lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False),
+        "holds all languages",
+    )
+    refused(
+        lxsr_here("corpus", "get", "GNOME", check=False), "GNOME without --lang-pair; expected one"
+    )
 
 
 def test_a_test_set_that_has_changed_is_not_kept(server, flores, tmp_path):
     server.content += b"1"
-    refused(lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False), "the file has changed")
+    refused(
+        lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False),
+        "the file has changed",
+    )
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

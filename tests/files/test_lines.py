@@ -11,7 +11,14 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import lines
 from fairseq_lxsr.files import open as files
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, Lines, is_blank, read_lines, read_parallel, single_line
+from fairseq_lxsr.files.lines import (
+    SENTENCE_BYTES,
+    Lines,
+    is_blank,
+    read_lines,
+    read_parallel,
+    single_line,
+)
 from fairseq_lxsr.files.write import atomic_write
 
 
@@ -23,7 +30,9 @@ def test_a_packed_file_that_unfolds_without_end_is_refused(tmp_path, monkeypatch
     path = tmp_path / f"x{ending}"
     with atomic_write(path, "wb") as stream:
         stream.write(line * 200_000)
-    with pytest.raises(InputError, match=f"x{ending}: unpacks to more than 100 times [0-9,]+ bytes; expected text"):
+    with pytest.raises(
+        InputError, match=f"x{ending}: unpacks to more than 100 times [0-9,]+ bytes; expected text"
+    ):
         for _ in read_lines(path):
             pass
 
@@ -38,7 +47,8 @@ def test_lines_end_at_line_feeds_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ending", "program"), [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat"), (".bz2", "bzcat")]
+    ("ending", "program"),
+    [(".gz", "zcat"), (".xz", "xzcat"), (".zst", "zstdcat"), (".bz2", "bzcat")],
 )
 def test_packed_bytes_are_read_and_recognised_under_another_name(tmp_path, ending, program):
     packed = tmp_path / f"packed{ending}"
@@ -57,7 +67,10 @@ def test_endings_in_capitals_and_files_cut_off(tmp_path, ending):
         stream.writelines(f"{number * 7919 % 10_007}\n" for number in range(5000))
     assert len(list(read_lines(path))) == 5000
     content = path.read_bytes()
-    for spoilt in (content[:-30], content[: len(content) // 2] + b"spoilt" + content[len(content) // 2 + 6 :]):
+    for spoilt in (
+        content[:-30],
+        content[: len(content) // 2] + b"spoilt" + content[len(content) // 2 + 6 :],
+    ):
         path.write_bytes(spoilt)
         with pytest.raises(InputError, match=f"x{ending}: not a whole packed file"):
             list(read_lines(path))
@@ -74,7 +87,10 @@ def test_files_in_an_archive(tmp_path, monkeypatch):
         packed.writestr("c", b"word\n" * 200_000)
     assert list(read_lines(path / "b.gz")) == ["three"]
     for name in ("", "missing"):
-        with pytest.raises(InputError, match=r"x.ZIP has 3 files, 'b.gz', 'c', 'deep/a.en'; name one: .*x.ZIP/MEMBER"):
+        with pytest.raises(
+            InputError,
+            match=r"x.ZIP has 3 files, 'b.gz', 'c', 'deep/a.en'; name one: .*x.ZIP/MEMBER",
+        ):
             list(read_lines(path / name))
     with pytest.raises(InputError, match="unpacks to more than 100 times"):
         for _ in read_lines(path / "c"):
@@ -118,7 +134,12 @@ def test_lines_by_number(tmp_path):
     path.write_text("one\n\ndeux é\nlast without an end", encoding="utf-8")
     lines = Lines(path)
     assert len(lines) == 4
-    assert [lines[number] for number in (3, 0, 2, 1)] == ["last without an end", "one", "deux é", ""]
+    assert [lines[number] for number in (3, 0, 2, 1)] == [
+        "last without an end",
+        "one",
+        "deux é",
+        "",
+    ]
     assert lines[1:3] == ["", "deux é"]
     assert (lines[-1], lines[-2:]) == ("last without an end", ["deux é", "last without an end"])
     with pytest.raises(IndexError):
@@ -138,9 +159,15 @@ def test_a_line_without_an_end_is_not_read(tmp_path, packed, monkeypatch):
         stream.write("one\n")
         for _ in range(4):
             stream.write("a" * 10**7)
-    for read in (read_lines, partial(read_lines, is_sentence=False), lambda path: read_parallel(path, path)):
+    for read in (
+        read_lines,
+        partial(read_lines, is_sentence=False),
+        lambda path: read_parallel(path, path),
+    ):
         tracemalloc.start()
-        with pytest.raises(InputError, match=r"text.*, line 2: begins with b'aaaaa.* has more than [13]\S* bytes"):
+        with pytest.raises(
+            InputError, match=r"text.*, line 2: begins with b'aaaaa.* has more than [13]\S* bytes"
+        ):
             list(read(path))
         assert tracemalloc.get_traced_memory()[1] < 2.5 * record
         tracemalloc.stop()
@@ -152,11 +179,15 @@ def test_a_line_of_just_the_length_is_read(tmp_path):
     (tmp_path / "text").write_bytes(b"a" * (SENTENCE_BYTES - 1) + b"\n")
     assert [len(line) for line in read_lines(tmp_path / "text")] == [SENTENCE_BYTES - 1]
     (tmp_path / "text").write_bytes(b"a" * SENTENCE_BYTES + b"\n")
-    with pytest.raises(InputError, match=r"more than 1,048,576 bytes; expected one sentence a line"):
+    with pytest.raises(
+        InputError, match=r"more than 1,048,576 bytes; expected one sentence a line"
+    ):
         list(read_lines(tmp_path / "text"))
 
 
-@pytest.mark.parametrize("words", [["w"] * 20_000, ["\u0434\u0430"] * 200_000, ["\u3000", "x "] * 30_000])
+@pytest.mark.parametrize(
+    "words", [["w"] * 20_000, ["\u0434\u0430"] * 200_000, ["\u3000", "x "] * 30_000]
+)
 def test_a_line_of_any_number_of_words_is_read(tmp_path, words):
     (tmp_path / "text").write_text(f"one\n{' '.join(words)}\nlast\n", encoding="utf-8")
     assert list(read_lines(tmp_path / "text")) == ["one", " ".join(words), "last"]
@@ -196,7 +227,9 @@ def test_a_blank_line_has_no_pieces(line):
     assert is_blank(line) == (lengths[0] == 0)
 
 
-@pytest.mark.parametrize("name", ["x.tmx", "x.XLF.gz", "x.po", "x.jsonl", "x.json.zst", "x.sgm", "x.pdf"])
+@pytest.mark.parametrize(
+    "name", ["x.tmx", "x.XLF.gz", "x.po", "x.jsonl", "x.json.zst", "x.sgm", "x.pdf"]
+)
 def test_mark_up_is_not_read_as_sentences(tmp_path, name):
     (tmp_path / name).write_text("<seg>A dog.</seg>\n")
     with pytest.raises(InputError, match="by its name not one sentence a line"):
@@ -204,7 +237,11 @@ def test_mark_up_is_not_read_as_sentences(tmp_path, name):
 
 
 def test_ends_of_lines_as_of_old_macs_are_not_one_line(tmp_path):
-    for content, expected in ((b"a\r", ["a"]), (b"a\rb\n", ["a\rb"]), (b"a\r\nb\rc", ["a", "b\rc"])):
+    for content, expected in (
+        (b"a\r", ["a"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"a\r\nb\rc", ["a", "b\rc"]),
+    ):
         (tmp_path / "x").write_bytes(content)
         assert list(read_lines(tmp_path / "x")) == expected
     (tmp_path / "x").write_bytes(b"A dog.\rA cat.\r")

@@ -27,13 +27,19 @@ with locked(sys.argv[1], "the folder"):
 
 def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
     path = tmp_path / "new" / "lock"
-    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout.readline() == "held\n"
         expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
         with pytest.raises(InputError, match=expected), locked(path, "the folder"):
             pass
         holder.kill()
-    with locked(path, "the folder"), pytest.raises(InputError, match=str(os.getpid())), locked(path, "the folder"):
+    with (
+        locked(path, "the folder"),
+        pytest.raises(InputError, match=str(os.getpid())),
+        locked(path, "the folder"),
+    ):
         pass
     assert not path.exists()
 
@@ -49,7 +55,11 @@ def test_a_patient_process_waits_for_the_end_of_the_holder(tmp_path):
             time.sleep(0.1)
             assert not waiting.done()
         assert waiting.result() == "taken"
-    with locked(tmp_path / "lock", "x"), pytest.raises(InputError), locked(tmp_path / "lock", "x", patience=0.05):
+    with (
+        locked(tmp_path / "lock", "x"),
+        pytest.raises(InputError),
+        locked(tmp_path / "lock", "x", patience=0.05),
+    ):
         pass
 
 
@@ -68,7 +78,9 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path):
 
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
-    """Between opening the file and taking the lock its holder may have ended, which removes the file."""
+    """Between opening the file and taking the lock its holder may have ended, which removes the
+    file.
+    """
     path, taken = tmp_path / "lock", []
     flock = fcntl.flock
 
@@ -84,12 +96,17 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeyp
     assert len(taken) >= 3
 
 
-@pytest.mark.parametrize("content", [b"notes", b"process 12 on host\nnotes", b"process on host", b"x" * 10**6])
+@pytest.mark.parametrize(
+    "content", [b"notes", b"process 12 on host\nnotes", b"process on host", b"x" * 10**6]
+)
 def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
     path, linked = tmp_path / "x.lock", tmp_path / "link.lock"
     path.write_bytes(content)
     linked.symlink_to(path)
-    with pytest.raises(InputError, match=r"x.lock: would be the lock, and is another file; move it"), locked(path, "x"):
+    with (
+        pytest.raises(InputError, match=r"x.lock: would be the lock, and is another file; move it"),
+        locked(path, "x"),
+    ):
         pass
     with pytest.raises(OSError, match="symbolic links"), locked(linked, "x"):
         pass
@@ -107,7 +124,9 @@ def test_a_lock_of_a_killed_process_is_taken(tmp_path):
 
 
 def status_of_fork(action) -> int:
-    """Exit status of a fork that runs `action`: 0 when it returns, that of SIGALRM when it takes ten seconds."""
+    """Exit status of a fork that runs `action`: 0 when it returns, that of SIGALRM when it takes
+    ten seconds.
+    """
     child = os.fork()
     if not child:
         signal.alarm(10)
@@ -179,7 +198,9 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
 def test_forks_of_a_process_whose_threads_encode_encode_too(model):
     """Caches of words, copies of the network and the threads of torch are used by both."""
     code = FORKS.format(model=str(model))
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "2"}, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "2"}, timeout=300
+    )
     assert done.returncode == 0
 
 

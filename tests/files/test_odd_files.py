@@ -1,4 +1,6 @@
-"""Every kind of file that is read back, damaged in every way: it is read, or refused in one line; nothing else."""
+"""Every kind of file that is read back, damaged in every way: it is read, or refused in one line;
+nothing else.
+"""
 
 import contextlib
 import json
@@ -31,7 +33,14 @@ bounded = hypothesis.settings(**OPTIONS, suppress_health_check=list(hypothesis.H
 LINES = [f"line {i}" for i in range(25)]
 LAYOUT, SETTINGS = Layout("npy", "float32", 3), {"model": "m", "shard": None}
 SCORES = [
-    Score("xsr", task, {"P@1": 50.0}, {"metric": "nn", "k": 4, "model": "m"}, {"P@1": Outcomes([1, 0, 1], of)}, "0.1")
+    Score(
+        "xsr",
+        task,
+        {"P@1": 50.0},
+        {"metric": "nn", "k": 4, "model": "m"},
+        {"P@1": Outcomes([1, 0, 1], of)},
+        "0.1",
+    )
     for task, of in (("en->fr", None), ("fr->en", [1, 2, 1.5]))
 ]
 LOG = """2026-11-21 | INFO | train_inner | {"epoch": 1, "loss": "14.1", "sim": "0.0006", "num_updates": "50"}
@@ -61,7 +70,11 @@ def _small():
 
 
 def encode(window: list[str], counts: Counter) -> np.ndarray:
-    return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [1, 2, -1]
+    return np.array([1 + int(line.split()[1]) for line in window], dtype=np.float32)[:, None] * [
+        1,
+        2,
+        -1,
+    ]
 
 
 @odd
@@ -167,7 +180,9 @@ def test_arrays_of_another_type_or_shape(tmp_path, array):
 
 @pytest.fixture(scope="module")
 def index(folder):
-    return CorpusIndex.build(folder / "index", LINES, partial(encode, counts=Counter()), "model").folder
+    return CorpusIndex.build(
+        folder / "index", LINES, partial(encode, counts=Counter()), "model"
+    ).folder
 
 
 @pytest.mark.parametrize("rehashed", [True, False])
@@ -193,7 +208,9 @@ def test_an_index(folder, index, data, rehashed):
 
 @odd
 def test_word_vectors(folder, data):
-    words = ("3 2\n" if data.draw(hypothesis.strategies.booleans()) else "") + "line 1 2\n0 3 4\nä -1e9 0.5\n"
+    words = (
+        "3 2\n" if data.draw(hypothesis.strategies.booleans()) else ""
+    ) + "line 1 2\n0 3 4\nä -1e9 0.5\n"
     path = folder / "w.vec"
     path.write_bytes(data.draw(odd_bytes(words.encode())))
     with refused():
@@ -203,7 +220,9 @@ def test_word_vectors(folder, data):
 DEEP = 200_000
 
 
-@pytest.mark.parametrize("content", ["[" * DEEP + "]" * DEEP, '{"counts":' * DEEP + "1" + "}" * DEEP], ids=["[", "{"])
+@pytest.mark.parametrize(
+    "content", ["[" * DEEP + "]" * DEEP, '{"counts":' * DEEP + "1" + "}" * DEEP], ids=["[", "{"]
+)
 def test_lists_in_lists_without_end(tmp_path, content):
     for name in ("s.jsonl", "train.log", "x.npy.progress", "text.npy.json"):
         (tmp_path / name).write_text(content)
@@ -221,5 +240,7 @@ def test_lists_in_lists_without_end(tmp_path, content):
 @pytest.mark.parametrize("count", ["nan", "inf", "-1", "1.5", "1e300"])
 def test_updates_are_whole_numbers(tmp_path, count):
     (tmp_path / "train.log").write_text(f'{LOG}x | {{"loss": "1", "num_updates": "{count}"}}\n')
-    with pytest.raises(InputError, match=r"train\.log, line 5: num_updates .*; expected a whole number"):
+    with pytest.raises(
+        InputError, match=r"train\.log, line 5: num_updates .*; expected a whole number"
+    ):
         read_log(tmp_path / "train.log")

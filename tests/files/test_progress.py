@@ -41,7 +41,9 @@ def test_times_are_short(seconds, expected):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_without_a_terminal_a_line_comes_after_ten_seconds_and_then_each_minute(clock, capsys, whole):
+def test_without_a_terminal_a_line_comes_after_ten_seconds_and_then_each_minute(
+    clock, capsys, whole
+):
     def work():
         for item in range(200):
             clock[0] += 1
@@ -54,7 +56,10 @@ def test_without_a_terminal_a_line_comes_after_ten_seconds_and_then_each_minute(
             for _ in work():
                 bar.update(1)
     said = capsys.readouterr().err
-    expected = [f"score: {done} of 200 pairs, 1/s, {duration(200 - done)} left" for done in (10, 70, 130, 190)]
+    expected = [
+        f"score: {done} of 200 pairs, 1/s, {duration(200 - done)} left"
+        for done in (10, 70, 130, 190)
+    ]
     assert said.splitlines() == expected
     assert not {"\r", "\x1b"} & set(said)
 
@@ -72,7 +77,9 @@ def test_what_has_no_end_has_no_time_left_and_what_goes_on_counts_what_it_does(c
         with Progress(desc="rows", unit=" rows", **options) as bar:
             clock[0] += 20
             bar.update(100)
-    assert capsys.readouterr().err == "rows: 100 rows, 5/s\nrows: 600 of 1,000 rows, 5/s, 80 s left\n"
+    assert (
+        capsys.readouterr().err == "rows: 100 rows, 5/s\nrows: 600 of 1,000 rows, 5/s, 80 s left\n"
+    )
 
 
 def test_a_terminal_has_the_bar_of_tqdm(monkeypatch):

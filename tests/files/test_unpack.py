@@ -24,7 +24,8 @@ NOISE = random.Random(1).randbytes(50_000)  # does not pack
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/wanted", "../../wanted", "a/../../../wanted", "C:\\x/wanted", "./wanted", "wanted"]
+    "name",
+    ["/etc/wanted", "../../wanted", "a/../../../wanted", "C:\\x/wanted", "./wanted", "wanted"],
 )
 @pytest.mark.parametrize("form", ["zip", "tgz"])
 def test_names_that_point_elsewhere_do_not_matter(tmp_path, name, form):
@@ -46,14 +47,22 @@ TAR_KINDS = {
     "pipe": member("wanted", tarfile.FIFOTYPE),
     "folder": member("wanted", tarfile.DIRTYPE),
 }
-ZIP_KINDS = {"symbolic link": stat.S_IFLNK, "device": stat.S_IFCHR, "pipe": stat.S_IFIFO, "folder": stat.S_IFDIR}
+ZIP_KINDS = {
+    "symbolic link": stat.S_IFLNK,
+    "device": stat.S_IFCHR,
+    "pipe": stat.S_IFIFO,
+    "folder": stat.S_IFDIR,
+}
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         *((f"{kind}.tgz", tar_of((info, b""))) for kind, info in TAR_KINDS.items()),
-        *((f"{kind}.zip", zip_of(("wanted", b"/etc/passwd"), kind=number)) for kind, number in ZIP_KINDS.items()),
+        *(
+            (f"{kind}.zip", zip_of(("wanted", b"/etc/passwd"), kind=number))
+            for kind, number in ZIP_KINDS.items()
+        ),
         ("folder by its name.zip", zip_of(("wanted/", b""), kind=0)),
     ],
 )
@@ -77,12 +86,17 @@ def flipped(content: bytes, place: int) -> bytes:
 def sparse() -> bytes:
     """A few bytes that are said to be a terabyte."""
     headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(10**12)}
-    info = member("wanted", pax_headers=headers | {"GNU.sparse.map": "0,0", "GNU.sparse.name": "wanted"})
+    info = member(
+        "wanted", pax_headers=headers | {"GNU.sparse.map": "0,0", "GNU.sparse.name": "wanted"}
+    )
     return tar_of((info, b"x"), format=tarfile.PAX_FORMAT)
 
 
 def long_attributes() -> bytes:
-    return tar_of((member("wanted", pax_headers={"comment": "x" * 20_000_000}), TEXT), format=tarfile.PAX_FORMAT)
+    return tar_of(
+        (member("wanted", pax_headers={"comment": "x" * 20_000_000}), TEXT),
+        format=tarfile.PAX_FORMAT,
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,8 +104,16 @@ def long_attributes() -> bytes:
     [
         ("wanted.zip", lambda: zip_of(("wanted", ZEROS)), "unpacks to more than 100 times"),
         ("wanted.tgz", lambda: tar_of(("wanted", ZEROS)), "unpacks to more than 100 times"),
-        ("before.tgz", lambda: tar_of(("other", ZEROS), ("wanted", TEXT)), "unpacks to more than 100 times"),
-        ("after.tgz", lambda: tar_of(("wanted", TEXT), ("other", ZEROS)), "unpacks to more than 100 times"),
+        (
+            "before.tgz",
+            lambda: tar_of(("other", ZEROS), ("wanted", TEXT)),
+            "unpacks to more than 100 times",
+        ),
+        (
+            "after.tgz",
+            lambda: tar_of(("wanted", TEXT), ("other", ZEROS)),
+            "unpacks to more than 100 times",
+        ),
         ("empty.tgz", lambda: tar_of(*[("x", b"")] * 8000), "unpacks to more than 100 times"),
         ("long.tgz", long_header, "not a whole archive"),
         ("long.tgz", long_attributes, "not a whole archive"),
@@ -148,7 +170,9 @@ def test_members_that_are_not_wanted_are_not_looked_at(tmp_path):
 
 SEEDS = {
     "zip": zip_of(("a", TEXT), ("wanted", TEXT)),
-    "tgz": tar_of((member("a" * 120), TEXT), (member("wanted", pax_headers={"comment": "x"}), TEXT)),
+    "tgz": tar_of(
+        (member("a" * 120), TEXT), (member("wanted", pax_headers={"comment": "x"}), TEXT)
+    ),
 }
 
 
@@ -172,7 +196,9 @@ def test_spoilt_members_end_in_one_line(data, tmp_path_factory):
         content[data.draw(st.integers(0, 5999))] = data.draw(st.integers(0, 255))
     for start in range(0, 6000 - 511, 512):  # the sum of every header as it must be
         if content[start + 257 : start + 262] == b"ustar":
-            total = sum(content[start : start + 148]) + 8 * 32 + sum(content[start + 156 : start + 512])
+            total = (
+                sum(content[start : start + 148]) + 8 * 32 + sum(content[start + 156 : start + 512])
+            )
             content[start + 148 : start + 156] = b"%06o\0 " % total
     unpacked_or_refused(gzip.compress(bytes(content), 1), "tgz", tmp_path_factory)
 

@@ -14,7 +14,13 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.write import atomic_folder, atomic_write, remove_planted, restore_folder, target_of
+from fairseq_lxsr.files.write import (
+    atomic_folder,
+    atomic_write,
+    remove_planted,
+    restore_folder,
+    target_of,
+)
 
 
 def test_failed_write_leaves_the_old_file_or_folder_and_nothing_else(tmp_path):
@@ -40,7 +46,10 @@ def test_folder_replaces_its_own_kind_only(tmp_path):
     assert contents(tmp_path / "model") == {"new"}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
-    with pytest.raises(InputError, match="not replaced"), atomic_folder(tmp_path / "other", "config.json"):
+    with (
+        pytest.raises(InputError, match="not replaced"),
+        atomic_folder(tmp_path / "other", "config.json"),
+    ):
         pass
     with pytest.raises(InputError, match="its file is not of this command"):
         atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
@@ -63,7 +72,9 @@ def killed_before_change(number: int, action) -> bool:
         seen = itertools.count(1)
 
         def watch(event, arguments):
-            reads = event == "open" and not (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            reads = event == "open" and not (
+                isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            )
             if event in CHANGES and not reads and next(seen) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -85,7 +96,9 @@ def contents(path) -> set[str]:
 
 
 def test_a_planted_folder_is_not_restored(tmp_path):
-    """A link to a folder, and that of another user, under the name of a folder that is being replaced."""
+    """A link to a folder, and that of another user, under the name of a folder that is being
+    replaced.
+    """
     (tmp_path / "elsewhere").mkdir()
     planted = tmp_path / ".folder.host.1.old"
     planted.symlink_to(tmp_path / "elsewhere")
@@ -196,7 +209,9 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize("use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)])
+@pytest.mark.parametrize(
+    "use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)]
+)
 def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypatch, use):
     """The names of temporary files and of locks say nothing."""
 
@@ -209,7 +224,10 @@ def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypat
         pass
     assert caught.value.filename == str(tmp_path / "given")
     monkeypatch.undo()
-    with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "given", "marker") as work:
+    with (
+        pytest.raises(FileNotFoundError) as caught,
+        atomic_folder(tmp_path / "given", "marker") as work,
+    ):
         (work / "none" / "x").write_text("x")
     assert caught.value.filename == str(tmp_path / "given")
 
@@ -268,7 +286,9 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", watch)
-    monkeypatch.setattr(os, "replace", lambda old, new: (events.append("rename"), replace(old, new)))
+    monkeypatch.setattr(
+        os, "replace", lambda old, new: (events.append("rename"), replace(old, new))
+    )
     with atomic_write(tmp_path / "file") as stream:
         stream.write("new")
     write_folder(tmp_path / "folder", "new")
@@ -312,7 +332,10 @@ def test_a_link_that_is_named_is_followed_and_one_beside_it_is_replaced(tmp_path
     (tmp_path / "side").symlink_to("there/new/marker")
     with atomic_write(tmp_path / "side") as stream:
         stream.write("side")
-    assert (contents(tmp_path / "there" / "new"), (tmp_path / "side").is_symlink()) == ({"new"}, False)
+    assert (contents(tmp_path / "there" / "new"), (tmp_path / "side").is_symlink()) == (
+        {"new"},
+        False,
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "link", "side", "there"]
 
 

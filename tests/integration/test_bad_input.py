@@ -28,7 +28,9 @@ def text(tmp_path):
 def nothing_left(tmp_path):
     """After the test: the work folder has no half-written file or folder in it."""
     yield
-    leftovers = [path for path in tmp_path.rglob("*") if ".tmp" in path.name or path.name.startswith(".")]
+    leftovers = [
+        path for path in tmp_path.rglob("*") if ".tmp" in path.name or path.name.startswith(".")
+    ]
     assert not leftovers
 
 
@@ -61,7 +63,9 @@ def packed(change):
 
 def line_17(content: bytes):
     """Another 17th line of a text."""
-    return lambda text: b"".join([*text.splitlines(True)[:16], content + b"\n", *text.splitlines(True)[17:]])
+    return lambda text: b"".join(
+        [*text.splitlines(True)[:16], content + b"\n", *text.splitlines(True)[17:]]
+    )
 
 
 def table(folder: Path) -> None:
@@ -70,7 +74,10 @@ def table(folder: Path) -> None:
 
 
 LONGER = rewritten("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
-BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 here", "NUL character at column 7")]
+BAD_LINES = [
+    (b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"),
+    (b"a NUL \x00 here", "NUL character at column 7"),
+]
 
 
 @pytest.mark.parametrize(
@@ -80,13 +87,28 @@ BAD_LINES = [(b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"), (b"a NUL \x00 
         (nothing, ("--data", "{folder}/none.tsv"), ("none.tsv", "no such file")),
         (lambda folder: toy.write(folder / "text", []), (), ("text.en", "empty file")),
         (LONGER, (), ("text.en has 400 lines", "text.fr has 403")),
-        *((rewritten("text.fr", line_17(line)), (), ("{folder}/text.fr, line 17", *said)) for line, *said in BAD_LINES),
         *(
-            (packed(lambda text, line=line: gzip.compress(line_17(line)(text))), (), ("text.fr.gz, line 17", *said))
+            (rewritten("text.fr", line_17(line)), (), ("{folder}/text.fr, line 17", *said))
             for line, *said in BAD_LINES
         ),
-        (packed(lambda text: gzip.compress(text)[:-20]), (), ("{folder}/text.fr.gz", "not a whole packed file")),
-        (table, ("--data", "{folder}/pairs.tsv"), ("{folder}/pairs.tsv, line 1: 1 column in 'only one", "by tabs")),
+        *(
+            (
+                packed(lambda text, line=line: gzip.compress(line_17(line)(text))),
+                (),
+                ("text.fr.gz, line 17", *said),
+            )
+            for line, *said in BAD_LINES
+        ),
+        (
+            packed(lambda text: gzip.compress(text)[:-20]),
+            (),
+            ("{folder}/text.fr.gz", "not a whole packed file"),
+        ),
+        (
+            table,
+            ("--data", "{folder}/pairs.tsv"),
+            ("{folder}/pairs.tsv, line 1: 1 column in 'only one", "by tabs"),
+        ),
         (nothing, ("--test-size", 300), ("400 usable sentence pairs", "smaller --valid-size")),
         (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000", "at most")),
         (nothing, (*SPLITS, "--vocab-size", 12), ("12", "too small")),
@@ -104,7 +126,9 @@ def test_text_that_cannot_be_prepared(tmp_path, text, change, options, fragments
 
 def test_catalogues_that_are_not_there(tmp_path):
     (tmp_path / "locale").mkdir()
-    done = lxsr_here("prepare", "--work", tmp_path / "work", "--locale-dir", tmp_path / "locale", check=False)
+    done = lxsr_here(
+        "prepare", "--work", tmp_path / "work", "--locale-dir", tmp_path / "locale", check=False
+    )
     refused(done, "'fr'", "no gettext catalogues", "--data PREFIX")
     done = lxsr_here("prepare", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
     refused(done, "'qq'", "this machine has no gettext catalogues of it")
@@ -112,7 +136,9 @@ def test_catalogues_that_are_not_there(tmp_path):
 
 def test_a_line_that_is_no_sentence_is_counted(tmp_path, text):
     rewritten("text.fr", line_17(b"word " * 100_000))(tmp_path)
-    done = lxsr_here("prepare", "--work", tmp_path / "work", "--data", text, *SPLITS, "--until", "clean")
+    done = lxsr_here(
+        "prepare", "--work", tmp_path / "work", "--data", text, *SPLITS, "--until", "clean"
+    )
     assert "dropped: 1 over 10,000 words" in done.stdout
 
 
@@ -137,11 +163,23 @@ CUT_OFF = rewritten(FRENCH, lambda content: content[:-100])
         (nothing, "--lang-pairs en-de", ("en-de", "dict.de.txt", "it has en, fr")),
         (nothing, "--lang-pairs english", ("'english'", "SRC-TGT")),
         (nothing, "--encoder-attention-heads 3", ("num_heads 3", "expected")),
-        (nothing, "--hard-negatives swap", ("--hard-negatives swap with --objective ugt", "expected none")),
-        (nothing, "--word-dropout 0.1 --objective mlm", ("--word-dropout 0.1 with --objective mlm",)),
+        (
+            nothing,
+            "--hard-negatives swap",
+            ("--hard-negatives swap with --objective ugt", "expected none"),
+        ),
+        (
+            nothing,
+            "--word-dropout 0.1 --objective mlm",
+            ("--word-dropout 0.1 with --objective mlm",),
+        ),
         (shutil.rmtree, "", ("{data}", "no such data folder")),
         (emptied, "", ("{data}", "fairseq-preprocess")),
-        (rewritten("dict.fr.txt", lambda text: text + b"extra 1\n"), "", ("dict.fr.txt", "--joined-dictionary")),
+        (
+            rewritten("dict.fr.txt", lambda text: text + b"extra 1\n"),
+            "",
+            ("dict.fr.txt", "--joined-dictionary"),
+        ),
         (removed(FRENCH), "", ("train.en-fr.fr", "no such file")),
         (unequal, "", ("900 sentences in en", "200 in fr")),
         (CUT_OFF, "", (f"{{data}}/{FRENCH}", "cut off")),
@@ -165,7 +203,11 @@ def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragmen
         ("dict.txt", None, "not whole"),
         ("config.json", lambda content: b"{", "not the description of a model folder"),
         ("config.json", None, "no such file, so the folder is not a model folder"),
-        ("config.json", lambda content: content.replace(b'version": 1', b'version": 9'), "damaged or edited"),
+        (
+            "config.json",
+            lambda content: content.replace(b'version": 1', b'version": 9'),
+            "damaged or edited",
+        ),
         (
             "config.json",
             lambda content: content.replace(b'version": 1', b'version": 9').replace(b"crc", b""),
@@ -191,7 +233,11 @@ def test_export_without_what_it_needs(tmp_path, toy_work, toy_checkpoint):
     removed("text.json")(data)
     refused(export(toy_checkpoint, output, "--data", data, check=False), "text.json", "--lowercase")
     removed("sentencepiece.model")(data)
-    refused(export(toy_checkpoint, output, "--data", data, check=False), "sentencepiece.model", "--sentencepiece-model")
+    refused(
+        export(toy_checkpoint, output, "--data", data, check=False),
+        "sentencepiece.model",
+        "--sentencepiece-model",
+    )
     other = tmp_path / "other.model"
     other.write_text("no model")
     options = ("--data", data, "--lowercase", "--sentencepiece-model", other)
@@ -205,12 +251,18 @@ def test_export_without_what_it_needs(tmp_path, toy_work, toy_checkpoint):
 
 @pytest.mark.parametrize(
     ("content", "fragments"),
-    [(b"", ("empty file",)), (b"fine\n\xff\xfe\n", (", line 2", "ff fe")), (None, ("no such file",))],
+    [
+        (b"", ("empty file",)),
+        (b"fine\n\xff\xfe\n", (", line 2", "ff fe")),
+        (None, ("no such file",)),
+    ],
 )
 def test_text_that_cannot_be_embedded(tmp_path, toy_model, content, fragments):
     if content is not None:
         (tmp_path / "in.txt").write_bytes(content)
-    refused(embed(toy_model, tmp_path / "in.txt", tmp_path / "o.npy"), tmp_path / "in.txt", *fragments)
+    refused(
+        embed(toy_model, tmp_path / "in.txt", tmp_path / "o.npy"), tmp_path / "in.txt", *fragments
+    )
     assert not (tmp_path / "o.npy").exists()
 
 
@@ -218,7 +270,9 @@ def test_text_that_cannot_be_embedded(tmp_path, toy_model, content, fragments):
 def mounted(folder: Path, options: str):
     """A file system of its own in a folder."""
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True
+    ).returncode:
         pytest.skip("needs the right to mount a file system")
     try:
         yield folder
@@ -236,7 +290,13 @@ def writers(tmp_path, text, toy_work, toy_model, toy_checkpoint):
         yield lxsr("prepare", "--work", folder / "work", *options, check=False)
         yield embed(toy_model, tmp_path / "in.txt", folder / "o.npy")
         yield export(toy_checkpoint, folder / "model", check=False)
-        yield train(toy_work / "data-bin", folder / "save", "--disable-validation", check=False, max_epoch="1")
+        yield train(
+            toy_work / "data-bin",
+            folder / "save",
+            "--disable-validation",
+            check=False,
+            max_epoch="1",
+        )
 
     return runs
 
@@ -265,7 +325,9 @@ def test_no_write_permission(tmp_path, writers):
 def test_disk_that_fills_up_during_training(tmp_path, toy_work):
     """Training stops before the checkpoint that would not fit; all earlier ones are whole."""
     with mounted(tmp_path / "small", "size=3m") as small:
-        done = train(toy_work / "data-bin", small, "--disable-validation", check=False, max_epoch="9")
+        done = train(
+            toy_work / "data-bin", small, "--disable-validation", check=False, max_epoch="9"
+        )
         refused(done, small, "No space left on device for a checkpoint")
         names = {path.name for path in small.iterdir()}
         assert {"checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"} <= names
@@ -276,9 +338,17 @@ def test_disk_that_fills_up_during_training(tmp_path, toy_work):
 
 def test_a_checkpoint_of_another_program(toy_work, tmp_path):
     """fairseq's older models and tasks keep their options as a Namespace."""
-    cfg = {"model": Namespace(arch="lstm"), "task": Namespace(task="translation", data=str(toy_work / "data-bin"))}
+    cfg = {
+        "model": Namespace(arch="lstm"),
+        "task": Namespace(task="translation", data=str(toy_work / "data-bin")),
+    }
     torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
     done = export(tmp_path / "lstm.pt", tmp_path / "model", check=False)
     refused(done, tmp_path / "lstm.pt", "a checkpoint of 'lstm'", "laser, tlaser, transformer")
-    done = train(toy_work / "data-bin", tmp_path / "save", check=False, restore_file=str(tmp_path / "lstm.pt"))
+    done = train(
+        toy_work / "data-bin",
+        tmp_path / "save",
+        check=False,
+        restore_file=str(tmp_path / "lstm.pt"),
+    )
     refused(done, tmp_path / "lstm.pt", "trained by --task translation, not xling_sent")

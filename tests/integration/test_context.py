@@ -1,4 +1,6 @@
-"""`lxsr train-context`: both stages and the rounds, interrupted and resumed, and what the models are good for."""
+"""`lxsr train-context`: both stages and the rounds, interrupted and resumed, and what the models
+are good for.
+"""
 
 import fcntl
 import itertools
@@ -17,26 +19,47 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import restore_last_checkpoint
 from fairseq_lxsr.files.lines import Lines
 
-OPTIONS = {"arch": "context_transformer_tiny", "vocab_size": 200, "valid_documents": 5, "shards": 2, "epochs": 6}
-OPTIONS |= {"rounds": 2, "draw": 100, "best": 50, "pairs": 200, "batch_size": 32, "learning_rate": 0.005, "workers": 1}
+OPTIONS = {
+    "arch": "context_transformer_tiny",
+    "vocab_size": 200,
+    "valid_documents": 5,
+    "shards": 2,
+    "epochs": 6,
+}
+OPTIONS |= {
+    "rounds": 2,
+    "draw": 100,
+    "best": 50,
+    "pairs": 200,
+    "batch_size": 32,
+    "learning_rate": 0.005,
+    "workers": 1,
+}
 
 
 def write_config(path, files, **options):
-    content = {"documents": {name: str(file) for name, file in files.items()}, "work": str(path.with_suffix(""))}
+    content = {
+        "documents": {name: str(file) for name, file in files.items()},
+        "work": str(path.with_suffix("")),
+    }
     path.write_text(yaml.safe_dump(content | OPTIONS | options))
     return path
 
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
-    """Stories of six sentences that speak of one animal each, in two languages, not translations of each other."""
+    """Stories of six sentences that speak of one animal each, in two languages, not translations of
+    each other.
+    """
     folder = tmp_path_factory.mktemp("documents")
     files = {}
     for side, language in enumerate(("en", "fr")):
         pairs = sorted(toy.sentences(720, seed=side + 1), key=lambda pair: pair[0].split()[2])
         stories = [pairs[start : start + 6] for start in range(0, len(pairs), 6)]
         files[language] = folder / f"{language}.txt"
-        files[language].write_text("\n\n".join("\n".join(pair[side] for pair in story) for story in stories))
+        files[language].write_text(
+            "\n\n".join("\n".join(pair[side] for pair in story) for story in stories)
+        )
     return files
 
 
@@ -45,7 +68,9 @@ def finished(documents, tmp_path_factory):
     """A whole run, its work folder and what it said."""
     folder = tmp_path_factory.mktemp("context")
     gold = folder / "gold.tsv"
-    gold.write_text("".join(f"{english}\t{french}\n" for english, french in toy.sentences(720, seed=1)))
+    gold.write_text(
+        "".join(f"{english}\t{french}\n" for english, french in toy.sentences(720, seed=1))
+    )
     done = lxsr("train-context", write_config(folder / "run.yaml", documents, gold=str(gold)))
     return folder / "run", done.stdout
 
@@ -56,10 +81,14 @@ def test_every_step_is_reported_and_learns(finished):
         assert fragment in said, fragment
     assert "round1/mined.tsv: 200 pairs, mean CSLS" in said
     assert "round2/model: the model of the last round" in said
-    updates = {name: int(count) for name, count in re.findall(r"(\w+): training, (\d+) updates", said)}
+    updates = {
+        name: int(count) for name, count in re.findall(r"(\w+): training, (\d+) updates", said)
+    }
     assert set(updates) == {"stage1", "round1", "round2"}
     for name, count in updates.items():  # the learning rate falls to zero at the last
-        assert re.findall(r"num_updates (\d+)", (work / name / "train.log").read_text())[-1] == str(count)
+        assert re.findall(r"num_updates (\d+)", (work / name / "train.log").read_text())[-1] == str(
+            count
+        )
     reports = [json.loads(line) for line in (work / "rounds.jsonl").read_text().splitlines()]
     assert [report["round"] for report in reports] == ["round1", "round2"]
     for report in reports:
@@ -68,7 +97,9 @@ def test_every_step_is_reported_and_learns(finished):
         assert 0 <= report["precision"] <= 1
         assert report["seconds"]["draws"] >= 4
     log = (work / "stage1" / "train.log").read_text()
-    accuracies = [float(part.split()[1]) for part in log.split("|") if part.strip().startswith("accuracy ")]
+    accuracies = [
+        float(part.split()[1]) for part in log.split("|") if part.strip().startswith("accuracy ")
+    ]
     assert max(accuracies) > 0.55  # the first stage learns
 
 
@@ -98,11 +129,16 @@ def test_the_model_embeds_and_is_evaluated(finished, tmp_path):
     work, _ = finished
     model = work / "round2" / "model"
     toy.write(tmp_path / "test", toy.sentences(100, seed=9))
-    lxsr_here("embed", "--model", model, "--input", tmp_path / "test.en", "--output", tmp_path / "en.npy")
+    lxsr_here(
+        "embed", "--model", model, "--input", tmp_path / "test.en", "--output", tmp_path / "en.npy"
+    )
     assert np.load(tmp_path / "en.npy").shape == (100, 64)  # mean and maximum
     options = ("--source", tmp_path / "test.en", "--target", tmp_path / "test.fr")
     assert "nn P@1" in lxsr_here("eval", "xsr", "--model", model, *options).stdout
-    refused(lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False), "mean_max")
+    refused(
+        lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False),
+        "mean_max",
+    )
     lxsr_here("export", "sentence-transformers", "--model", model, "--output", tmp_path / "out")
 
 
@@ -113,14 +149,18 @@ def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents,
     config = write_config(tmp_path / "run.yaml", documents, rounds=2)
     mine = tmp_path / "run" / "round1"
     mine.mkdir()
-    (mine / "mined.tsv").write_bytes((work / "round1" / "mined.tsv").read_bytes())  # stopped after mining
+    (mine / "mined.tsv").write_bytes(
+        (work / "round1" / "mined.tsv").read_bytes()
+    )  # stopped after mining
     said = lxsr("train-context", config).stdout
     assert "stage1: done, kept" in said
     assert "round1/mined.tsv: 200 pairs" not in said
     for step in ("stage1", "round1", "round2"):
         name = f"{step}/model/model.safetensors"
         assert (tmp_path / "run" / name).read_bytes() == (work / name).read_bytes(), step
-    assert (tmp_path / "run" / "round2" / "mined.tsv").read_text() == (work / "round2" / "mined.tsv").read_text()
+    assert (tmp_path / "run" / "round2" / "mined.tsv").read_text() == (
+        work / "round2" / "mined.tsv"
+    ).read_text()
 
 
 def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_path):
@@ -129,7 +169,10 @@ def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_pat
     data = {path: path.read_bytes() for path in (work / "data-bin").rglob("*.bin")}
     for option, value, before in (("draw", 50, 100), ("valid_documents", 6, 5)):
         write_config(config, documents, work=str(work), **{option: value})
-        refused(lxsr_here("train-context", config, check=False), f"begun with {option} {before}, not {value}")
+        refused(
+            lxsr_here("train-context", config, check=False),
+            f"begun with {option} {before}, not {value}",
+        )
     write_config(config, documents, work=str(work))
     with (work / "lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -145,12 +188,16 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     changed = {language: tmp_path / file.name for language, file in documents.items()}
     for language, file in changed.items():
         file.write_text(documents[language].read_text() + "\n\nOne more.\nDocument.\n")
-    record = json.loads((tmp_path / "work" / "context.json").read_text())  # as if the files had been changed in place
+    record = json.loads(
+        (tmp_path / "work" / "context.json").read_text()
+    )  # as if the files had been changed in place
     record["documents"] = {language: str(file) for language, file in changed.items()}
     (tmp_path / "work" / "context.json").write_text(json.dumps(record))
     config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))
     data = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
-    refused(lxsr_here("train-context", config, check=False), f"begun with text {record['text']!r}, not")
+    refused(
+        lxsr_here("train-context", config, check=False), f"begun with text {record['text']!r}, not"
+    )
     assert data == {path: path.read_bytes() for path in data}
 
 
@@ -197,7 +244,9 @@ def test_a_checkpoint_whose_copy_was_cut_off(finished, tmp_path, whole):
 
 
 def test_the_first_round_can_be_mined_by_another_model(documents, toy_model, tmp_path):
-    config = write_config(tmp_path / "run.yaml", documents, start_model=str(toy_model), rounds=1, epochs=1)
+    config = write_config(
+        tmp_path / "run.yaml", documents, start_model=str(toy_model), rounds=1, epochs=1
+    )
     lxsr("train-context", config)
     report = json.loads((tmp_path / "run" / "rounds.jsonl").read_text())
     assert report["model"] == str(toy_model)

@@ -1,4 +1,6 @@
-"""README and the pages of docs/ in their order: blocks of shell and Python run, on small text, or say why not."""
+"""README and the pages of docs/ in their order: blocks of shell and Python run, on small text, or
+say why not.
+"""
 
 import json
 import os
@@ -23,7 +25,10 @@ FENCE = re.compile(
     re.M | re.S,
 )
 RUN = ("sh", "python")
-EXTENDING = (*sorted((ROOT / "docs" / "extend").glob("*.md")), ROOT / "docs" / "reproduce.md")  # change the package
+EXTENDING = (
+    *sorted((ROOT / "docs" / "extend").glob("*.md")),
+    ROOT / "docs" / "reproduce.md",
+)  # change the package
 SHOWN = ("text", "yaml", "diff")
 MAKE = """#!/bin/sh
 [ "$1" = demo ] || exit 2
@@ -43,7 +48,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README, the site's pages in the order of its navigation, and what stands beside the examples."""
+    """README, the site's pages in the order of its navigation, and what stands beside the
+    examples.
+    """
     found: list[Path] = []
 
     def walk(item) -> None:
@@ -55,14 +62,25 @@ def pages() -> list[Path]:
 
     walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     examples = sorted((ROOT / "examples").glob("*/README.md"))
-    return [ROOT / "README.md", *found, *examples, ROOT / "preprocess" / "README.md", ROOT / "CONTRIBUTING.md"]
+    return [
+        ROOT / "README.md",
+        *found,
+        *examples,
+        ROOT / "preprocess" / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
 
 
 def blocks(page: Path) -> list[Block]:
     text, found = page.read_text(encoding="utf-8"), []
     for match in FENCE.finditer(text):
         line = text[: match.start()].count("\n") + 1
-        found.append(Block(f"{page.relative_to(ROOT)}:{line}", *match.group("language", "title", "reason", "text")))
+        found.append(
+            Block(
+                f"{page.relative_to(ROOT)}:{line}",
+                *match.group("language", "title", "reason", "text"),
+            )
+        )
     return found
 
 
@@ -83,7 +101,10 @@ def write_downloads(folder: Path) -> None:
     for side, language in enumerate(("en", "fr")):
         known = ("The dog is in the house.", "Le chien est dans la maison.")[side]
         sentences = [known, *(pair[side] for pair in pairs[400:])]
-        conllu = "".join(f"# sent_id = n{number}\n# text = {line}\n\n" for number, line in enumerate(sentences[:50]))
+        conllu = "".join(
+            f"# sent_id = n{number}\n# text = {line}\n\n"
+            for number, line in enumerate(sentences[:50])
+        )
         (folder / f"{language}_pud-ud-test.conllu").write_text(conllu)
         documents = ["\n".join(sentences[start : start + 6]) for start in range(0, 240, 6)]
         (folder / "text" / f"novels.{language}").write_text("\n\n".join(documents) + "\n")
@@ -105,7 +126,9 @@ def write_downloads(folder: Path) -> None:
 
 @dataclass
 class Workplace:
-    """A folder like the repository's root, where the blocks run one after the other, and the commands they find."""
+    """A folder like the repository's root, where the blocks run one after the other, and the
+    commands they find.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -113,10 +136,16 @@ class Workplace:
 
 
 def environment_of(package: Path, *bin_folders: Path) -> dict[str, str]:
-    """The commands in `bin_folders`, made small, and the package that lies in `package`; pytest without its plugins."""
+    """The commands in `bin_folders`, made small, and the package that lies in `package`; pytest
+    without its plugins.
+    """
     path = os.pathsep.join((*map(str, bin_folders), os.environ["PATH"]))
     small = {"LXSR_SHRINK": "small", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return os.environ | small | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
+    return (
+        os.environ
+        | small
+        | {"PATH": path, "PYTHONPATH": os.pathsep.join((str(package), str(ROOT / "tests")))}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +164,9 @@ def workplace(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def extended(workplace):
-    """The same folder with a copy of the package, into which the pages on extending it have put their files."""
+    """The same folder with a copy of the package, into which the pages on extending it have put
+    their files.
+    """
     folder = workplace.folder
     for name in ("fairseq_lxsr", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -162,13 +193,22 @@ def run(block: Block, place: Workplace) -> None:
         (place.folder / "block.py").write_text(block.text)
     command = "python block.py" if block.language == "python" else block.text
     bash = ["bash", "-euo", "pipefail", "-c", command]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    streams = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
     done = subprocess.run(bash, cwd=place.folder, env=place.environment, timeout=120, **streams)
     output = textwrap.indent(done.stdout[-3000:], "    ")
-    assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
+    assert done.returncode == 0, (
+        f"{block.where} ended with {done.returncode}:\n{block.text}\n{output}"
+    )
 
 
-of_every_page = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+of_every_page = pytest.mark.parametrize(
+    "page", pages(), ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 @of_every_page
@@ -177,7 +217,9 @@ def test_blocks_run_in_their_order(page, workplace, request):
     for block in blocks(page):
         if block.title:
             write(block, place.folder)
-        elif block.language in RUN and block.reason is None and block.text not in place.done:  # pages repeat some
+        elif (
+            block.language in RUN and block.reason is None and block.text not in place.done
+        ):  # pages repeat some
             run(block, place)
             place.done.add(block.text)
 
@@ -185,7 +227,9 @@ def test_blocks_run_in_their_order(page, workplace, request):
 @of_every_page
 def test_blocks_are_fenced_and_links_lead_to_files(page):
     for block in blocks(page):
-        assert block.reason or block.language in RUN + SHOWN, f"{block.where}: {block.language or 'no language'}"
+        assert block.reason or block.language in RUN + SHOWN, (
+            f"{block.where}: {block.language or 'no language'}"
+        )
     outside = FENCE.sub("", page.read_text(encoding="utf-8"))
     assert "```" not in outside
     assert not re.search(r"\n\n    \S", outside), "an indented block is not run: fence it"
@@ -193,7 +237,3 @@ def test_blocks_are_fenced_and_links_lead_to_files(page):
     for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", outside):
         generated = "docs" in page.parts and "api/" in target
         assert generated or (page.parent / target).exists(), target
-
-
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

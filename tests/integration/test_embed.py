@@ -45,10 +45,15 @@ def test_standard_input_packed_files_and_several_files(toy_model, text, expected
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
     command = [forked_commands() / "lxsr", "embed", "--model", toy_model, "--input", "-"]
     with open(text) as stream:
-        subprocess.run([*command, "--output", tmp_path / "std.npy"], stdin=stream, check=True, timeout=120)
+        subprocess.run(
+            [*command, "--output", tmp_path / "std.npy"], stdin=stream, check=True, timeout=120
+        )
     np.testing.assert_allclose(np.load(tmp_path / "std.npy"), expected, atol=1e-5)
     (tmp_path / "b.zst").write_bytes((tmp_path / "b.zst").read_bytes()[:-20])
-    refused(embed(toy_model, "--input", tmp_path / "b.zst", "--output", output, check=False), "not a whole packed file")
+    refused(
+        embed(toy_model, "--input", tmp_path / "b.zst", "--output", output, check=False),
+        "not a whole packed file",
+    )
 
 
 def test_a_pipe_is_read_once(toy_model, text, expected, tmp_path):
@@ -66,21 +71,47 @@ def test_a_pipe_is_read_once(toy_model, text, expected, tmp_path):
     np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
     assert embedded("--resume").returncode == 0
     refused(embedded("--shard", "1/2"), "--shard of a stream")
-    done = lxsr("mine", "--model", toy_model, "--source", pipe, "--target", text, "--output", output, check=False)
+    done = lxsr(
+        "mine",
+        "--model",
+        toy_model,
+        "--source",
+        pipe,
+        "--target",
+        text,
+        "--output",
+        output,
+        check=False,
+    )
     refused(done, pipe, "is read more than once; expected a file")
 
 
 def test_formats_and_index(toy_model, text, expected, tmp_path):
     done = embed(toy_model, "--input", text, "--output", tmp_path / "out.raw", "--format", "raw")
     assert "302 embeddings of width 32, 1 empty, 1 long" in done.stdout
-    np.testing.assert_allclose(np.fromfile(tmp_path / "out.raw", "<f4").reshape(-1, 32), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        np.fromfile(tmp_path / "out.raw", "<f4").reshape(-1, 32), expected, atol=1e-5
+    )
     assert "LASER's scripts read it with --dim 32\n" in done.stdout
     index = json.loads((tmp_path / "out.raw.json").read_text())
     assert index["laser_options"] == "--dim 32"
-    assert (index["count"], index["dimension"], index["dtype"], index["format"]) == (302, 32, "float32", "raw")
+    assert (index["count"], index["dimension"], index["dtype"], index["format"]) == (
+        302,
+        32,
+        "float32",
+        "raw",
+    )
     assert index["sha256"] == hashlib.sha256((tmp_path / "out.raw").read_bytes()).hexdigest()
     assert index["model"] == SentenceEncoder.from_pretrained(toy_model).fingerprint
-    options = ("--output-dtype", "float16", "--normalize", "--truncate-dim", 8, "--dtype", "bfloat16")
+    options = (
+        "--output-dtype",
+        "float16",
+        "--normalize",
+        "--truncate-dim",
+        8,
+        "--dtype",
+        "bfloat16",
+    )
     embed(toy_model, "--input", text, "--output", tmp_path / "half.npy", *options)
     half = np.load(tmp_path / "half.npy", mmap_mode="r")
     assert (half.dtype, half.shape) == (np.float16, (302, 8))
@@ -89,16 +120,22 @@ def test_formats_and_index(toy_model, text, expected, tmp_path):
 
 def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
     for part in (1, 2, 3):
-        embed(toy_model, "--input", text, "--output", tmp_path / f"{part}.npy", "--shard", f"{part}/3")
+        embed(
+            toy_model, "--input", text, "--output", tmp_path / f"{part}.npy", "--shard", f"{part}/3"
+        )
     parts = [np.load(tmp_path / f"{part}.npy") for part in (1, 2, 3)]
     assert [len(part) for part in parts] == [100, 101, 101]
     np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
     assert json.loads((tmp_path / "2.npy.json").read_text())["first_line"] == 101
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
+)
 def test_killed_and_resumed(toy_model, tmp_path, sent, status):
-    """Killed while it waits for the rest of the second window; then the bytes of an uninterrupted run."""
+    """Killed while it waits for the rest of the second window; then the bytes of an uninterrupted
+    run.
+    """
     text, output = tmp_path / "long.txt", tmp_path / "out.npy"
     text.write_text("".join(f"{line}\n" for line in LINES[:300] * 70))
     words = ["embed", "--model", toy_model, "--input", "-", "--output"]
@@ -117,13 +154,21 @@ def test_killed_and_resumed(toy_model, tmp_path, sent, status):
             command = [forked_commands() / "lxsr", *words, name, *options]
             subprocess.run(command, stdin=stream, check=True, timeout=120)
     assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["long.txt", "out.npy", "out.npy.json", "whole.npy", "whole.npy.json"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "long.txt",
+        "out.npy",
+        "out.npy.json",
+        "whole.npy",
+        "whole.npy.json",
+    ]
 
 
 @pytest.mark.parametrize("way", ["cut", "split-mean"])
 def test_a_line_of_any_number_of_words(toy_model, tmp_path, way):
     (tmp_path / "in.txt").write_text(f"the dog\n{'the dog sees ' * 20_000}\nlast\n")
-    done = embed(toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "o.npy", "--on-long", way)
+    done = embed(
+        toy_model, "--input", tmp_path / "in.txt", "--output", tmp_path / "o.npy", "--on-long", way
+    )
     assert "3 embeddings" in done.stdout
     assert "1 long" in done.stdout
 
@@ -144,7 +189,10 @@ def test_what_is_refused(toy_model, text, tmp_path, options, fragments):
     before, folder = text.read_bytes(), tmp_path / "folder"
     folder.mkdir()
     words = [str(word).format(text=text, folder=folder) for word in options]
-    refused(embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *words, check=False), *fragments)
+    refused(
+        embed(toy_model, "--input", text, "--output", tmp_path / "o.npy", *words, check=False),
+        *fragments,
+    )
     assert text.read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["folder", "in.txt"]
 

@@ -1,4 +1,6 @@
-"""fairseq-hydra-train reads YAML: presets hold there too, and what is wrong is refused in one line."""
+"""fairseq-hydra-train reads YAML: presets hold there too, and what is wrong is refused in one
+line.
+"""
 
 import pytest
 import yaml
@@ -23,9 +25,17 @@ def hydra(tmp_path, toy_work):
     }
 
     def train(**changed):
-        merged = {group: groups.get(group, {}) | changed.get(group, {}) for group in groups | changed}
+        merged = {
+            group: groups.get(group, {}) | changed.get(group, {}) for group in groups | changed
+        }
         (tmp_path / "small.yaml").write_text("# @package _global_\n" + yaml.safe_dump(merged))
-        words = ("--config-dir", tmp_path, "--config-name", "small", f"hydra.run.dir={tmp_path / 'out'}")
+        words = (
+            "--config-dir",
+            tmp_path,
+            "--config-name",
+            "small",
+            f"hydra.run.dir={tmp_path / 'out'}",
+        )
         # the plugin sets up hydra at import
         return run("fairseq_cli.hydra_train", *words, check=False, preloaded=FAIRSEQ)
 
@@ -34,17 +44,30 @@ def hydra(tmp_path, toy_work):
 
 def test_a_preset_has_its_sizes_and_what_is_given_wins(hydra, tmp_path):
     released = {
-        "task": {"batches": "shuffled", "drop_last": True, "target_ids": "masked", "target_overlap": "translation"},
+        "task": {
+            "batches": "shuffled",
+            "drop_last": True,
+            "target_ids": "masked",
+            "target_overlap": "translation",
+        },
         "optimizer": {"_name": "torch_adam", "amsgrad": True},
         "lr_scheduler": {"warmup_updates": 9},
         "optimization": {"lr": [0.005, 0.0005]},
     }
-    sizes = {"encoder_layers": 1, "dropout": 0.25, "layer_norm_eps": 1e-12, "init_weights": "released"}
+    sizes = {
+        "encoder_layers": 1,
+        "dropout": 0.25,
+        "layer_norm_eps": 1e-12,
+        "init_weights": "released",
+    }
     done = hydra(model={"_name": "lxsr_tiny", **sizes}, **released)
     assert done.returncode == 0, done.stderr[-2000:]
     state = read_checkpoint(tmp_path / "save" / "checkpoint_last.pt")
     assert state["model"]["encoder.embed_tokens.weight"].shape[1] == 32
-    sizes = [state["cfg"]["model"][name] for name in ("encoder_ffn_embed_dim", "encoder_layers", "dropout")]
+    sizes = [
+        state["cfg"]["model"][name]
+        for name in ("encoder_ffn_embed_dim", "encoder_layers", "dropout")
+    ]
     assert sizes == [64, 1, 0.25]
     assert state["cfg"]["model"]["layer_norm_eps"] == 1e-12
     assert state["last_optimizer_state"]["param_groups"][0]["amsgrad"]

@@ -1,4 +1,6 @@
-"""LASER and T-LASER through fairseq-train, model folder, lxsr embed, lxsr eval and fairseq-generate."""
+"""LASER and T-LASER through fairseq-train, model folder, lxsr embed, lxsr eval and
+fairseq-generate.
+"""
 
 import re
 from collections import Counter
@@ -43,7 +45,12 @@ def trained(request, toy_work, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     flags = ("--no-epoch-checkpoints", "--constraint", "norm")
     done = train(
-        toy_work / "data-bin", folder, *flags, **OPTIONS, arch=request.param, max_epoch=str(ARCHS[request.param])
+        toy_work / "data-bin",
+        folder,
+        *flags,
+        **OPTIONS,
+        arch=request.param,
+        max_epoch=str(ARCHS[request.param]),
     )
     return request.param, folder, done
 
@@ -73,11 +80,18 @@ def test_the_folder_embeds_and_is_evaluated(model, toy_work, tmp_path):
     assert stored.shape == (200, 32)
     sentences = Path(f"{text}.en").read_text().splitlines()
     encoder = SentenceEncoder.from_pretrained(model)
-    for other in (encoder.encode(sentences, batch_size=1), encoder.encode(sentences[::-1], batch_size=7)[::-1]):
+    for other in (
+        encoder.encode(sentences, batch_size=1),
+        encoder.encode(sentences[::-1], batch_size=7)[::-1],
+    ):
         np.testing.assert_allclose(stored, other, atol=2e-5)
-    done = lxsr_here("eval", "xsr", "--model", model, "--source", f"{text}.en", "--target", f"{text}.fr")
+    done = lxsr_here(
+        "eval", "xsr", "--model", model, "--source", f"{text}.en", "--target", f"{text}.fr"
+    )
     assert "nn P@1" in done.stdout
-    cosine = encoder.encode(sentences, dtype="bfloat16", normalize=True) * encoder.encode(sentences, normalize=True)
+    cosine = encoder.encode(sentences, dtype="bfloat16", normalize=True) * encoder.encode(
+        sentences, normalize=True
+    )
     assert cosine.sum(axis=1).min() > 0.99
 
 
@@ -92,17 +106,30 @@ def test_export_keeps_what_was_trained(trained, model):
 
 def generate(trained, data, pair, *options, check=True):
     _, folder, _ = trained
-    fixed = ("--user-dir", "fairseq_lxsr", "--task", "xling_translation", "--cpu", "--gen-subset", "valid")
+    fixed = (
+        "--user-dir",
+        "fairseq_lxsr",
+        "--task",
+        "xling_translation",
+        "--cpu",
+        "--gen-subset",
+        "valid",
+    )
     named = ("--path", folder / "checkpoint_best.pt", "--lang-pairs", pair)
     return run("fairseq_cli.generate", data, *fixed, *named, *options, check=check)
 
 
 def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
-    words = {"fr": {"le", "chat", "voit", "suit", "chien"}, "en": {"the", "cat", "sees", "follows", "dog"}}
+    words = {
+        "fr": {"le", "chat", "voit", "suit", "chien"},
+        "en": {"the", "cat", "sees", "follows", "dog"},
+    }
     for source, target in (("en", "fr"), ("fr", "en")):
         options = ("--beam", "3", "--remove-bpe", "sentencepiece")
         done = generate(trained, toy_work / "data-bin", f"{source}-{target}", *options)
-        translated = [line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("H-")]
+        translated = [
+            line.split("\t")[2] for line in done.stdout.splitlines() if line.startswith("H-")
+        ]
         assert len(translated) == 100
         found = set(" ".join(translated).replace(".", " ").split())
         assert len(found & words[target]) > len(found & words[source])
@@ -118,41 +145,61 @@ def test_an_epoch_and_one_more_equal_two(arch, toy_work, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [("--cpu-precision", "bfloat16"), ("--memory-efficient-fp16", "--fp16-init-scale", "4")]
+    "flags",
+    [("--cpu-precision", "bfloat16"), ("--memory-efficient-fp16", "--fp16-init-scale", "4")],
 )
 @pytest.mark.parametrize("arch", ARCHS)
 def test_half_precision_trains(arch, flags, toy_work, tmp_path):
     flags = (*flags, "--constraint", "norm", "--no-save")
-    done = train(toy_work / "data-bin", tmp_path / "run", *flags, **OPTIONS, arch=arch, max_epoch="2")
+    done = train(
+        toy_work / "data-bin", tmp_path / "run", *flags, **OPTIONS, arch=arch, max_epoch="2"
+    )
     found = validations(done, "nll_loss")
     assert found[-1] < 0.95 * found[0]
 
 
 SMALL = {
-    "laser_1_released": {"--arch": "laser_tiny", "--encoder-embed-dim": 8, "--decoder-embed-dim": 8},
+    "laser_1_released": {
+        "--arch": "laser_tiny",
+        "--encoder-embed-dim": 8,
+        "--decoder-embed-dim": 8,
+    },
     "ctlaser_released": {"--arch": "tlaser_tiny", "--max-positions": 24},
 }
 
 
 @pytest.mark.parametrize("recipe", SMALL)
-def test_a_recipe_of_the_released_code_trains_and_its_folder_reads_the_same_symbols(recipe, toy_work, tmp_path):
-    own = SMALL[recipe] | {"--max-tokens": 300, "--update-freq": 1, "--max-update": 3, "--cpu-precision": "float32"}
+def test_a_recipe_of_the_released_code_trains_and_its_folder_reads_the_same_symbols(
+    recipe, toy_work, tmp_path
+):
+    own = SMALL[recipe] | {
+        "--max-tokens": 300,
+        "--update-freq": 1,
+        "--max-update": 3,
+        "--cpu-precision": "float32",
+    }
     words = [str(word) for item in own.items() for word in item]
     flags = train_command(read_recipe(recipe), "data", [*words, "--disable-validation"])[1:]
     done = train_here(toy_work / "data-bin", tmp_path, *flags)
     assert not done.returncode, done.stderr
     widths = {name: value.shape[-1] for name, value in weights(tmp_path).items()}
     if recipe.startswith("laser"):
-        assert widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32  # piece, sentence, language, last output
+        assert (
+            widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32
+        )  # piece, sentence, language, last output
     else:
-        assert widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32  # sentence and language
+        assert (
+            widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32
+        )  # sentence and language
     export(tmp_path / "checkpoint_last.pt", tmp_path / "model")
     encoder = SentenceEncoder.from_pretrained(tmp_path / "model")
     config = asdict(encoder.model.config)
     symbols = {"append_eos": True} | ({"prepend_bos": True} if recipe.startswith("laser") else {})
     assert config.items() >= symbols.items()
     longer = {"max_positions": 25} if "max_positions" in config else {}
-    plain = type(encoder.model)(replace(encoder.model.config, **dict.fromkeys(symbols, False), **longer)).eval()
+    plain = type(encoder.model)(
+        replace(encoder.model.config, **dict.fromkeys(symbols, False), **longer)
+    ).eval()
     plain.load_state_dict(encoder.model.state_dict())
     ids, _ = encoder.tokenizer.encode_flat(["one red dog"])
     framed = [*([0] if "prepend_bos" in symbols else []), *ids, 2]
@@ -167,30 +214,57 @@ def three_languages(tmp_path_factory):
     work = tmp_path_factory.mktemp("three")
     pairs = toy.sentences(400)
     toy.write(work / "text" / "en-fr", pairs)
-    backwards = [(english, " ".join(word[::-1] for word in french.split())) for english, french in pairs[:200]]
+    backwards = [
+        (english, " ".join(word[::-1] for word in french.split()))
+        for english, french in pairs[:200]
+    ]
     toy.write(work / "text" / "en-de", backwards, ("en", "de"))
-    options = ("--valid-size", 20, "--test-size", 20, "--vocab-size", 200, "--lang-pairs", "en-fr,en-de")
+    options = (
+        "--valid-size",
+        20,
+        "--test-size",
+        20,
+        "--vocab-size",
+        200,
+        "--lang-pairs",
+        "en-fr,en-de",
+    )
     lxsr_here("prepare", "--work", work, "--data", work / "text" / "{pair}", *options)
     return work / "data-bin"
 
 
 def test_directions_are_those_that_are_named(three_languages, tmp_path):
-    command, options = (three_languages, tmp_path / "run", "--no-epoch-checkpoints"), OPTIONS | {"arch": "tlaser_tiny"}
+    command, options = (
+        (three_languages, tmp_path / "run", "--no-epoch-checkpoints"),
+        OPTIONS | {"arch": "tlaser_tiny"},
+    )
     done = train(*command, "--lang-pairs", "de-en,fr-en", **options, max_epoch="1")
     assert "de-en, fr-en; dictionary" in done.stdout
-    assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"]["target_languages"] == ["en"]
-    done = train(*command, "--lang-pairs", "de-en,fr-en,en-de", **options, max_epoch="2", check=False)
+    assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"][
+        "target_languages"
+    ] == ["en"]
+    done = train(
+        *command, "--lang-pairs", "de-en,fr-en,en-de", **options, max_epoch="2", check=False
+    )
     refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
 
 
-@pytest.mark.parametrize("flags", ["--encoder-attention-heads 5", "--max-positions 0", "--decoder-lang-embed-dim 0"])
+@pytest.mark.parametrize(
+    "flags", ["--encoder-attention-heads 5", "--max-positions 0", "--decoder-lang-embed-dim 0"]
+)
 def test_options_that_do_not_fit_are_refused(three_languages, tmp_path, flags):
-    done = train_here(three_languages, tmp_path / "run", *flags.split(), **OPTIONS, arch="tlaser_tiny")
+    done = train_here(
+        three_languages, tmp_path / "run", *flags.split(), **OPTIONS, arch="tlaser_tiny"
+    )
     refused(done, flags.replace("--encoder-attention-heads", "num_heads"))
 
 
 def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
-    refused(generate(trained, three_languages, "en-de", check=False), "--lang-pairs en-de", "translates into en, fr")
+    refused(
+        generate(trained, three_languages, "en-de", check=False),
+        "--lang-pairs en-de",
+        "translates into en, fr",
+    )
 
 
 def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained, model):

@@ -13,7 +13,9 @@ from fairseq_lxsr.evaluation.score import read_scores
 COSINES = {"objective": "none", "align_similarity": "cosine", "align_temperature": "0.1"}
 
 
-def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_work, toy_model, tmp_path):
+def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(
+    toy_work, toy_model, tmp_path
+):
     test = toy_work / "corpus" / "en-fr" / "test"
     scores = {}
     for name, model in (("trained", toy_model), ("untrained", f"{toy_model}#untrained")):
@@ -31,7 +33,15 @@ def test_trained_encoder_finds_translations_and_an_untrained_one_does_not(toy_wo
 
 
 def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
-    kinds = ("--user-dir", "fairseq_lxsr", "--task", "xling_sent", "--cpu", "--log-format", "simple")
+    kinds = (
+        "--user-dir",
+        "fairseq_lxsr",
+        "--task",
+        "xling_sent",
+        "--cpu",
+        "--log-format",
+        "simple",
+    )
     options = ("--path", toy_checkpoint, "--valid-subset", "test", "--batch-size", 32)
     done = run("fairseq_cli.validate", toy_work / "data-bin", *kinds, *options)
     line = next(line for line in done.stdout.splitlines() if "| test |" in line)
@@ -42,7 +52,9 @@ def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
 
 @pytest.mark.parametrize("objective", ["mlm", "smlm", "xtr", "mlm_xtr"])
 def test_every_objective_trains(tmp_path, toy_work, objective):
-    """The loss falls below what the first updates had; align and sim are left out and not logged."""
+    """The loss falls below what the first updates had; align and sim are left out and not
+    logged.
+    """
     options = {"objective": objective, "align_weight": "0", "sim_weight": "0", "log_interval": "5"}
     done = train(toy_work / "data-bin", tmp_path, "--no-save", **options, max_epoch="2")
     lines = [line for line in done.stdout.splitlines() if "train_inner" in line]
@@ -53,19 +65,42 @@ def test_every_objective_trains(tmp_path, toy_work, objective):
 
 
 def test_options_beyond_the_paper_train(tmp_path, toy_work):
-    options = {**COSINES, "sim_weight": "0.01", "max_epoch": "3", "encoder_layers": "1", "cpu_precision": "bfloat16"}
+    options = {
+        **COSINES,
+        "sim_weight": "0.01",
+        "max_epoch": "3",
+        "encoder_layers": "1",
+        "cpu_precision": "bfloat16",
+    }
     done = train(toy_work / "data-bin", tmp_path, "--no-save", **options)
     assert validations(done)[-1] > 0.3
     assert not validations(done, "gen")
 
 
 def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
-    """The layers are added to what was learnt without them, and the folder is as good as any other."""
+    """The layers are added to what was learnt without them, and the folder is as good as any
+    other.
+    """
     data, options = toy_work / "data-bin", COSINES | {"sim_weight": "0"}
     train(data, tmp_path / "static", "--gated", **options, encoder_layers="0", max_epoch="4")
     start = tmp_path / "static" / "checkpoint_last.pt"
-    beyond = ("--gated", "--order-coefficients", "2", "--hard-negatives", "both", "--finetune-from-model", start)
-    done = train(data, tmp_path / "grown", *beyond, **options | {"lr": "1e-9"}, encoder_layers="1", max_epoch="1")
+    beyond = (
+        "--gated",
+        "--order-coefficients",
+        "2",
+        "--hard-negatives",
+        "both",
+        "--finetune-from-model",
+        start,
+    )
+    done = train(
+        data,
+        tmp_path / "grown",
+        *beyond,
+        **options | {"lr": "1e-9"},
+        encoder_layers="1",
+        max_epoch="1",
+    )
     models = []
     for name in ("static", "grown"):
         export(tmp_path / name / "checkpoint_last.pt", tmp_path / f"{name}.model")
@@ -89,20 +124,37 @@ def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
     for name, flags in (("last", ()), ("average", ("--ema",))):
         export(checkpoint, tmp_path / name, *flags)
         models[name] = SentenceEncoder.from_pretrained(tmp_path / name)
-    tables = {name: model.model.state_dict()["embed_tokens.weight"].numpy() for name, model in models.items()}
+    tables = {
+        name: model.model.state_dict()["embed_tokens.weight"].numpy()
+        for name, model in models.items()
+    }
     np.testing.assert_array_equal(tables["average"], average["encoder.embed_tokens.weight"])
     assert not np.array_equal(tables["last"], tables["average"])
     assert models["average"].encode(["One red dog."]).shape == (1, 32)
-    assert "| decay of the average of the weights | 0.9 |" in (tmp_path / "average" / "README.md").read_text()
+    assert (
+        "| decay of the average of the weights | 0.9 |"
+        in (tmp_path / "average" / "README.md").read_text()
+    )
     refused(export(toy_checkpoint, tmp_path / "none", "--ema", check=False), "--store-ema")
 
 
 def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
-    """Indexing alone finds translations that random embeddings do not; going on from a checkpoint leaves it out."""
-    options = {"arch": "lxsr_best", "encoder_embed_dim": "32", "objective": "none", "gen_weight": "0", "lr": "1e-9"}
+    """Indexing alone finds translations that random embeddings do not; going on from a checkpoint
+    leaves it out.
+    """
+    options = {
+        "arch": "lxsr_best",
+        "encoder_embed_dim": "32",
+        "objective": "none",
+        "gen_weight": "0",
+        "lr": "1e-9",
+    }
     data = toy_work / "data-bin"
     inits = ("lsi", "random")
-    done = {init: train(data, tmp_path / init, **options, init_embeddings=init, max_epoch="1") for init in inits}
+    done = {
+        init: train(data, tmp_path / init, **options, init_embeddings=init, max_epoch="1")
+        for init in inits
+    }
     accuracy = {init: validations(run)[-1] for init, run in done.items()}
     assert accuracy["lsi"] > accuracy["random"] + 0.3
     assert "latent semantic indexing" in done["lsi"].stdout
@@ -112,10 +164,18 @@ def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
 
 
 def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
-    """fairseq's float16 without a GPU: parameters and activations in half precision, losses in float32."""
+    """fairseq's float16 without a GPU: parameters and activations in half precision, losses in
+    float32.
+    """
 
     def losses(name, *flags, epochs):
-        done = train(toy_work / "data-bin", tmp_path / name, *flags, "--no-epoch-checkpoints", max_epoch=str(epochs))
+        done = train(
+            toy_work / "data-bin",
+            tmp_path / name,
+            *flags,
+            "--no-epoch-checkpoints",
+            max_epoch=str(epochs),
+        )
         return validations(done, "loss")
 
     whole = losses("whole", epochs=2)
@@ -128,7 +188,9 @@ def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
 def test_help_lists_every_option_with_its_text():
     kinds = ("--task", "xling_sent", "--arch", "lxsr_base", "--criterion", "xling_sent_loss")
     # the plugin adds to the help at import
-    done = run("fairseq_cli.train", "--user-dir", "fairseq_lxsr", *kinds, "--help", preloaded=FAIRSEQ)
+    done = run(
+        "fairseq_cli.train", "--user-dir", "fairseq_lxsr", *kinds, "--help", preloaded=FAIRSEQ
+    )
     text = " ".join(done.stdout.split())
     for option, help_text in {
         "--lang-pairs": "for example en-fr,en-de",
@@ -144,11 +206,14 @@ def test_help_lists_every_option_with_its_text():
     assert text.count("(default: ") >= 20
     # own options come first: before those of fairseq, and of all tasks
     places = [
-        done.stdout.index(name) for name in ("--task xling_sent:", "--objective", "--lang-pairs", "--task sent_con")
+        done.stdout.index(name)
+        for name in ("--task xling_sent:", "--objective", "--lang-pairs", "--task sent_con")
     ]
     assert sorted(places) == places
     assert places[-1] < done.stdout.index("usage: ")
-    assert text.count("--max-positions MAX_POSITIONS") == 3  # of each task: none hides those of another
+    assert (
+        text.count("--max-positions MAX_POSITIONS") == 3
+    )  # of each task: none hides those of another
 
 
 def test_several_language_pairs_share_one_model(tmp_path):
@@ -156,7 +221,16 @@ def test_several_language_pairs_share_one_model(tmp_path):
     toy.write(tmp_path / "text.en-fr", pairs[:600], ("en", "fr"))
     toy.write(tmp_path / "text.en-xx", [(en, fr.upper()) for en, fr in pairs[600:]], ("en", "xx"))
     work = tmp_path / "work"
-    options = ("--lang-pairs", "en-fr,en-xx", "--valid-size", 30, "--test-size", 30, "--vocab-size", 200)
+    options = (
+        "--lang-pairs",
+        "en-fr,en-xx",
+        "--valid-size",
+        30,
+        "--test-size",
+        30,
+        "--vocab-size",
+        200,
+    )
     lxsr("prepare", "--work", work, "--data", tmp_path / "text.{pair}", *options)
     options = {"lang_pairs": "en-fr,en-xx", "sampling_temperature": "5", "max_epoch": "1"}
     done = train(work / "data-bin", tmp_path, "--no-save", **options)
@@ -165,6 +239,19 @@ def test_several_language_pairs_share_one_model(tmp_path):
 
 
 def test_default_batch_is_128_pairs(tmp_path, toy_work):
-    options = [word for name, value in TRAIN_OPTIONS.items() if name != "--batch-size" for word in (name, value)]
-    done = run("fairseq_cli.train", toy_work / "data-bin", "--cpu", "--no-save", "--max-update", 3, *options)
+    options = [
+        word
+        for name, value in TRAIN_OPTIONS.items()
+        if name != "--batch-size"
+        for word in (name, value)
+    ]
+    done = run(
+        "fairseq_cli.train",
+        toy_work / "data-bin",
+        "--cpu",
+        "--no-save",
+        "--max-update",
+        3,
+        *options,
+    )
     assert "max sentences per device = 128" in done.stdout

@@ -1,4 +1,6 @@
-"""`lxsr prepare CONFIG.yaml` as a user runs it: killed at any moment, again with another text, and what it leaves."""
+"""`lxsr prepare CONFIG.yaml` as a user runs it: killed at any moment, again with another text, and
+what it leaves.
+"""
 
 import json
 import os
@@ -32,8 +34,12 @@ def folders(tmp_path):
     pairs = toy.sentences(3000)
     for name in ("killed", "whole"):
         toy.write(tmp_path / name / "text" / "one", pairs * 4)
-        (tmp_path / name / "text" / "two.tsv").write_text("".join(f"{en}\tdas {fr}\n" for en, fr in pairs))
-        (tmp_path / name / "text" / "eval.en").write_text("".join(f"{en}\n" for en, _ in pairs[:20]))
+        (tmp_path / name / "text" / "two.tsv").write_text(
+            "".join(f"{en}\tdas {fr}\n" for en, fr in pairs)
+        )
+        (tmp_path / name / "text" / "eval.en").write_text(
+            "".join(f"{en}\n" for en, _ in pairs[:20])
+        )
         (tmp_path / name / "config.yaml").write_text(CONFIG)
     return tmp_path
 
@@ -41,7 +47,9 @@ def folders(tmp_path):
 def start(folder, **options):
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "prepare", "config.yaml"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes, **options)
+    return subprocess.Popen(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes, **options
+    )
 
 
 def test_killed_at_any_moment_the_same_bytes(folders):
@@ -50,7 +58,10 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     out, error = whole.communicate(timeout=300)
     seconds = time.monotonic() - begin
     assert whole.returncode == 0, error
-    assert "lxsr train work/data-bin/0:work/data-bin/1 --recipe best --save-dir work/checkpoints\n" in out
+    assert (
+        "lxsr train work/data-bin/0:work/data-bin/1 --recipe best --save-dir work/checkpoints\n"
+        in out
+    )
     assert "fairseq-train work/data-bin/0:work/data-bin/1 --user-dir" in out
     dice, ends = random.Random(3), []
     for _ in range(4):
@@ -65,21 +76,38 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     assert last.wait(timeout=300) == 0
     found = contents(folders / "killed" / "work")
     assert found == contents(folders / "whole" / "work")
-    assert {name.split("/")[0] for name in found} == {"cleaned", "corpus", "subwords", "data-bin", "prepare.json"}
+    assert {name.split("/")[0] for name in found} == {
+        "cleaned",
+        "corpus",
+        "subwords",
+        "data-bin",
+        "prepare.json",
+    }
     summary = json.loads(found["prepare.json"])
-    assert set(summary) == {"en-fr", "en-de", "cleaned en-fr", "cleaned en-de", "subwords", "data-bin"}
+    assert set(summary) == {
+        "en-fr",
+        "en-de",
+        "cleaned en-fr",
+        "cleaned en-de",
+        "subwords",
+        "data-bin",
+    }
     assert summary["en-fr"]["report"]["dropped"]["repeated"] > 5_000
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 80
 
 
 @pytest.mark.parametrize("stage", ["corpus/.en-fr.*.tmp/parts/0", ".subwords.*.tmp"])
 def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
-    """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which does not look at signals."""
+    """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which does not
+    look at signals.
+    """
     letters = random.Random(1)
     words = ["".join(letters.choices("abcdefghijklmnop", k=8)) for _ in range(30_000)]
     lines = [" ".join(letters.choices(words, k=9)) for _ in range(60_000)]
     for language in ("en", "fr"):
-        (tmp_path / f"text.{language}").write_text("".join(f"{language} {line}\n" for line in lines))
+        (tmp_path / f"text.{language}").write_text(
+            "".join(f"{language} {line}\n" for line in lines)
+        )
     (tmp_path / "config.yaml").write_text("pairs: {en-fr: text}\nsubwords: {vocab_size: 15000}\n")
     process = start(tmp_path, start_new_session=True)
     wait_until(lambda: list((tmp_path / "work").glob(stage)), process, seconds=100)
@@ -113,7 +141,11 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
         out = lxsr_here(*command, *until).stdout
         assert out.count("unchanged, kept") == len(made)
         made.append({path.name for path in work.iterdir()})
-    assert made == [{"corpus"}, {"corpus", "subwords"}, {"corpus", "subwords", "data-bin", "prepare.json"}]
+    assert made == [
+        {"corpus"},
+        {"corpus", "subwords"},
+        {"corpus", "subwords", "data-bin", "prepare.json"},
+    ]
     for name in ("corpus/en-fr", "subwords"):
         shutil.copytree(work / name, other / name, ignore=shutil.ignore_patterns("stage.json"))
     out = lxsr_here("prepare", *sizes, "--work", other).stdout
@@ -123,15 +155,20 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
     assert ours.pop("stage.json") != theirs.pop("stage.json")
     assert ours == theirs
     given = lxsr_here(*command[:-1], other, check=False)
-    refused(given, f"{other / 'corpus' / 'en-fr'}: exists and has no stage.json, so it is not replaced")
+    refused(
+        given, f"{other / 'corpus' / 'en-fr'}: exists and has no stage.json, so it is not replaced"
+    )
 
 
 def test_nothing_is_held_out_for_training_without_validation(tmp_path):
     toy.write(tmp_path / "text", toy.sentences(200))
     sizes = ("--valid-size", 0, "--test-size", 0, "--vocab-size", 80)
-    said = lxsr_here("prepare", "--data", tmp_path / "text", "--work", tmp_path / "work", *sizes, "--workers", 1).stdout
+    said = lxsr_here(
+        "prepare", "--data", tmp_path / "text", "--work", tmp_path / "work", *sizes, "--workers", 1
+    ).stdout
     assert re.search(
-        r"\n200 pairs to train on, .*\nto train: .* --disable-validation .*\n.* --disable-validation", said
+        r"\n200 pairs to train on, .*\nto train: .* --disable-validation .*\n.* --disable-validation",
+        said,
     )
     data = tmp_path / "work" / "data-bin"
     done = train_here(data, tmp_path / "save")
@@ -141,23 +178,41 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
         "or --disable",
     )
     assert not list((tmp_path / "save").iterdir())  # it ends before the model is made
-    done = train_here(data, tmp_path / "save", "--disable-validation", "--no-epoch-checkpoints", max_epoch="1")
+    done = train_here(
+        data, tmp_path / "save", "--disable-validation", "--no-epoch-checkpoints", max_epoch="1"
+    )
     assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
     ("config", "options", "fragments"),
     [
-        ("cleaning: {filters: {lenght: {}}}", "c.yaml", ("filter 'lenght'; expected some of length",)),
+        (
+            "cleaning: {filters: {lenght: {}}}",
+            "c.yaml",
+            ("filter 'lenght'; expected some of length",),
+        ),
         ("pairs: {en-fr: text, en-de: none}", "c.yaml", ("none.en: no such file",)),
         ("", "c.yaml --exclude x", ("--exclude beside", "c.yaml")),
         ("", "c.yaml --seed 1", ("--seed beside", "c.yaml")),
         ("", "--data text --exclude none.txt", ("none.txt: no such file",)),
-        ("", "--data law=text --data text", ("--data text: no name; expected --data NAME=PREFIX for each of 2 texts",)),
+        (
+            "",
+            "--data law=text --data text",
+            ("--data text: no name; expected --data NAME=PREFIX for each of 2 texts",),
+        ),
         ("", "--data law=text --data a/b=text", ("--data a/b=text: no name",)),
-        ("", "--data law=text --data speech=", ("pairs: en-fr speech is ''; expected the name of its text",)),
+        (
+            "",
+            "--data law=text --data speech=",
+            ("pairs: en-fr speech is ''; expected the name of its text",),
+        ),
         ("", "--data law=text --data speech=none", ("none.en: no such file",)),
-        ("", "--lang-pairs en-fr,en-de --data law={pair} --data x=text", ("--data x=text: expected {pair} in it",)),
+        (
+            "",
+            "--lang-pairs en-fr,en-de --data law={pair} --data x=text",
+            ("--data x=text: expected {pair} in it",),
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(tmp_path, config, options, fragments):
@@ -176,7 +231,10 @@ def test_corpora_are_listed_and_shown():
     shown = lxsr_here("corpus", "show", "ParaCrawl-v5").stdout
     assert "each with en" in shown
     assert "licence    CC0" in shown
-    refused(lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False), "'nope': no corpus to download")
+    refused(
+        lxsr_here("corpus", "get", "nope", "--lang-pair", "en-fr", check=False),
+        "'nope': no corpus to download",
+    )
 
 
 def test_what_a_corpus_made_elsewhere_holds_out_trains_no_other_pair(tmp_path):

@@ -24,7 +24,12 @@ def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
     train(toy_work / "data-bin", tmp_path / "save", *flags, max_epoch="1", log_interval="5")
     seen = {}
     for kind in ("train_inner", "valid"):
-        found = [value for path in (board / kind).iterdir() for event in events(path) for value in event.summary.value]
+        found = [
+            value
+            for path in (board / kind).iterdir()
+            for event in events(path)
+            for value in event.summary.value
+        ]
         seen[kind] = {value.tag for value in found}
     for name in ("loss", "gen", "align", "sim", "accuracy"):
         assert name in seen["train_inner"]

@@ -67,7 +67,9 @@ def slow_alignment(u, v, numbers, dummy) -> list[torch.Tensor]:
     totals = [u.new_zeros(()) for _ in range(2)]
     for queries, candidates in ((u, v), (v, u)):
         for i in range(5):
-            seen = [j for j in range(5) if j == i or (worker[j] != dummy and numbers[j] != numbers[i])]
+            seen = [
+                j for j in range(5) if j == i or (worker[j] != dummy and numbers[j] != numbers[i])
+            ]
             scores = torch.stack([queries[i] @ candidates[j] for j in seen])
             totals[worker[i]] = totals[worker[i]] - scores.log_softmax(0)[seen.index(i)]
     return totals
@@ -75,7 +77,9 @@ def slow_alignment(u, v, numbers, dummy) -> list[torch.Tensor]:
 
 def test_gathered_loss_and_gradients_equal_the_slow_reference(tmp_path):
     port, cases = str(free_port()), json.dumps(CASES)
-    run_all([["-c", GATHER, str(rank), port, str(tmp_path / f"{rank}.pt"), cases] for rank in (0, 1)])
+    run_all(
+        [["-c", GATHER, str(rank), port, str(tmp_path / f"{rank}.pt"), cases] for rank in (0, 1)]
+    )
     parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     for (numbers, dummy), *found in zip(CASES, *parts, strict=True):
         torch.manual_seed(0)
@@ -84,7 +88,9 @@ def test_gathered_loss_and_gradients_equal_the_slow_reference(tmp_path):
         if (numbers, dummy) == CASES[0]:  # one big batch
             torch.testing.assert_close(sum(expected), alignment_loss(u, v))
         sum(loss for rank, loss in enumerate(expected) if rank != dummy).backward()
-        torch.testing.assert_close([part[0] for part in found], [loss.detach() for loss in expected])
+        torch.testing.assert_close(
+            [part[0] for part in found], [loss.detach() for loss in expected]
+        )
         torch.testing.assert_close(torch.cat([part[1] for part in found]), u.grad)
         torch.testing.assert_close(torch.cat([part[2] for part in found]), v.grad)
 
@@ -97,8 +103,19 @@ def train_command(data, save_dir, options: dict[str, str], *flags) -> list[str]:
 
 def two_workers(command: list[str]) -> list[list[str]]:
     """The commands of two processes that make one model."""
-    backend = ("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", "2")
-    address = ("--distributed-no-spawn", "--distributed-init-method", f"tcp://127.0.0.1:{free_port()}")
+    backend = (
+        "--distributed-backend",
+        "gloo",
+        "--ddp-backend",
+        "legacy_ddp",
+        "--distributed-world-size",
+        "2",
+    )
+    address = (
+        "--distributed-no-spawn",
+        "--distributed-init-method",
+        f"tcp://127.0.0.1:{free_port()}",
+    )
     return [[*command, *backend, *address, "--distributed-rank", str(rank)] for rank in (0, 1)]
 
 
@@ -108,15 +125,30 @@ def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
     (shards[1] / "stage.json").unlink()  # it names the files that change their names here
     for path in shards[1].glob("valid.*"):
         path.replace(path.with_name(path.name.replace("valid", "train")))
-    # the last of 15 steps in epoch 1 has 4 of 900 pairs, for two workers 4 and none; the last of 2 steps in epoch 2
-    # 36 of 100, for two workers 32 and 4; validation on 100 pairs 48, 48 and 4, for two workers 24, 24, 4 and none
-    options = {"--max-update": "20", "--curriculum": "9", "--dropout": "0", "--sim-weight": "0", "--log-interval": "1"}
-    options["--adam-eps"] = "1e-4"  # the bias of the keys has a gradient of zero; Adam would scale its rounding errors
+    # the last of 15 steps in epoch 1 has 4 of 900 pairs, for two workers 4 and none; the last of 2
+    # steps in epoch 2 36 of 100, for two workers 32 and 4; validation on 100 pairs 48, 48 and 4,
+    # for two workers 24, 24, 4 and none
+    options = {
+        "--max-update": "20",
+        "--curriculum": "9",
+        "--dropout": "0",
+        "--sim-weight": "0",
+        "--log-interval": "1",
+    }
+    options["--adam-eps"] = (
+        "1e-4"  # the bias of the keys has a gradient of zero; Adam would scale its rounding errors
+    )
 
     def command(name, factor):
-        own = {"--batch-size": str(factor * 32), "--batch-size-valid": str(factor * 24), "--log-format": "json"}
+        own = {
+            "--batch-size": str(factor * 32),
+            "--batch-size-valid": str(factor * 24),
+            "--log-format": "json",
+        }
         own["--log-file"] = str(tmp_path / f"{name}.log")
-        return train_command(":".join(map(str, shards)), tmp_path / name, options | own, "--gather-negatives")
+        return train_command(
+            ":".join(map(str, shards)), tmp_path / name, options | own, "--gather-negatives"
+        )
 
     run_all([*two_workers(command("two", 1)), command("one", 2)])
     two, one = (read_log(tmp_path / f"{name}.log") for name in ("two", "one"))
@@ -138,8 +170,12 @@ def read_log(path) -> dict[tuple[str, str], dict[str, float]]:
         if line.startswith('{"epoch"') and "train_loss" not in line:
             figures = json.loads(line)
             kind = "valid_" if "valid_loss" in figures else ""
-            names = [f"{kind}{name}" for name in ("loss", "gen", "align", *([] if kind else ["gnorm"]))]
-            found[kind, figures[f"{kind}num_updates"]] = {name: float(figures[name]) for name in names}
+            names = [
+                f"{kind}{name}" for name in ("loss", "gen", "align", *([] if kind else ["gnorm"]))
+            ]
+            found[kind, figures[f"{kind}num_updates"]] = {
+                name: float(figures[name]) for name in names
+            }
     return found
 
 
@@ -165,7 +201,11 @@ def test_a_killed_worker_ends_the_run_which_goes_on_from_its_last_checkpoint(tmp
 
 @pytest.mark.parametrize("arch", ["laser_tiny", "tlaser_tiny"])
 def test_two_processes_train_one_translation_model(tmp_path, toy_work, arch):
-    options = {"--task": "xling_translation", "--criterion": "xling_translation_loss", "--constraint": "norm"}
+    options = {
+        "--task": "xling_translation",
+        "--criterion": "xling_translation_loss",
+        "--constraint": "norm",
+    }
     options |= {"--arch": arch, "--max-epoch": "1"}
     run_all(two_workers(train_command(toy_work / "data-bin", tmp_path, options)))
     state = read_checkpoint(tmp_path / "checkpoint_last.pt")

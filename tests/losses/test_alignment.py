@@ -1,4 +1,6 @@
-"""The alignment loss and Matryoshka, which is that of the first units for every width, one pair at a time."""
+"""The alignment loss and Matryoshka, which is that of the first units for every width, one pair at
+a time.
+"""
 
 import math
 
@@ -8,10 +10,18 @@ import torch.nn.functional as F
 from same_gradients import assert_same_with_gradients
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.losses import Candidates, Negatives, alignment_loss, cosine_similarities, in_batch_accuracy
+from fairseq_lxsr.losses import (
+    Candidates,
+    Negatives,
+    alignment_loss,
+    cosine_similarities,
+    in_batch_accuracy,
+)
 from fairseq_lxsr.losses.alignment import SHARED_SCALE
 
-of_both_losses = pytest.mark.parametrize("widths", [[5], [1, 2, 5]], ids=["alignment", "matryoshka"])
+of_both_losses = pytest.mark.parametrize(
+    "widths", [[5], [1, 2, 5]], ids=["alignment", "matryoshka"]
+)
 of_both_similarities = pytest.mark.parametrize("similarity", ["inner", "cosine"])
 
 
@@ -22,7 +32,9 @@ def loss_of(widths, u, v, **options):
 
 
 def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_text=None):
-    """Reference: of every width, side and pair, one softmax over the candidates that the pair sees."""
+    """Reference: of every width, side and pair, one softmax over the candidates that the pair
+    sees.
+    """
     total = u.new_zeros(())
     for width in widths:
         cut = [side[:, :width] for side in (u, v, *(negatives or [])[:1])]
@@ -34,7 +46,9 @@ def slow_loss(widths, u, v, similarity="inner", scale=1.0, negatives=None, same_
                 seen = [candidates[j] for j in rows]
                 if negatives is not None and negatives.of[i, side]:
                     seen.append(cut[2][i])
-                total = total - (scale * torch.stack(seen) @ queries[i]).log_softmax(0)[rows.index(i)]
+                total = (
+                    total - (scale * torch.stack(seen) @ queries[i]).log_softmax(0)[rows.index(i)]
+                )
     return total
 
 
@@ -46,7 +60,9 @@ def sides(count=2, pairs=4):
 def test_value_worked_out_by_hand():
     # S = [[1, 0], [2, 2]]; rows: log(1 + e^-1) + log 2; columns: log(1 + e^1) + log(1 + e^-2)
     u, v = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 2.0]])
-    expected = math.log1p(math.exp(-1)) + math.log(2) + math.log1p(math.e) + math.log1p(math.exp(-2))
+    expected = (
+        math.log1p(math.exp(-1)) + math.log(2) + math.log1p(math.e) + math.log1p(math.exp(-2))
+    )
     assert alignment_loss(u, v).item() == pytest.approx(expected)
     # of the first unit: S = [[1, 0], [0, 0]], of both: S = [[1, 0], [0, 1]]; rows and columns alike
     one, two = math.log1p(math.exp(-1)) + math.log(2), 2 * math.log1p(math.exp(-1))
@@ -73,15 +89,23 @@ def test_values_and_gradients_equal_the_slow_reference(widths, similarity, scale
 @of_both_similarities
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize("repeated", [False, True])
-def test_with_a_negative_of_its_own_and_without_sentences_of_the_same_text(widths, similarity, hard, repeated):
+def test_with_a_negative_of_its_own_and_without_sentences_of_the_same_text(
+    widths, similarity, hard, repeated
+):
     u, v, negative = sides(3)
     of = torch.tensor([[True, False], [False, True], [False, False], [True, False]])
     same_text = torch.zeros(2, 4, 4, dtype=torch.bool)
     same_text[0, 1, 2] = same_text[1, 3, 0] = True  # u_1 does not see v_2, v_3 does not see u_0
-    options = {"similarity": similarity, "scale": 3.0, "negatives": Negatives(negative, of) if hard else None}
+    options = {
+        "similarity": similarity,
+        "scale": 3.0,
+        "negatives": Negatives(negative, of) if hard else None,
+    }
     options["same_text"] = same_text if repeated else None
     tensors = (u, v, negative) if hard else (u, v)
-    assert_same_with_gradients(loss_of(widths, u, v, **options), slow_loss(widths, u, v, **options), tensors)
+    assert_same_with_gradients(
+        loss_of(widths, u, v, **options), slow_loss(widths, u, v, **options), tensors
+    )
 
 
 @of_both_losses
@@ -90,7 +114,13 @@ def test_gathered_candidates_equal_the_whole_batch(widths, similarity):
     u, v = sides(pairs=6)
     pad, is_candidate = [F.pad(side, (0, 0, 0, 2)) for side in (u, v)], torch.arange(8) < 6
     parts = [
-        loss_of(widths, u[rows], v[rows], candidates=Candidates(*pad, rows.start, is_candidate), similarity=similarity)
+        loss_of(
+            widths,
+            u[rows],
+            v[rows],
+            candidates=Candidates(*pad, rows.start, is_candidate),
+            similarity=similarity,
+        )
         for rows in (slice(0, 2), slice(2, 6))
     ]
     assert_same_with_gradients(sum(parts), slow_loss(widths, u, v, similarity), (u, v))
@@ -105,7 +135,9 @@ def test_matryoshka_of_the_full_width_alone_is_the_alignment_loss():
 def test_a_pair_sees_its_own_row_though_it_is_no_candidate_for_others():
     u, v = torch.randn(2, 4, 3, dtype=torch.double)
     first, others = Candidates(u, v, 0, torch.tensor([False, True, True, False])), slice(0, 3)
-    expected = alignment_loss(u[:1], v[:1], candidates=Candidates(u[others], v[others], 0, torch.ones(3).bool()))
+    expected = alignment_loss(
+        u[:1], v[:1], candidates=Candidates(u[others], v[others], 0, torch.ones(3).bool())
+    )
     torch.testing.assert_close(alignment_loss(u[:1], v[:1], candidates=first), expected)
 
 
@@ -134,11 +166,14 @@ def test_cosines_that_are_at_hand_change_nothing(hard):
     torch.testing.assert_close(*values)
     other = alignment_loss(u, v, **options, cosines=-cosine_similarities(u, v))
     assert (other - values[0][0]).abs() > 0.1
-    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(u, v)  # not of the inner product
+    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(
+        u, v
+    )  # not of the inner product
 
 
 def test_accuracy_counts_nearest_neighbours_by_cosine():
-    # source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; only length differs in row 2
+    # source 0 is nearest to target 1; targets 0 and 1 are both nearest to source 1; only length
+    # differs in row 2
     u = torch.tensor([[1.0, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     v = torch.tensor([[1.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])
     assert in_batch_accuracy(cosine_similarities(u, v)).tolist() == [2.0, 2.0]
@@ -153,14 +188,20 @@ def test_opposite_sentences_at_any_scale_are_finite():
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)  # no exponential of -2,000 is above 0
+    loss = alignment_loss(
+        u, -u, similarity="cosine", scale=25 * SHARED_SCALE
+    )  # no exponential of -2,000 is above 0
     assert loss.item() == pytest.approx(4 * math.log(2))
 
 
 @of_both_similarities
 def test_sides_of_other_lengths_are_refused(similarity):
-    with pytest.raises(ValueError, match=r"expected as many rows of u as of v|to match target batch_size"):
+    with pytest.raises(
+        ValueError, match=r"expected as many rows of u as of v|to match target batch_size"
+    ):
         alignment_loss(torch.eye(3), torch.eye(4, 3), similarity=similarity, scale=20.0)
     for width in (0, 4):
         with pytest.raises(ValueError, match=f"width {width}; expected 1 to 3"):
-            losses.matryoshka_alignment_loss(torch.eye(3), torch.eye(3), (1, width), similarity=similarity)
+            losses.matryoshka_alignment_loss(
+                torch.eye(3), torch.eye(3), (1, width), similarity=similarity
+            )

@@ -19,20 +19,22 @@ def slow_constraint(u, v, distance, margin, negatives):
     return sum(pair), negative / draws
 
 
-# the means of (2, 0) and (0, 2), and of (5, 0) and (1, 0), have the norms sqrt 2 and 3; of the pairs |u1 - v1| = 3,
-# |u2 - v2| = sqrt 5, and |u1 - v2| = 1, |u2 - v1| = sqrt 29
+# the means of (2, 0) and (0, 2), and of (5, 0) and (1, 0), have the norms sqrt 2 and 3; of the
+# pairs |u1 - v1| = 3, |u2 - v2| = sqrt 5, and |u1 - v2| = 1, |u2 - v1| = sqrt 29
 UNIT, HINGES = (2**0.5 + 3) / 2, [3 - 1, 5**0.5 - 29**0.5, 3 - 29**0.5, 5**0.5 - 1]
 
 
 @pytest.mark.parametrize(
     ("metric", "margin", "draws", "u", "v", "pair", "negative"),
     [
-        # norms 3, 5, 3, 5: mean 4; d(u1, v1) = d(u2, v2) = 0, d(u1, v2) = d(u2, v1) = 2 / 4 with |u1 - v2| = 2: the
-        # margin is not reached, or one of 0.7 is violated by 0.2, by two sentences, both ways
+        # norms 3, 5, 3, 5: mean 4; d(u1, v1) = d(u2, v2) = 0, d(u1, v2) = d(u2, v1) = 2 / 4 with
+        # |u1 - v2| = 2: the margin is not reached, or one of 0.7 is violated by 0.2, by two
+        # sentences, both ways
         ("norm", 0.5, 1, [[3, 0], [5, 0]], [[3, 0], [5, 0]], 0, 0),
         ("norm", 0.7, 1, [[3, 0], [5, 0]], [[3, 0], [5, 0]], 0, 4 * 0.2),
         # norms 1, 2, 2, 3: mean 2; d(u1, v1) = 1/2, d(u2, v2) = 1/2; d(u1, v2) = 1, d(u2, v1) = 0
-        # u1 against v2 and v2 against u1: 1/4 + 1/2 - 1 < 0; u2 against v1 and v1 against u2: 1/4 + 1/2 - 0
+        # u1 against v2 and v2 against u1: 1/4 + 1/2 - 1 < 0; u2 against v1 and v1 against u2: 1/4 +
+        # 1/2 - 0
         ("norm", 0.25, 3, [[1], [2]], [[2], [3]], 1, 2 * 0.75),
         (
             *("norm_of_mean", 0.5, 1, [[2, 0], [0, 2]], [[5, 0], [1, 0]], (3 + 5**0.5) / UNIT),
@@ -75,7 +77,10 @@ def test_gradient_by_finite_differences(metric):
     negatives = draw_negatives(3, 4, u.device)
     for given in (negatives, None):
         assert torch.autograd.gradcheck(
-            lambda u, v, given=given: distance_constraint(u, v, metric=metric, margin=0.3, negatives=given), (u, v)
+            lambda u, v, given=given: distance_constraint(
+                u, v, metric=metric, margin=0.3, negatives=given
+            ),
+            (u, v),
         )
 
 
@@ -121,7 +126,9 @@ def test_all_negatives_are_the_mean_over_many_draws(metric):
     torch.manual_seed(0)
     u, v = torch.randn(2, 6, 4)
     exact = distance_constraint(u, v, metric=metric)[1]
-    drawn = distance_constraint(u, v, metric=metric, negatives=draw_negatives(20_000, 6, u.device))[1]
+    drawn = distance_constraint(u, v, metric=metric, negatives=draw_negatives(20_000, 6, u.device))[
+        1
+    ]
     assert drawn.item() == pytest.approx(exact.item(), rel=0.01)
 
 
@@ -133,7 +140,9 @@ def test_negatives_are_permutations_without_fixed_points_and_every_other_sentenc
     assert (negatives != torch.arange(5)).all()
     share = torch.nn.functional.one_hot(negatives[0]).float().mean(dim=0)  # [5, 5]
     assert (share[~torch.eye(5, dtype=torch.bool)] - 0.25).abs().max() < 0.03
-    assert (negatives[0] != negatives[1]).any(dim=1).float().mean() > 0.9  # of 24 cycles, either way draws its own
+    assert (negatives[0] != negatives[1]).any(
+        dim=1
+    ).float().mean() > 0.9  # of 24 cycles, either way draws its own
     assert torch.equal(draw_negatives(2, 2, torch.device("cpu"))[0, 0], torch.tensor([1, 0]))
 
 

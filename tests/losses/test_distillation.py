@@ -19,14 +19,25 @@ def slow_distillation(student, teacher, form):
         return sum(((student[i] - teacher[i]) ** 2).sum() for i in rows) / unit
     if form == "cosine":
         return sum(1 - cosine(student[i], teacher[i]) for i in rows)
-    return sum((cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i in rows for j in rows)
+    return sum(
+        (cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2
+        for i in rows
+        for j in rows
+    )
 
 
 def test_values_worked_out_by_hand():
-    student, teacher = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 0.0], [1.0, 0.0]])
-    assert distillation_loss(student, teacher, "mse").item() == pytest.approx((4 + 1 + 4) / 5)  # mean |t|^2 is 5
+    student, teacher = (
+        torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
+        torch.tensor([[3.0, 0.0], [1.0, 0.0]]),
+    )
+    assert distillation_loss(student, teacher, "mse").item() == pytest.approx(
+        (4 + 1 + 4) / 5
+    )  # mean |t|^2 is 5
     assert distillation_loss(student, teacher, "cosine").item() == pytest.approx(0 + 1)
-    assert distillation_loss(student, teacher, "similarity").item() == pytest.approx(2)  # 0 and 1, twice
+    assert distillation_loss(student, teacher, "similarity").item() == pytest.approx(
+        2
+    )  # 0 and 1, twice
 
 
 @pytest.mark.parametrize("form", DISTILL_LOSSES)
@@ -44,7 +55,9 @@ def test_the_teacher_itself_costs_nothing_at_any_scale(form):
     teacher = torch.randn(6, 3)
     assert distillation_loss(teacher.clone(), teacher, form).item() == pytest.approx(0, abs=1e-5)
     student = torch.randn(6, 3)
-    once, *scaled = (distillation_loss(factor * student, factor * teacher, form) for factor in (1, 100, 1e-3))
+    once, *scaled = (
+        distillation_loss(factor * student, factor * teacher, form) for factor in (1, 100, 1e-3)
+    )
     for other in scaled:
         torch.testing.assert_close(other, once)
 

@@ -4,7 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_lxsr.losses import bag_of_pieces, kl_divergence, label_smoothed_cross_entropy, mix, spread
+from fairseq_lxsr.losses import (
+    bag_of_pieces,
+    kl_divergence,
+    label_smoothed_cross_entropy,
+    mix,
+    spread,
+)
 
 PAD = 1
 
@@ -42,7 +48,10 @@ def test_values_and_gradients_equal_the_dense_reference(rows, length, vocab_size
     hidden = torch.randint(2, vocab_size, (rows, 1))
     hidden[::2] = PAD
     ids, weights = mix(spread(hidden, PAD), bag_of_pieces(tokens, PAD, weighting))
-    fast, slow = (torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(1)) * 5 for _ in range(2))
+    fast, slow = (
+        torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(1)) * 5
+        for _ in range(2)
+    )
     fast.requires_grad_()
     slow = slow.double().requires_grad_()
     scale = torch.arange(1.0, rows + 1)
@@ -69,7 +78,11 @@ def test_chunks_change_nothing(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_logits_give_a_float32_loss(dtype):
     torch.manual_seed(0)
-    logits, ids, weights = torch.randn(3, 50).to(dtype).requires_grad_(), torch.randint(50, (3, 4)), torch.rand(3, 4)
+    logits, ids, weights = (
+        torch.randn(3, 50).to(dtype).requires_grad_(),
+        torch.randint(50, (3, 4)),
+        torch.rand(3, 4),
+    )
     wide = logits.detach().float().requires_grad_()
     loss, expected = kl_divergence(logits, ids, weights), kl_divergence(wide, ids, weights)
     torch.testing.assert_close(loss, expected)
@@ -79,8 +92,14 @@ def test_half_precision_logits_give_a_float32_loss(dtype):
 
 
 def test_gradients_by_finite_differences():
-    logits, gold = torch.randn(3, 7, dtype=torch.double, requires_grad=True), torch.tensor([0, 6, 2])
-    ids, weights = torch.tensor([[2, 2, 3], [0, 1, 6], [5, 4, 4]]), torch.rand(3, 3, dtype=torch.double)
+    logits, gold = (
+        torch.randn(3, 7, dtype=torch.double, requires_grad=True),
+        torch.tensor([0, 6, 2]),
+    )
+    ids, weights = (
+        torch.tensor([[2, 2, 3], [0, 1, 6], [5, 4, 4]]),
+        torch.rand(3, 3, dtype=torch.double),
+    )
     assert torch.autograd.gradcheck(lambda x: kl_divergence(x, ids, weights), logits)
     assert torch.autograd.gradcheck(lambda x: label_smoothed_cross_entropy(x, gold, 0.1)[0], logits)
 
@@ -119,7 +138,9 @@ def test_label_smoothing_equals_fairseq_values_and_gradients(smoothing, dtype, m
     gold, scale = torch.randint(17, (9,)), torch.arange(1.0, 10)
     wide = logits.detach().float().requires_grad_()
     loss, nll = label_smoothed_cross_entropy(logits, gold, smoothing)
-    expected, expected_nll = label_smoothed_nll_loss(F.log_softmax(wide, dim=1), gold, smoothing, reduce=False)
+    expected, expected_nll = label_smoothed_nll_loss(
+        F.log_softmax(wide, dim=1), gold, smoothing, reduce=False
+    )
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(nll, expected_nll)
     (loss * scale).sum().backward()

@@ -1,4 +1,6 @@
-"""What holds of every loss: refused options, the order of the pairs, and float32 whatever the precision is."""
+"""What holds of every loss: refused options, the order of the pairs, and float32 whatever the
+precision is.
+"""
 
 from functools import partial
 
@@ -7,13 +9,20 @@ import torch
 
 from fairseq_lxsr import losses
 
-DISTANCES = [partial(losses.distance_constraint, metric=metric) for metric in ("norm", "norm_of_mean", "angular")]
+DISTANCES = [
+    partial(losses.distance_constraint, metric=metric)
+    for metric in ("norm", "norm_of_mean", "angular")
+]
 OF_PAIRS = [losses.alignment_loss, losses.similarity_loss, *DISTANCES]
 OF_SCORES = [losses.context_classification_loss, losses.coherence_regression_loss]
 IDS, TARGET = torch.tensor([[7, 5]]), (torch.tensor([[7]]), torch.ones(1, 1))
 UNKNOWN = {
-    "similarity is 'l2'": partial(losses.alignment_loss, torch.ones(2, 2), torch.ones(2, 2), similarity="l2"),
-    "metric is 'cosine'": partial(losses.distance_constraint, torch.ones(2, 3), torch.ones(2, 3), metric="cosine"),
+    "similarity is 'l2'": partial(
+        losses.alignment_loss, torch.ones(2, 2), torch.ones(2, 2), similarity="l2"
+    ),
+    "metric is 'cosine'": partial(
+        losses.distance_constraint, torch.ones(2, 3), torch.ones(2, 3), metric="cosine"
+    ),
     "form is 'kl'": partial(losses.distillation_loss, torch.ones(2, 3), torch.ones(2, 3), "kl"),
     "weighting is 'idf'": partial(losses.bag_of_pieces, IDS, 1, "idf"),
     "overlap is 'max'": partial(losses.mix, TARGET, TARGET, "max"),

@@ -18,9 +18,12 @@ def slow_similarity(u, v):
 
 
 def test_value_worked_out_by_hand():
-    # u u^T = 0, so A = 1/2 everywhere; v v^T = [[log 3, 0], [0, 0]], so C = [[3/4, 1/4], [1/2, 1/2]]
+    # u u^T = 0, so A = 1/2 everywhere; v v^T = [[log 3, 0], [0, 0]], so C = [[3/4, 1/4], [1/2,
+    # 1/2]]
     u, v = torch.zeros(2, 2), torch.tensor([[math.log(3) ** 0.5, 0.0], [0.0, 0.0]])
-    assert similarity_loss(u, v).item() == pytest.approx(-2 * math.log(math.cos(math.pi / 8)), rel=1e-5)
+    assert similarity_loss(u, v).item() == pytest.approx(
+        -2 * math.log(math.cos(math.pi / 8)), rel=1e-5
+    )
 
 
 def test_equal_geometry_costs_nothing():
@@ -37,7 +40,10 @@ def test_values_and_gradients_equal_the_slow_reference(pairs):
 
 
 def test_the_limit_leaves_differences_near_one_alone():
-    u, v = (12**0.5 * torch.eye(2)).double(), torch.tensor([[0.0, 0.1], [0.0, 1.0]]).double() * (12 / 0.09) ** 0.5
+    u, v = (
+        (12**0.5 * torch.eye(2)).double(),
+        torch.tensor([[0.0, 0.1], [0.0, 1.0]]).double() * (12 / 0.09) ** 0.5,
+    )
     expected = slow_similarity(u, v)
     assert expected > -math.log(1e-4)
     torch.testing.assert_close(similarity_loss(u, v), expected)

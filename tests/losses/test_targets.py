@@ -36,7 +36,8 @@ def test_the_two_readings_of_the_ugt_mixture_for_a_piece_that_is_in_both():
     # our reading: the masked piece 7 also stands in the translation [7 5 7 7]: 1/2 + 1/2 * 1/4
     parts = spread(torch.tensor([[7], [PAD]]), PAD), bag_of_pieces(TOKENS, PAD, "types")
     assert as_dicts(mix(*parts)) == [{7: 0.625, 5: 0.125}, {9: 0.5, 6: 0.5}]
-    # the printed cases in order, and the released code: the share in place of the half, so q sums to less than one
+    # the printed cases in order, and the released code: the share in place of the half, so q sums
+    # to less than one
     assert as_dicts(mix(*parts, "translation")) == [{7: 0.125, 5: 0.125}, {9: 0.5, 6: 0.5}]
     # as two index_fill_ after each other: 7 has 1/2 * 1/4 only, 9 keeps its half
     parts = spread(torch.tensor([[7], [9]]), PAD), bag_of_pieces(TOKENS.flip(0), PAD, "types")
@@ -45,6 +46,8 @@ def test_the_two_readings_of_the_ugt_mixture_for_a_piece_that_is_in_both():
 
 
 def test_merge_moves_all_mass_to_one_entry():
-    ids, weights = merge_duplicates(torch.tensor([[7, 5, 7, 0]]), torch.tensor([[0.5, 0.25, 0.125, 0.0]]))
+    ids, weights = merge_duplicates(
+        torch.tensor([[7, 5, 7, 0]]), torch.tensor([[0.5, 0.25, 0.125, 0.0]])
+    )
     assert ids.tolist() == [[0, 5, 7, 7]]
     assert weights.tolist() == [[0.0, 0.25, 0.625, 0.0]]

@@ -11,7 +11,9 @@ from fairseq_lxsr.encoder.torch_network import NetworkCopies
 from fairseq_lxsr.modules import cpu
 
 
-@pytest.fixture(params=["fpu avx2", "fpu avx512_bf16 avx512_fp16", None], ids=["old", "new", "unknown"])
+@pytest.fixture(
+    params=["fpu avx2", "fpu avx512_bf16 avx512_fp16", None], ids=["old", "new", "unknown"]
+)
 def processor(request, tmp_path, monkeypatch):
     monkeypatch.setattr(cpu, "CPUINFO", str(tmp_path / "cpuinfo"))
     if request.param:
@@ -60,7 +62,9 @@ print(kept - resident())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other libraries keep memory in other ways"
+)
 def test_freed_memory_is_given_back():
     assert int(python(KEEPING)) > 100 * 2**20
 
@@ -69,7 +73,9 @@ def test_freed_memory_is_given_back():
 def test_auto_is_the_type_that_is_measured_faster(monkeypatch, caplog, faster):
     """Once a process, and said."""
     calls = []
-    monkeypatch.setattr(cpu, "_seconds", lambda dtype, *sizes: calls.append(dtype) or 1 + (dtype is not faster))
+    monkeypatch.setattr(
+        cpu, "_seconds", lambda dtype, *sizes: calls.append(dtype) or 1 + (dtype is not faster)
+    )
     monkeypatch.setattr(cpu, "cpu_has", lambda dtype: True)
     cpu.faster_dtype.cache_clear()
     with caplog.at_level("INFO"):

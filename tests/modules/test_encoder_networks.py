@@ -1,4 +1,6 @@
-"""What LASER's and T-LASER's encoders share: two batches at once, symbols around a sentence, refused sizes."""
+"""What LASER's and T-LASER's encoders share: two batches at once, symbols around a sentence,
+refused sizes.
+"""
 
 import pytest
 import torch
@@ -23,7 +25,11 @@ def test_two_batches_of_different_width_at_once(name):
         ("laser", {"append_eos": True}, {}),
         ("laser", {"prepend_bos": True, "append_eos": True}, {}),
         ("tlaser", {"append_eos": True}, {"max_positions": 751}),
-        ("tlaser", {"append_eos": True, "max_positions": 9}, {"max_positions": 10}),  # the longest sentence has 9
+        (
+            "tlaser",
+            {"append_eos": True, "max_positions": 9},
+            {"max_positions": 10},
+        ),  # the longest sentence has 9
     ],
 )
 def test_symbols_around_a_sentence_are_read_like_pieces(name, options, longer):
@@ -49,7 +55,11 @@ def test_symbols_around_a_sentence_are_read_like_pieces(name, options, longer):
         ("transformer", {"num_layers": -1}, "num_layers -1"),
         ("transformer", {"layer_norm_eps": 0.0}, "layer_norm_eps 0"),
         ("transformer", {"pooling": "max"}, "pooling 'max'"),
-        ("transformer", {"order_coefficients": 1, "pooling": "mean_max"}, "order_coefficients 1, pooling mean_max"),
+        (
+            "transformer",
+            {"order_coefficients": 1, "pooling": "mean_max"},
+            "order_coefficients 1, pooling mean_max",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(name, sizes, message):

@@ -26,11 +26,15 @@ def test_lstm_stays_in_float32_where_torch_has_none_in_bfloat16(monkeypatch):
     expected, _ = lstm(x, tuple(state.float() for state in states))
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
-    assert torch.equal(*(torch.autograd.grad(part.sum(), lstm.weight_hh_l0)[0] for part in (found, expected)))
+    assert torch.equal(
+        *(torch.autograd.grad(part.sum(), lstm.weight_hh_l0)[0] for part in (found, expected))
+    )
 
 
 def test_max_pool_of_negative_states_does_not_see_padding():
-    states = torch.tensor([[[-3.0, -1.0], [-2.0, -5.0], [0.0, 0.0]], [[1.0, -4.0], [9.0, 9.0], [9.0, 9.0]]])
+    states = torch.tensor(
+        [[[-3.0, -1.0], [-2.0, -5.0], [0.0, 0.0]], [[1.0, -4.0], [9.0, 9.0], [9.0, 9.0]]]
+    )
     is_token = torch.tensor([[True, True, False], [True, False, False]])
     assert max_pool(states, is_token).tolist() == [[-2.0, -1.0], [1.0, -4.0]]
     assert max_pool(states, torch.zeros_like(is_token)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -55,12 +59,18 @@ def test_equals_a_packed_bidirectional_lstm_values_and_gradients(tokens):
                 getattr(reference, name.replace("l0", f"l{number}") + suffix).data.copy_(value)
     lengths = tokens.ne(PAD).sum(1)
     embedded = encoder.embed_tokens(tokens)
-    packed = nn.utils.rnn.pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-    states, _ = nn.utils.rnn.pad_packed_sequence(reference(packed)[0], batch_first=True, padding_value=float("-inf"))
+    packed = nn.utils.rnn.pack_padded_sequence(
+        embedded, lengths, batch_first=True, enforce_sorted=False
+    )
+    states, _ = nn.utils.rnn.pad_packed_sequence(
+        reference(packed)[0], batch_first=True, padding_value=float("-inf")
+    )
     expected, result = states.max(dim=1).values, encoder(tokens)
     torch.testing.assert_close(result, expected)
     weight = encoder.embed_tokens.weight
-    gradients = [torch.autograd.grad(value.square().sum(), weight)[0] for value in (result, expected)]
+    gradients = [
+        torch.autograd.grad(value.square().sum(), weight)[0] for value in (result, expected)
+    ]
     torch.testing.assert_close(*gradients)
 
 

@@ -52,7 +52,9 @@ def test_every_network_declares_what_it_is(name):
     fields = set(network.Config.__dataclass_fields__)
     assert set(network.options) <= fields
     assert {"vocab_size", "padding_idx", "embed_dim", "num_layers"} <= fields
-    built = network(network.Config(20, 1, embed_dim=8, **({"num_heads": 2} if "num_heads" in fields else {}))).eval()
+    built = network(
+        network.Config(20, 1, embed_dim=8, **({"num_heads": 2} if "num_heads" in fields else {}))
+    ).eval()
     ids, starts, lengths = np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2])
     for sentences, inputs in built.batches(FlatPieces(ids, starts, lengths), 4):
         vectors = built.embed_batch(*map(torch.from_numpy, inputs))

@@ -23,7 +23,9 @@ def test_same_products(dtype, shape, bias):
     torch.testing.assert_close(found, exact, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.skipif(not can_pack(torch.float32), reason="this processor or build of torch packs nothing")
+@pytest.mark.skipif(
+    not can_pack(torch.float32), reason="this processor or build of torch packs nothing"
+)
 def test_input_with_gaps():
     linear, x = nn.Linear(24, 40), torch.randn(3, 9, 24)[:, :4]  # as T-LASER has it
     with torch.inference_mode():
@@ -34,7 +36,9 @@ def test_other_layers_stay(monkeypatch):
     class Other(nn.Linear):
         pass
 
-    network = nn.Sequential(nn.Linear(4, 4), Other(4, 4), nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 4).double()))
+    network = nn.Sequential(
+        nn.Linear(4, 4), Other(4, 4), nn.LayerNorm(4), nn.Sequential(nn.Linear(4, 4).double())
+    )
     pack_linears(network)
     packed = PackedLinear if can_pack(torch.float32) else nn.Linear
     assert [type(part) for part in network] == [packed, Other, nn.LayerNorm, nn.Sequential]

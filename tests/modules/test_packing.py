@@ -1,4 +1,6 @@
-"""Rows of several sentences: every sentence once, none overlapping, and the same embeddings as padded batches give."""
+"""Rows of several sentences: every sentence once, none overlapping, and the same embeddings as
+padded batches give.
+"""
 
 import numpy as np
 import pytest

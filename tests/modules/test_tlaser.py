@@ -46,10 +46,18 @@ def test_computing_the_first_place_only_equals_the_textbook_values_and_gradients
     result = encoder(tokens)
     expected = torch.stack([slow_forward(encoder, row[row.ne(PAD)]) for row in tokens])
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
-    # not the parameters whose gradient is zero for all but rounding: a bias of keys moves no softmax
-    parameters = [encoder.tag, encoder.embed_tokens.weight, encoder.layers[0].fc1.weight, encoder.layers[2].fc2.weight]
+    # not the parameters whose gradient is zero for all but rounding: a bias of keys moves no
+    # softmax
+    parameters = [
+        encoder.tag,
+        encoder.embed_tokens.weight,
+        encoder.layers[0].fc1.weight,
+        encoder.layers[2].fc2.weight,
+    ]
     weights = torch.randn(result.shape)
-    gradients = (torch.autograd.grad((states * weights).sum(), parameters) for states in (result, expected))
+    gradients = (
+        torch.autograd.grad((states * weights).sum(), parameters) for states in (result, expected)
+    )
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
@@ -69,4 +77,6 @@ def test_order_of_the_words_matters(tokens):
 def test_positions_worked_out_by_hand():
     # D 4: frequencies 1 and 1 / 10,000
     expected = [[0, 0, 1, 1], [0.841471, 0.0001, 0.540302, 1.0]]
-    torch.testing.assert_close(sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        sinusoidal_positions(2, 4), torch.tensor(expected), atol=1e-6, rtol=0
+    )

@@ -9,7 +9,12 @@ from dropout_calls import dropout_calls
 from operations import Operations
 from token_batches import PAD, padding_and_batch_change_nothing, token_batch
 
-from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, TransformerSentenceEncoder, mean_pool
+from fairseq_lxsr.modules import (
+    ReconstructionHead,
+    TransformerConfig,
+    TransformerSentenceEncoder,
+    mean_pool,
+)
 from fairseq_lxsr.modules.pooling import order_weights
 from fairseq_lxsr.modules.transformer import SelfAttention
 
@@ -31,7 +36,13 @@ def test_parameters_of_the_paper():
 
 
 def test_initial_weights_of_the_released_code():
-    sizes = {"vocab_size": 2000, "embed_dim": 64, "ffn_embed_dim": 96, "num_layers": 3, "max_positions": 500}
+    sizes = {
+        "vocab_size": 2000,
+        "embed_dim": 64,
+        "ffn_embed_dim": 96,
+        "num_layers": 3,
+        "max_positions": 500,
+    }
     encoder = make_encoder(**sizes)
     assert encoder.embed_tokens.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
     encoder.reset_as_released()
@@ -41,7 +52,12 @@ def test_initial_weights_of_the_released_code():
     for table in (encoder.embed_tokens.weight, encoder.embed_positions.weight):
         assert table.std().item() == pytest.approx(1, rel=0.02)
     assert not encoder.embed_tokens.weight[PAD].any()
-    for linear, fan_in in (("self_attn.in_proj", 64), ("self_attn.out_proj", 64), ("fc1", 64), ("fc2", 96)):
+    for linear, fan_in in (
+        ("self_attn.in_proj", 64),
+        ("self_attn.out_proj", 64),
+        ("fc1", 64),
+        ("fc2", 96),
+    ):
         for kind in ("weight", "bias"):
             limit = fan_in**-0.5
             assert 0.8 * limit < first[f"{linear}.{kind}"].abs().max() <= limit, linear
@@ -72,7 +88,9 @@ def test_gated_layers_start_as_the_mean_of_embeddings_and_then_see_order(tokens)
     encoder = make_encoder(gated=True)
     weights = encoder.embed_tokens.weight
     sentence, turned = tokens[:1], tokens[:1].flip(1)
-    torch.testing.assert_close(encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0))  # the root of 16
+    torch.testing.assert_close(
+        encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0)
+    )  # the root of 16
     torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
     encoder(sentence)[0][0].square().sum().backward()
     assert all(layer.gates.grad.abs().min() > 0 for layer in encoder.layers)
@@ -87,18 +105,30 @@ def test_gated_layer_equals_its_formula(tokens):
     everywhere = torch.ones(1, 1, 1, sentence.shape[1], dtype=torch.bool)
     positions = encoder.embed_positions.weight[: sentence.shape[1]]
     x = x + layer.gates[0] * layer.self_attn(layer.self_attn_layer_norm(x) + positions, everywhere)
-    x = x + layer.gates[1] * layer.fc2(torch.nn.functional.silu(layer.fc1(layer.final_layer_norm(x))))
+    x = x + layer.gates[1] * layer.fc2(
+        torch.nn.functional.silu(layer.fc1(layer.final_layer_norm(x)))
+    )
     torch.testing.assert_close(encoder(sentence)[0][0][0], x[0].mean(0), rtol=1e-5, atol=1e-5)
 
 
 def makes_states(operations):
     """Whether anything had a row for each piece, [..., T, 16]."""
-    return any(shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3 for _, shape in operations.calls)
+    return any(
+        shape and len(shape) == 3 and shape[-1] == 16 and shape[0] > 3
+        for _, shape in operations.calls
+    )
 
 
 @pytest.mark.parametrize("order_coefficients", [0, 2])
-def test_without_layers_or_noise_nothing_but_a_bag_is_computed_and_it_is_the_same(tokens, order_coefficients):
-    options = {"gated": True, "num_layers": 0, "dropout": 0.0, "order_coefficients": order_coefficients}
+def test_without_layers_or_noise_nothing_but_a_bag_is_computed_and_it_is_the_same(
+    tokens, order_coefficients
+):
+    options = {
+        "gated": True,
+        "num_layers": 0,
+        "dropout": 0.0,
+        "order_coefficients": order_coefficients,
+    }
     encoder, other = make_encoder(**options).train(), tokens[:, :4]
     if order_coefficients:
         torch.nn.init.normal_(encoder.order)
@@ -109,7 +139,9 @@ def test_without_layers_or_noise_nothing_but_a_bag_is_computed_and_it_is_the_sam
     for a, b in zip(bags, slow, strict=True):
         torch.testing.assert_close(a, b)
     weights = list(encoder.parameters())
-    fast, expected = (torch.autograd.grad(sum(u.square().sum() for u in us), weights) for us in (bags, slow))
+    fast, expected = (
+        torch.autograd.grad(sum(u.square().sum() for u in us), weights) for us in (bags, slow)
+    )
     for a, b in zip(fast, expected, strict=True):
         torch.testing.assert_close(a, b)
     for changed in ({"dropout": 0.1}, {"num_layers": 1}, {"gated": False}):
@@ -122,7 +154,10 @@ def slow_cosine_pool(states, length, count):
     """One coefficient, one piece at a time."""
     places, numbers = range(length), range(1, count + 1)
     return torch.stack(
-        [sum(math.cos(math.pi * k * (t + 0.5) / length) * states[t] for t in places) / length for k in numbers]
+        [
+            sum(math.cos(math.pi * k * (t + 0.5) / length) * states[t] for t in places) / length
+            for k in numbers
+        ]
     )
 
 
@@ -133,9 +168,13 @@ def test_cosine_coefficients_equal_the_slow_reference(tokens):
     mean, *result = torch.einsum("kbt,btd->kbd", weights, states)
     torch.testing.assert_close(mean, mean_pool(states, is_token))
     lengths = is_token.sum(dim=1).tolist()
-    expected = torch.stack([slow_cosine_pool(row, length, 3) for row, length in zip(states, lengths, strict=True)])
+    expected = torch.stack(
+        [slow_cosine_pool(row, length, 3) for row, length in zip(states, lengths, strict=True)]
+    )
     torch.testing.assert_close(torch.stack(result, dim=1), expected)
-    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[1:]  # what does not change has none
+    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[
+        1:
+    ]  # what does not change has none
     torch.testing.assert_close(constant.sum(dim=2), torch.zeros(4, 1))
 
 
@@ -153,7 +192,9 @@ def test_order_counts_from_nothing_on(tokens):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("num_layers", [0, 1, 2, 6])
 def test_padding_and_batch_never_change_an_embedding(tokens, num_layers, gated, order_coefficients):
-    encoder = make_encoder(num_layers=num_layers, gated=gated, order_coefficients=order_coefficients)
+    encoder = make_encoder(
+        num_layers=num_layers, gated=gated, order_coefficients=order_coefficients
+    )
     if order_coefficients:
         torch.nn.init.normal_(encoder.order, std=0.1)
     if gated:
@@ -170,10 +211,14 @@ def test_batches_of_different_length_in_one_call(tokens):
 
 
 def test_layer_equals_attention_written_out(tokens):
-    """One layer against the textbook formula, head by head, without scaled_dot_product_attention."""
+    """One layer against the textbook formula, head by head, without
+    scaled_dot_product_attention.
+    """
     encoder = make_encoder(num_layers=1)
     layer, sentence = encoder.layers[0], tokens[:1]
-    x = encoder.layer_norm(encoder.embed_tokens(sentence) + encoder.embed_positions.weight[: sentence.shape[1]])[0]
+    x = encoder.layer_norm(
+        encoder.embed_tokens(sentence) + encoder.embed_positions.weight[: sentence.shape[1]]
+    )[0]
     query, key, value = layer.self_attn.in_proj(x).chunk(3, dim=-1)
     heads = []
     for part in range(2):
@@ -236,7 +281,9 @@ def by_rows(encoder, tokens):
     position = torch.arange(int(lengths.sum())) - starts[sentence]
     pieces = torch.arange(len(position))
     with torch.inference_mode():
-        return encoder.forward_rows(tokens[real][None], position[None], sentence[None], pieces, starts)
+        return encoder.forward_rows(
+            tokens[real][None], position[None], sentence[None], pieces, starts
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 2}])
@@ -250,9 +297,13 @@ def test_rows_of_many_lengths_are_embedded_by_length(options, monkeypatch):
         lengths = generator.integers(0, 9, 70)
         lengths[:2] = longest, 0  # one long row, one that is empty
         is_token = np.arange(longest) < lengths[:, None]
-        batches.append(torch.from_numpy(np.where(is_token, generator.integers(4, 40, is_token.shape), PAD)))
+        batches.append(
+            torch.from_numpy(np.where(is_token, generator.integers(4, 40, is_token.shape), PAD))
+        )
     widths = []
-    monkeypatch.setattr(encoder, "_states", lambda x, *rest: widths.append(x.shape[1]) or states(x, *rest))
+    monkeypatch.setattr(
+        encoder, "_states", lambda x, *rest: widths.append(x.shape[1]) or states(x, *rest)
+    )
     states = type(encoder)._states.__get__(encoder)
     with Operations() as operations:
         fast = encoder.embed(*batches)
@@ -273,14 +324,25 @@ def test_rows_of_many_lengths_are_embedded_by_length(options, monkeypatch):
 def test_where_values_are_dropped(gated):
     encoder = make_encoder(num_layers=2, gated=gated).train()
     parts = {"dropout": 2, "activation_dropout": 1}
-    expected = {f"layers.{layer}.{name}": count for layer in (0, 1) for name, count in parts.items()}
-    assert dropout_calls(encoder, lambda: encoder(torch.full((3, 5), 7))) == {"dropout": 1, **expected}
+    expected = {
+        f"layers.{layer}.{name}": count for layer in (0, 1) for name, count in parts.items()
+    }
+    assert dropout_calls(encoder, lambda: encoder(torch.full((3, 5), 7))) == {
+        "dropout": 1,
+        **expected,
+    }
 
 
 def test_attention_weights_are_dropped_in_training_and_keep_the_mean():
     torch.manual_seed(0)
-    config = TransformerConfig(40, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, attention_dropout=0.5)
-    attention, x, attends = SelfAttention(config), torch.randn(1, 6, 16), torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    config = TransformerConfig(
+        40, PAD, embed_dim=16, ffn_embed_dim=32, num_heads=2, attention_dropout=0.5
+    )
+    attention, x, attends = (
+        SelfAttention(config),
+        torch.randn(1, 6, 16),
+        torch.ones(1, 1, 6, 6, dtype=torch.bool),
+    )
     whole = attention.eval()(x, attends)
     drawn = torch.stack([attention.train()(x, attends) for _ in range(2000)])
     assert drawn.std(dim=0).min() > 0.01

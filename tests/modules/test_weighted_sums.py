@@ -8,7 +8,9 @@ from fairseq_lxsr.modules.weighted_sums import WeightedBags
 PADDING = 1
 
 
-@pytest.mark.parametrize("tokens", [[[2, 3, 2, 5], [4, 1, 1, 1], [1, 1, 1, 1]], [[1, 1]], [[5], [5], [0]]], ids=str)
+@pytest.mark.parametrize(
+    "tokens", [[[2, 3, 2, 5], [4, 1, 1, 1], [1, 1, 1, 1]], [[1, 1]], [[5], [5], [0]]], ids=str
+)
 @pytest.mark.parametrize("weightings", [1, 3])
 def test_sums_and_gradient_are_those_of_a_product(tokens, weightings):
     torch.manual_seed(0)

@@ -16,7 +16,9 @@ SIZES = {
 def make_encoder(name: str, **options):
     torch.manual_seed(0)
     network = all_networks()[name]
-    return network(network.Config(**({"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options))).eval()
+    return network(
+        network.Config(**({"vocab_size": 40, "padding_idx": PAD} | SIZES[name] | options))
+    ).eval()
 
 
 def token_batch() -> torch.Tensor:
@@ -30,7 +32,9 @@ def token_batch() -> torch.Tensor:
 def padding_and_batch_change_nothing(encode, tokens: torch.Tensor) -> None:
     """Wider padding, a sentence alone, another order: the same embeddings."""
     together = encode(tokens)
-    torch.testing.assert_close(encode(F.pad(tokens, (0, 20), value=PAD)), together, rtol=0, atol=5e-6)
+    torch.testing.assert_close(
+        encode(F.pad(tokens, (0, 20), value=PAD)), together, rtol=0, atol=5e-6
+    )
     for row in range(len(tokens)):
         alone = encode(tokens[row : row + 1, : int(tokens[row].ne(PAD).sum())])
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=5e-6)

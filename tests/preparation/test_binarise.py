@@ -1,4 +1,6 @@
-"""The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and shards."""
+"""The files are those of fairseq-preprocess, byte for byte, whatever the number of processes and
+shards.
+"""
 
 import json
 import shutil
@@ -13,7 +15,12 @@ from fairseq.data import data_utils
 from forks import FAIRSEQ
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.preparation.binarise import _load_tokenizer, binarise, shard_folders, shard_numbers
+from fairseq_lxsr.preparation.binarise import (
+    _load_tokenizer,
+    binarise,
+    shard_folders,
+    shard_numbers,
+)
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
@@ -38,7 +45,11 @@ def prepared(tmp_path_factory):
 
 def build(prepared, folder, **options):
     binarise(folder, {("en", "fr"): prepared / "corpus"}, prepared / "subwords", **options)
-    return {name: content for name, content in contents(folder).items() if name.endswith((".bin", ".idx"))}
+    return {
+        name: content
+        for name, content in contents(folder).items()
+        if name.endswith((".bin", ".idx"))
+    }
 
 
 def test_nothing_held_out_for_testing(prepared, tmp_path):
@@ -46,23 +57,38 @@ def test_nothing_held_out_for_testing(prepared, tmp_path):
     report = make_corpus(tmp_path / "corpus", ("en", "fr"), source, held_out=HeldOut(20, 0))
     assert report["pairs"] == {"train": 380, "valid": 20, "test": 0}
     binarise(tmp_path / "data", {("en", "fr"): tmp_path / "corpus"}, prepared / "subwords")
-    assert {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")} == {"train", "valid"}
+    assert {path.name.split(".")[0] for path in (tmp_path / "data").glob("*.bin")} == {
+        "train",
+        "valid",
+    }
 
 
 def test_the_bytes_of_fairseq_preprocess(prepared, tmp_path):
     subwords = prepared / "subwords"
-    tokenizer = Tokenizer(subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json"))
+    tokenizer = Tokenizer(
+        subwords / "sentencepiece.model", TextOptions.load(subwords / "text.json")
+    )
     for path in (prepared / "corpus").glob("*.??"):
         pieces = tokenizer.pieces(path.read_text(encoding="utf-8").splitlines())
-        (tmp_path / path.name).write_text("".join(" ".join(line) + "\n" for line in pieces), encoding="utf-8")
+        (tmp_path / path.name).write_text(
+            "".join(" ".join(line) + "\n" for line in pieces), encoding="utf-8"
+        )
     prefixes = [argument for split in SPLITS for argument in (f"--{split}pref", tmp_path / split)]
-    options = ["--srcdict", subwords / "dict.txt", "--joined-dictionary", "--destdir", tmp_path / "theirs"]
+    options = [
+        "--srcdict",
+        subwords / "dict.txt",
+        "--joined-dictionary",
+        "--destdir",
+        tmp_path / "theirs",
+    ]
     languages = ["--source-lang", "en", "--target-lang", "fr"]
     run("fairseq_cli.preprocess", *languages, *prefixes, *options, preloaded=FAIRSEQ)
     ours = build(prepared, tmp_path / "ours")
     assert len(ours) == 12
     for name in (*ours, "dict.en.txt"):
-        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+        assert (tmp_path / "ours" / name).read_bytes() == (
+            tmp_path / "theirs" / name
+        ).read_bytes(), name
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -74,7 +100,9 @@ def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, sh
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_many_pairs_take_one_tokenizer_and_the_same_processes(prepared, tmp_path, monkeypatch, workers):
+def test_many_pairs_take_one_tokenizer_and_the_same_processes(
+    prepared, tmp_path, monkeypatch, workers
+):
     counts = Counter()
 
     def counted(name, function):
@@ -99,19 +127,27 @@ def test_many_pairs_take_one_tokenizer_and_the_same_processes(prepared, tmp_path
     assert counts == {name: 2 * count for name, count in one.items()}
     for split in SPLITS:
         first = (tmp_path / "one" / f"{split}.en-fr.fr.bin").read_bytes()
-        assert {(tmp_path / "many" / f"{split}.en-{other}.{other}.bin").read_bytes() for other in languages} == {first}
+        assert {
+            (tmp_path / "many" / f"{split}.en-{other}.{other}.bin").read_bytes()
+            for other in languages
+        } == {first}
 
 
 def test_shards_hold_every_pair_once_side_by_side(prepared, tmp_path):
     def pairs(folder):
-        sides = (data_utils.load_indexed_dataset(f"{folder}/train.en-fr.{name}", None) for name in ("en", "fr"))
+        sides = (
+            data_utils.load_indexed_dataset(f"{folder}/train.en-fr.{name}", None)
+            for name in ("en", "fr")
+        )
         return [tuple(tuple(ids.tolist()) for ids in pair) for pair in zip(*sides, strict=True)]
 
     build(prepared, tmp_path / "whole")
     build(prepared, tmp_path / "parts", shards=3)
     folders = list(shard_folders(tmp_path / "parts"))
     assert [folder.name for folder in folders] == ["0", "1", "2"]
-    assert sorted(pair for folder in folders for pair in pairs(folder)) == sorted(pairs(tmp_path / "whole"))
+    assert sorted(pair for folder in folders for pair in pairs(folder)) == sorted(
+        pairs(tmp_path / "whole")
+    )
     assert (folders[0] / "valid.en-fr.en.bin").is_file()
     assert not (folders[1] / "valid.en-fr.en.bin").exists()
 
@@ -125,7 +161,11 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
     found = [json.loads((folder / "train.en-fr.sources.json").read_text()) for folder in folders]
     numbers = shard_numbers(0, 350, shards)
     assert found == [
-        {"first": int((numbers[:200] == shard).sum()), "none": 0, "last": int((numbers[200:] == shard).sum())}
+        {
+            "first": int((numbers[:200] == shard).sum()),
+            "none": 0,
+            "last": int((numbers[200:] == shard).sum()),
+        }
         for shard in range(shards)
     ]
     corpora = [read_corpus(folder, "train", "fr", "en", 10_000) for folder in folders]
@@ -175,7 +215,9 @@ def keep_lines(path, count):
 @pytest.mark.parametrize("split", SPLITS)
 def test_sides_of_different_length_and_empty_ones_are_refused(copied, split):
     keep_lines(copied / "corpus" / f"{split}.fr", 10)
-    with pytest.raises(InputError, match=rf"{split}\.en has [\d]+ lines and .*{split}\.fr has 10; expected aligned"):
+    with pytest.raises(
+        InputError, match=rf"{split}\.en has [\d]+ lines and .*{split}\.fr has 10; expected aligned"
+    ):
         build(copied, copied / "out")
     assert not (copied / "out").exists()
     for language in ("en", "fr"):
@@ -185,18 +227,23 @@ def test_sides_of_different_length_and_empty_ones_are_refused(copied, split):
             build(copied, copied / "out")
     else:  # nothing may be held out
         build(copied, copied / "out")
-        assert {path.name.split(".")[0] for path in (copied / "out").glob("*.idx")} == {*SPLITS} - {split}
+        assert {path.name.split(".")[0] for path in (copied / "out").glob("*.idx")} == {*SPLITS} - {
+            split
+        }
 
 
 @pytest.mark.parametrize("shards", [512, 300])
 def test_more_shards_than_pairs_are_refused(prepared, tmp_path, shards):
-    with pytest.raises(InputError, match=rf"shards {shards}: en-fr has 350 training pairs, and shard \d+ would get"):
+    with pytest.raises(
+        InputError, match=rf"shards {shards}: en-fr has 350 training pairs, and shard \d+ would get"
+    ):
         build(prepared, tmp_path / "out", shards=shards)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    "name", ["subwords/dict.txt", "subwords/sentencepiece.model", "subwords/text.json", "corpus/train.en"]
+    "name",
+    ["subwords/dict.txt", "subwords/sentencepiece.model", "subwords/text.json", "corpus/train.en"],
 )
 def test_missing_files_are_refused(copied, name):
     (copied / name).unlink()
@@ -210,10 +257,16 @@ def test_a_dictionary_of_another_model_is_refused(copied):
     (copied / "subwords" / "stage.json").unlink()
     dictionary = copied / "subwords" / "dict.txt"
     lines = dictionary.read_text(encoding="utf-8").splitlines()
-    dictionary.write_text("".join(f"{line}\n" for line in [*lines[20:], "madeupword0000 0"]), encoding="utf-8")
+    dictionary.write_text(
+        "".join(f"{line}\n" for line in [*lines[20:], "madeupword0000 0"]), encoding="utf-8"
+    )
     build(copied, copied / "out")  # fairseq-preprocess leaves out what its text does not have
-    dictionary.write_text("".join(f"{line}\n" for line in [*lines, "stranger 1", "other 1"]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"dict\.txt: 2 entries, the first 'stranger', are not pieces of .*\.model"):
+    dictionary.write_text(
+        "".join(f"{line}\n" for line in [*lines, "stranger 1", "other 1"]), encoding="utf-8"
+    )
+    with pytest.raises(
+        InputError, match=r"dict\.txt: 2 entries, the first 'stranger', are not pieces of .*\.model"
+    ):
         build(copied, copied / "out")
     keep_lines(dictionary, 5)
     with pytest.raises(InputError, match=r"only \d+ of its 200 pieces are in the dictionary"):

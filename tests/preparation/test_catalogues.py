@@ -18,7 +18,9 @@ from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.splits import HeldOut
 
-PARTS = st.sampled_from([b"msgid", b"msgstr[", b'"\n"', b"#|", b"\\", b"[999999999]", b"charset=rot13", b"\n\n"])
+PARTS = st.sampled_from(
+    [b"msgid", b"msgstr[", b'"\n"', b"#|", b"\\", b"[999999999]", b"charset=rot13", b"\n\n"]
+)
 
 
 def write_catalogue(path, messages, charset="UTF-8", header=""):
@@ -41,12 +43,23 @@ def locale(tmp_path):
     def catalogue(language, program, messages, **options):
         write_catalogue(tmp_path / language / "LC_MESSAGES" / f"{program}.mo", messages, **options)
 
-    catalogue("fr", "git", {"Open the _file": "Ouvrir le _fichier", "too short": "court", "not translated here": ""})
     catalogue(
-        "fr", "bash", {"menu\x04Close the window %s": "Fermer la fenêtre %s", "open the file": "ouvrir un fichier"}
+        "fr",
+        "git",
+        {"Open the _file": "Ouvrir le _fichier", "too short": "court", "not translated here": ""},
+    )
+    catalogue(
+        "fr",
+        "bash",
+        {
+            "menu\x04Close the window %s": "Fermer la fenêtre %s",
+            "open the file": "ouvrir un fichier",
+        },
     )
     catalogue("de", "git", {"Open the _file": "Die _Datei jetzt öffnen"})
-    catalogue("de", "tar", {"Extract all the files": "Alle Dateien auspacken bitte"}, charset="ISO-8859-1")
+    catalogue(
+        "de", "tar", {"Extract all the files": "Alle Dateien auspacken bitte"}, charset="ISO-8859-1"
+    )
     (tmp_path / "de" / "LC_MESSAGES" / "broken.mo").write_bytes(b"no catalogue")
     return (tmp_path,)
 
@@ -63,7 +76,11 @@ def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_pl
     for path in installed:
         with open(path, "rb") as stream:
             entries = gettext.GNUTranslations(stream)._catalog
-        theirs = {key: text for key, text in entries.items() if key and isinstance(key, str) and isinstance(text, str)}
+        theirs = {
+            key: text
+            for key, text in entries.items()
+            if key and isinstance(key, str) and isinstance(text, str)
+        }
         ours = read_catalogue(path, Counter())
         forms = {text for key, text in entries.items() if isinstance(key, tuple)}
         assert theirs.items() <= ours.items()
@@ -81,13 +98,21 @@ def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_pl
         ("", ["un", "des"], ["un", "des"]),
         ("nplurals=2; plural=(n > 1);", ["un", "des"], ["un", "des"]),
         ("nplurals=1; plural=0;", ["hitotsu"], [None, "hitotsu"]),
-        ("nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2);", ["1", "2", "5"], ["1", "5"]),
+        (
+            "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2);",
+            ["1", "2", "5"],
+            ["1", "5"],
+        ),
         (
             "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5;",
             ["0", "1", "2", "few", "many", "other"],
             ["1", "other"],
         ),
-        ("nplurals=4; plural=(n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0);", list("5123"), ["1", "5"]),
+        (
+            "nplurals=4; plural=(n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0);",
+            list("5123"),
+            ["1", "5"],
+        ),
         ("nplurals=2; plural=n == 9 ? 9 : 8;", ["un", "des"], ["un", "des"]),
     ],
 )
@@ -97,17 +122,24 @@ def test_plural_forms_are_a_pair_of_one_and_a_pair_of_many(tmp_path, kind, rule,
     header = f"Content-Type: text/plain; charset=UTF-8\nPlural-Forms: {rule}\n"
     if kind == "mo":
         write_catalogue(
-            path, {"menu\x04one\0many": "\0".join(forms), "%d one\0%d many": "\0".join(forms)}, header=header
+            path,
+            {"menu\x04one\0many": "\0".join(forms), "%d one\0%d many": "\0".join(forms)},
+            header=header,
         )
     else:
         pytest.importorskip("polib")
         lines = "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
-        entries = (f'{context}msgid "{mark}one"\nmsgid_plural "{mark}many"\n{lines}\n' for context, mark in CONTEXTS)
+        entries = (
+            f'{context}msgid "{mark}one"\nmsgid_plural "{mark}many"\n{lines}\n'
+            for context, mark in CONTEXTS
+        )
         head = "".join(f'"{line}\\n"\n' for line in header.splitlines())
         path.write_text(f'msgid ""\nmsgstr ""\n{head}\n{"".join(entries)}')
     one, many = read
     expected = {
-        f"{key}{number}": text for key in ("menu\x04", "%d ") for number, text in (("one", one), ("many", many))
+        f"{key}{number}": text
+        for key in ("menu\x04", "%d ")
+        for number, text in (("one", one), ("many", many))
     }
     assert read_catalogue(path, Counter()) == {key: text for key, text in expected.items() if text}
 
@@ -126,7 +158,9 @@ HEADER_OF_MANY = struct.pack("<7I", 0x950412DE, 0, 500_000, 28, 28, 0, 0)
         struct.pack("<5I", 0x950412DE, 0, 2**32 - 1, 28, 28),
         struct.pack("<5I", 0x950412DE, 9 << 16, 0, 28, 28),
         struct.pack("<5I", 0x950412DE, 0, 1, 2**32 - 1, 2**32 - 1),
-        HEADER_OF_MANY + struct.pack("<2I", 4_000_000, 28) * 500_000 + b"x",  # each the same four million bytes
+        HEADER_OF_MANY
+        + struct.pack("<2I", 4_000_000, 28) * 500_000
+        + b"x",  # each the same four million bytes
     ],
     ids=["empty", "cut", "count", "revision", "places", "shared"],
 )
@@ -143,7 +177,11 @@ def test_what_is_no_file_or_too_large_is_counted(tmp_path, name):
     with open(tmp_path / f"large-{name}", "wb") as stream:
         stream.truncate(1 << 26)
     dropped = Counter()
-    assert read_catalogue(tmp_path / name, dropped) == read_catalogue(tmp_path / f"large-{name}", dropped) == {}
+    assert (
+        read_catalogue(tmp_path / name, dropped)
+        == read_catalogue(tmp_path / f"large-{name}", dropped)
+        == {}
+    )
     assert dropped == {"unreadable catalogue": 2}
 
 
@@ -151,13 +189,17 @@ def test_what_is_no_file_or_too_large_is_counted(tmp_path, name):
 @given(data=st.data())
 def test_spoilt_catalogues_are_read_or_counted(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spoilt")
-    write_catalogue(folder / "x.mo", {"one": "un", "two\0twos": "deux\0deuxs", "menu\x04three": "trois"})
+    write_catalogue(
+        folder / "x.mo", {"one": "un", "two\0twos": "deux\0deuxs", "menu\x04three": "trois"}
+    )
     (folder / "x.po").write_text(PO, encoding="utf-8")
     for name in ("x.mo", "x.po") if importlib.util.find_spec("polib") else ("x.mo",):
         content = bytearray((folder / name).read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             place = data.draw(st.integers(0, len(content) - 1))
-            content[place : place + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4) | PARTS)
+            content[place : place + data.draw(st.integers(0, 9))] = data.draw(
+                st.binary(max_size=4) | PARTS
+            )
         (folder / name).write_bytes(content)
         read = read_catalogue(folder / name, Counter())
         assert all(isinstance(text, str) for item in read.items() for text in item)
@@ -258,10 +300,16 @@ def test_catalogues_of_one_name_in_several_places(tmp_path):
     assert found == {"One the window", "Three the window", "Two the window", "file", "files"}
 
 
-def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_stand_second(locale):
-    assert list(harvest("fr", "de", Counter(), locale)) == [("Ouvrir le fichier", "Die Datei jetzt öffnen")]
+def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_stand_second(
+    locale,
+):
+    assert list(harvest("fr", "de", Counter(), locale)) == [
+        ("Ouvrir le fichier", "Die Datei jetzt öffnen")
+    ]
     dropped = Counter()
-    assert ("Alle Dateien auspacken bitte", "Extract all the files") in list(harvest("de", "en", dropped, locale))
+    assert ("Alle Dateien auspacken bitte", "Extract all the files") in list(
+        harvest("de", "en", dropped, locale)
+    )
     assert dropped["unreadable catalogue"] == 1
 
 
@@ -326,7 +374,9 @@ def test_one_catalogue_alone(tmp_path, locale):
         source = find_source(str(tmp_path / name), "en", "fr")
         assert source.is_messages
         assert list(source.read(Counter())) == PAIRS
-        assert list(find_source(str(tmp_path / name), "fr", "en").read(Counter())) == [(b, a) for a, b in PAIRS]
+        assert list(find_source(str(tmp_path / name), "fr", "en").read(Counter())) == [
+            (b, a) for a, b in PAIRS
+        ]
     compiled = find_source(str(tmp_path / "fr/LC_MESSAGES/git.mo"), "en", "fr")
     assert ("Open the file", "Ouvrir le fichier") in list(compiled.read(Counter()))
     with pytest.raises(InputError, match=r"fr\.po: is in fr; expected de"):

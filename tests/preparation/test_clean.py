@@ -41,8 +41,14 @@ def test_words_of_scripts_without_blanks_are_counted_by_characters_and_what_is_n
     assert not clean.lengths_differ(("a b c", "a b c d e f g h i"))
     assert clean.lengths_differ(("a b c", "a " * 10))
     for pair, expected in (
-        *((("0x1f 0x2e --", "some words here"), True), (("some words here", "quelques mots ici"), False)),
-        *((("", "words"), True), (("लड़की आती है", "ไม่มีอะไรจะพูด"), False)),  # vowel signs belong to letters
+        *(
+            (("0x1f 0x2e --", "some words here"), True),
+            (("some words here", "quelques mots ici"), False),
+        ),
+        *(
+            (("", "words"), True),
+            (("लड़की आती है", "ไม่มีอะไรจะพูด"), False),
+        ),  # vowel signs belong to letters
     ):
         assert clean.mostly_not_letters(pair) is expected
 
@@ -91,7 +97,9 @@ FORMS = [
 @pytest.mark.parametrize(("languages", "source", "target"), FORMS)
 def test_forms_of_letters_are_these_letters(languages, source, target):
     pair = tuple(languages.split("-"))
-    filters = make_filters(dict.fromkeys(("length", "ratio", "letters", "identical", "numbers", "characters")), pair)
+    filters = make_filters(
+        dict.fromkeys(("length", "ratio", "letters", "identical", "numbers", "characters")), pair
+    )
     assert clean.first_failing_filter((source, target), filters) is None
     assert filters["identical"]((target, unicodedata.normalize("NFKC", target)))
 
@@ -156,14 +164,20 @@ def test_alphabets_of_many_languages_hold_their_own_text():
         assert clean.foreign_letter(language)("12 + 3 = 15 … ½ (²) %") is None
         assert re.compile(f"[{clean.alphabets()[language]}]")
     assert clean.foreign_letter("en", "ru")("Привет all") is None
-    for languages, text, foreign in (("en-fr", "Привет", "П"), ("en-fr", "ein Wort 中", "中"), ("en-de", "Łódź", "Ł")):
+    for languages, text, foreign in (
+        ("en-fr", "Привет", "П"),
+        ("en-fr", "ein Wort 中", "中"),
+        ("en-de", "Łódź", "Ł"),
+    ):
         assert clean.foreign_letter(*languages.split("-"))(text)[0] == foreign
 
 
 def test_a_language_that_a_filter_does_not_know_is_refused():
     with pytest.raises(InputError, match=r"no alphabet of tlh; there are those of af, ar"):
         make_filters({"characters": {}}, ("en", "tlh"))
-    with pytest.raises(InputError, match=r"no stop words of zh; there are those of bg, ca.*: give .* py3langid"):
+    with pytest.raises(
+        InputError, match=r"no stop words of zh; there are those of bg, ca.*: give .* py3langid"
+    ):
         make_filters({"language": {}}, ("en", "zh"))
 
 
@@ -179,7 +193,9 @@ def test_language_identification_by_other_means():
     pytest.importorskip("py3langid")
     check = language_check("py3langid")
     assert check("This is certainly an English sentence about the weather.", "en", "fr")
-    assert not check("Ceci est certainement une phrase française sur le temps qu'il fait.", "en", "fr")
+    assert not check(
+        "Ceci est certainement une phrase française sur le temps qu'il fait.", "en", "fr"
+    )
     with pytest.raises(InputError, match=r"'lid.bin': no such file"):
         language_check("lid.bin")
 
@@ -194,7 +210,9 @@ def test_filters_in_order_with_options():
         ("1 2 3 4", "5 6 7 8"): "letters",
     }
     assert {pair: clean.first_failing_filter(pair, filters) for pair in objections} == objections
-    milder = make_filters({"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr"))
+    milder = make_filters(
+        {"length": {"shortest": 1}, "language": {"method": "stopwords"}}, ("en", "fr")
+    )
     assert clean.first_failing_filter(("one", "un"), milder) is None
     assert clean.first_failing_filter(("le chat et la souris", "un chat"), milder) == "language"
 
@@ -202,9 +220,22 @@ def test_filters_in_order_with_options():
 def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
     """The help says so, and what is dropped is counted under the first."""
     toy.write(tmp_path / "text", [*toy.sentences(100), ("word " * 70, "mot")])
-    sizes = ("--data", tmp_path / "text", "--until", "clean", "--valid-size", 5, "--test-size", 5, "--workers", 1)
+    sizes = (
+        "--data",
+        tmp_path / "text",
+        "--until",
+        "clean",
+        "--valid-size",
+        5,
+        "--test-size",
+        5,
+        "--workers",
+        1,
+    )
     for names in itertools.permutations(("length", "ratio")):
-        done = lxsr_here("prepare", "--work", tmp_path / names[0], *sizes, "--filters", ",".join(names))
+        done = lxsr_here(
+            "prepare", "--work", tmp_path / names[0], *sizes, "--filters", ",".join(names)
+        )
         assert f"dropped: 1 {names[0]}\n" in done.stdout
     said = " ".join(lxsr_here("prepare", "--help").stdout.split())
     assert "identical, numbers, characters, language, in the order in which you name them; " in said

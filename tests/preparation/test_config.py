@@ -33,33 +33,63 @@ def test_every_option(tmp_path):
     filters = {"characters": None, "length": {"shortest": 1, "longest": 200}}
     assert config.cleaning == Cleaning(filters, "side", ("eval.en", "eval.fr"), True)
     subwords = config.subwords
-    assert (subwords.vocab_size, subwords.model_type, subwords.lowercase) == (50_000, "unigram", True)
+    assert (subwords.vocab_size, subwords.model_type, subwords.lowercase) == (
+        50_000,
+        "unigram",
+        True,
+    )
     text = "pairs: {en-fr: {law-2.1: [text/law, text/acts], messages: null}, en-de: text/en-de}"
     (tmp_path / "c.yaml").write_text(text)
-    pairs = {"en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None}, "en-de": "text/en-de"}
+    pairs = {
+        "en-fr": {"law-2.1": ["text/law", "text/acts"], "messages": None},
+        "en-de": "text/en-de",
+    }
     assert read_yaml_config(tmp_path / "c.yaml", PrepareConfig).pairs == pairs
-    assert (config.work, config.valid_size, config.test_size, config.shards) == ("somewhere", 10, None, 3)
+    assert (config.work, config.valid_size, config.test_size, config.shards) == (
+        "somewhere",
+        10,
+        None,
+        3,
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("pairs: {en-fr: x}\nvocab_size: 5", "the file has 'vocab_size'; expected some of pairs, work"),
+        (
+            "pairs: {en-fr: x}\nvocab_size: 5",
+            "the file has 'vocab_size'; expected some of pairs, work",
+        ),
         ("work: x", "the file has no 'pairs'"),
         ("pairs: [en-fr]", r"pairs \['en-fr'\]; expected a mapping"),
         ("pairs: {}", "pairs: none; expected for example"),
         ("pairs: {english: x}", "'english'; expected SRC-TGT"),
         ("pairs: {en-fr: x}\nworkers: two", "workers 'two'; expected a whole number of at least 1"),
         ("pairs: {en-fr: x}\nworkers: true", "workers True; expected a whole number"),
-        ("pairs: {en-fr: x}\nshards: 0", "shards 0; expected a whole number of at least 1 and of at most 512"),
-        ("pairs: {en-fr: x}\nsubwords: {size: 5}", "subwords has 'size'; expected some of vocab_size"),
-        ("pairs: {en-fr: x}\ncleaning: {repeats: all}", "repeats 'all'; expected one of pair, side, keep"),
+        (
+            "pairs: {en-fr: x}\nshards: 0",
+            "shards 0; expected a whole number of at least 1 and of at most 512",
+        ),
+        (
+            "pairs: {en-fr: x}\nsubwords: {size: 5}",
+            "subwords has 'size'; expected some of vocab_size",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {repeats: all}",
+            "repeats 'all'; expected one of pair, side, keep",
+        ),
         ("pairs: {en-fr: x}\ncleaning: {exclude: x}", "exclude 'x'; expected a list of text"),
         ("pairs: {en-fr: 5}", "pairs {'en-fr': 5}; expected a mapping of text to text or null"),
         ("pairs: {1: t}", "pairs {1: 't'}; expected a mapping of text"),
         ("pairs: {en-fr: x}\nseed: -1", "seed -1; expected a whole number of at least 0"),
-        ("pairs: {en-fr: x}\nsubwords: {model_type: bbpe}", "model_type 'bbpe'; expected one of bpe, unigram"),
-        ("pairs: {en-fr: x}\nsubwords: {normalisation: nfc}", "normalisation 'nfc'; expected one of nmt_nfkc"),
+        (
+            "pairs: {en-fr: x}\nsubwords: {model_type: bbpe}",
+            "model_type 'bbpe'; expected one of bpe, unigram",
+        ),
+        (
+            "pairs: {en-fr: x}\nsubwords: {normalisation: nfc}",
+            "normalisation 'nfc'; expected one of nmt_nfkc",
+        ),
         ("pairs: {en-fr: x}\nsubwords: {vocab_size: 0}", "vocab_size 0"),
         (
             "pairs: {en-fr: x}\nsubwords: {character_coverage: 7}",
@@ -81,23 +111,50 @@ def test_every_option(tmp_path):
         ("pairs: {en-fr: {law: [1]}}", r"pairs {'en-fr': {'law': \[...\]}}; expected a mapping"),
         ("pairs: {en-fr: [a, b]}", r"pairs {'en-fr': \['a', 'b'\]}; expected a mapping"),
         ("pairs: {en-fr: {}}", "pairs: en-fr has no source; expected for example"),
-        ("pairs: {en-fr: {a/b: x}}", "pairs: en-fr has a source 'a/b'; expected a name of at most 64 letters"),
+        (
+            "pairs: {en-fr: {a/b: x}}",
+            "pairs: en-fr has a source 'a/b'; expected a name of at most 64 letters",
+        ),
         ("pairs: {en-fr: {1: x}}", "pairs {'en-fr': {1: 'x'}}; expected a mapping"),
         ('pairs: {en-fr: "a\\0b"}', "pairs: en-fr is 'a.x00b'; expected the name"),
         ("pairs: {../x-fr: t}", "'../x-fr'; expected SRC-TGT"),
-        ("pairs: {no-en: t, no: u}", "pairs {'no-en': 't', False: 'u'}; expected .* text in quotes only"),
-        ("pairs: {en-fr: x}\nsubwords: {vocab_size: .nan}", "vocab_size nan; expected a whole number"),
+        (
+            "pairs: {no-en: t, no: u}",
+            "pairs {'no-en': 't', False: 'u'}; expected .* text in quotes only",
+        ),
+        (
+            "pairs: {en-fr: x}\nsubwords: {vocab_size: .nan}",
+            "vocab_size nan; expected a whole number",
+        ),
         ("pairs: {en-fr: x}\nworkers: 0x" + "f" * 5000, "workers <int>; expected a whole number"),
         (
             "pairs: {en-fr: x}\ncleaning: {filters: {ratio: {ratio: .nan}}}",
             "filter 'ratio': ratio nan; expected a number of at least 1",
         ),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {length: {shortest: -1}}}", "shortest -1; expected a whole number"),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {length: {longest: 2}}}", "shortest 3 is more than longest 2"),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {letters: {share: 2}}}", "share 2; expected a number of at least 0"),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {lenght: }}", "filter 'lenght'; expected some of length"),
-        ("pairs: {en-fr: x}\ncleaning: {filters: {identical: {x: 1}}}", "no option 'x'; it has none"),
-        ("pairs: &a {en-fr: *a}", "pairs {'en-fr': {'en-fr': {...}}}; expected a mapping of text to text"),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {length: {shortest: -1}}}",
+            "shortest -1; expected a whole number",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {length: {longest: 2}}}",
+            "shortest 3 is more than longest 2",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {letters: {share: 2}}}",
+            "share 2; expected a number of at least 0",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {lenght: }}",
+            "filter 'lenght'; expected some of length",
+        ),
+        (
+            "pairs: {en-fr: x}\ncleaning: {filters: {identical: {x: 1}}}",
+            "no option 'x'; it has none",
+        ),
+        (
+            "pairs: &a {en-fr: *a}",
+            "pairs {'en-fr': {'en-fr': {...}}}; expected a mapping of text to text",
+        ),
         ("pairs: !!python/object/apply:os.getcwd []", "not a YAML file"),
     ],
 )
@@ -120,7 +177,9 @@ def test_language_pairs():
             split_pairs(text)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "preprocess").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_examples_are_valid(path):
     config = read_yaml_config(path, PrepareConfig)
     filters = config.cleaning.filters or {}

@@ -37,7 +37,10 @@ def make(folder, pairs, tmp_path, cleaning=Cleaning(), workers=1, **options):  #
 
 def splits(folder):
     names = ("train", "valid", "test")
-    return {name: list(zip(read(folder, name, "en"), read(folder, name, "fr"), strict=True)) for name in names}
+    return {
+        name: list(zip(read(folder, name, "en"), read(folder, name, "fr"), strict=True))
+        for name in names
+    }
 
 
 def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
@@ -57,7 +60,12 @@ def test_no_sentence_of_either_side_is_in_two_splits(tmp_path):
 
 def test_sides_that_are_no_sentences_are_dropped(tmp_path):
     """A word of a mebibyte would take eighty when it is split into pieces."""
-    long = [("x" * 2_000_000, "mot"), ("word", "é" * 600_000), ("word " * 20_000, "mot"), ("a" * 2**20, "just one")]
+    long = [
+        ("x" * 2_000_000, "mot"),
+        ("word", "é" * 600_000),
+        ("word " * 20_000, "mot"),
+        ("a" * 2**20, "just one"),
+    ]
     no_pieces = [("\u200b\u200e", "mot"), ("word", "\ufffd \x01 \u2581")]
     report = make(tmp_path / "corpus", PAIRS + long + no_pieces, tmp_path)
     assert report["dropped"] == {"over 1 MiB": 2, "empty side": 2, "over 10,000 words": 1}
@@ -98,7 +106,10 @@ def test_own_files_in_every_form_give_the_same_corpus(tmp_path, form):
             (tmp_path / f"packed.{language}.{form}").write_bytes(pack[form](path.read_bytes()))
         data = tmp_path / "packed"
     if form.startswith("tsv"):
-        data, content = tmp_path / f"text.{form}", "".join(f"{en}\t{fr}\tnote\n" for en, fr in PAIRS).encode()
+        data, content = (
+            tmp_path / f"text.{form}",
+            "".join(f"{en}\t{fr}\tnote\n" for en, fr in PAIRS).encode(),
+        )
         data.write_bytes(gzip.compress(content) if form.endswith("gz") else content)
     assert list(find_source(str(data), "en", "fr").read(Counter())) == PAIRS
 
@@ -109,8 +120,14 @@ def test_what_is_dropped_is_counted_and_kept_with_the_reason(tmp_path):
     cleaning = Cleaning({"identical": {}}, keep_dropped=True)
     report = make(tmp_path / "corpus", PAIRS + bad, tmp_path, cleaning)
     assert report["dropped"] == {"empty side": 2, "identical": 1, "repeated": 2}
-    kept = gzip.decompress((tmp_path / "corpus" / "dropped.tsv.gz").read_bytes()).decode().splitlines()
-    assert kept[:3] == ["empty side\t\tvide", "empty side\tempty\t", "identical\tsame words\tSame words"]
+    kept = (
+        gzip.decompress((tmp_path / "corpus" / "dropped.tsv.gz").read_bytes()).decode().splitlines()
+    )
+    assert kept[:3] == [
+        "empty side\t\tvide",
+        "empty side\tempty\t",
+        "identical\tsame words\tSame words",
+    ]
     assert sorted(line.split("\t")[0] for line in kept[3:]) == ["repeated", "repeated"]
 
 
@@ -121,7 +138,12 @@ def test_evaluation_text_is_excluded(tmp_path):
     known = {comparable(PAIRS[5][0]), comparable(PAIRS[9][1])}
     expected = sum(not known.isdisjoint(map(comparable, pair)) for pair in PAIRS)
     assert report["dropped"] == {"excluded": expected}
-    text = [comparable(side) for kept in splits(tmp_path / "corpus").values() for pair in kept for side in pair]
+    text = [
+        comparable(side)
+        for kept in splits(tmp_path / "corpus").values()
+        for pair in kept
+        for side in pair
+    ]
     assert known.isdisjoint(text)
     (tmp_path / "eval.txt").write_text(f"{PAIRS[5][0]}\t{PAIRS[6][0]}\nwith a\ttab\n")
     report = make(tmp_path / "tabs", [*PAIRS, ("with a tab", "avec tab")], tmp_path, cleaning)
@@ -134,12 +156,16 @@ def test_repetitions_are_those_of_a_plain_search(tmp_path, monkeypatch, part):
     monkeypatch.setattr(deduplicate, "KEYS_READ", 10)
     keys = np.zeros(200, dtype=KEY)
     rng = np.random.default_rng(0)
-    keys["source"], keys["target"] = rng.integers(2**64, size=30, dtype=np.uint64)[rng.integers(30, size=(2, 200))]
+    keys["source"], keys["target"] = rng.integers(2**64, size=30, dtype=np.uint64)[
+        rng.integers(30, size=(2, 200))
+    ]
     (tmp_path / "keys").write_bytes(keys.tobytes())
     rows = keys.tolist()
     expected = {
         "pair": [row in rows[:i] for i, row in enumerate(rows)],
-        "side": [any(row[0] == a or row[1] == b for a, b in rows[:i]) for i, row in enumerate(rows)],
+        "side": [
+            any(row[0] == a or row[1] == b for a, b in rows[:i]) for i, row in enumerate(rows)
+        ],
         "keep": [False] * len(rows),
     }
     for what, marks in expected.items():
@@ -170,13 +196,18 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
 @pytest.mark.parametrize("sizes", [(10, 200), (299, 1), (150, 151), (151, 0)])
 def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     valid, test = sizes
-    with pytest.raises(InputError, match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}"):
+    with pytest.raises(
+        InputError,
+        match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}",
+    ):
         make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
     nothing = Cleaning({"length": {"longest": 0, "shortest": 0}})
     with pytest.raises(InputError, match="0 usable sentence pairs"):
         make(tmp_path / "corpus", PAIRS, tmp_path, nothing)
-    with pytest.raises(InputError, match=r"0 usable sentence pairs, .* expected at least 1 to hold out 0"):
+    with pytest.raises(
+        InputError, match=r"0 usable sentence pairs, .* expected at least 1 to hold out 0"
+    ):
         make(tmp_path / "corpus", PAIRS, tmp_path, nothing, valid_size=0, test_size=0)
 
 
@@ -195,7 +226,9 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
     for pair, pairs in ((("en", "fr"), PAIRS), (("fr", "de"), shuffled)):
         source = Source("toy", (tmp_path / "in.txt",), lambda dropped, pairs=pairs: iter(pairs))
         folders[pair] = tmp_path / "-".join(pair)
-        make_corpus(folders[pair], pair, source, Cleaning(keep_dropped=True), held_out=HeldOut(20, 30))
+        make_corpus(
+            folders[pair], pair, source, Cleaning(keep_dropped=True), held_out=HeldOut(20, 30)
+        )
     leaks = 0
     for pair, folder in folders.items():
         others = {other: path for other, path in folders.items() if other != pair}
@@ -204,7 +237,9 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
         dropped = report["dropped"]["held out in another language pair"]
         leaks += dropped
         kept = gzip.decompress((final / "dropped.tsv.gz").read_bytes()).decode().splitlines()
-        assert sum(line.startswith("held out in another language pair\t") for line in kept) == dropped
+        assert (
+            sum(line.startswith("held out in another language pair\t") for line in kept) == dropped
+        )
         assert len(kept) == sum(report["dropped"].values())
         assert len(read(final, "train", pair[0])) == report["pairs"]["train"] == 250 - dropped
         for path in others.values():
@@ -215,7 +250,11 @@ def test_nothing_held_out_in_one_pair_trains_another(tmp_path):
     assert leaks > 60
 
 
-SOURCES = {"law": [(f"law {en}", fr) for en, fr in PAIRS[:150]], "speech": PAIRS[100:], "again": PAIRS[120:180]}
+SOURCES = {
+    "law": [(f"law {en}", fr) for en, fr in PAIRS[:150]],
+    "speech": PAIRS[100:],
+    "again": PAIRS[120:180],
+}
 
 
 def write_sources_of(folder):
@@ -230,7 +269,10 @@ def lines_by_source(folder, language="en"):
     lines = read(folder, "train", language)
     assert sum(numbers.values()) == len(lines)
     ends = np.cumsum(list(numbers.values()))
-    return {name: lines[end - number : end] for (name, number), end in zip(numbers.items(), ends, strict=True)}
+    return {
+        name: lines[end - number : end]
+        for (name, number), end in zip(numbers.items(), ends, strict=True)
+    }
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -266,7 +308,9 @@ def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, ca
     for _ in range(2):
         make_corpus(tmp_path / "corpus", ("en", "fr"), write_sources_of(tmp_path), **sizes)
     assert "unchanged, kept" in capsys.readouterr().out
-    renamed = find_source({"laws": str(tmp_path / "law.en-fr"), "x": str(tmp_path / "speech.en-fr")}, "en", "fr")
+    renamed = find_source(
+        {"laws": str(tmp_path / "law.en-fr"), "x": str(tmp_path / "speech.en-fr")}, "en", "fr"
+    )
     make_corpus(tmp_path / "corpus", ("en", "fr"), renamed, **sizes)
     out = capsys.readouterr().out
     assert "unchanged" not in out
@@ -280,7 +324,9 @@ def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
     toy.write(tmp_path / "other", [(fr, en) for en, fr in PAIRS], ("fr", "de"))
     other = find_source(str(tmp_path / "other"), "fr", "de")
     make_corpus(tmp_path / "fr-de", ("fr", "de"), other, held_out=HeldOut(20, 30))
-    report = drop_leaks(tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): tmp_path / "fr-de"})
+    report = drop_leaks(
+        tmp_path / "final", ("en", "fr"), tmp_path / "en-fr", {("fr", "de"): tmp_path / "fr-de"}
+    )
     before, after = lines_by_source(tmp_path / "en-fr"), lines_by_source(tmp_path / "final")
     assert report["sources"] == {name: len(lines) for name, lines in after.items()}
     assert all(0 < len(after[name]) < len(before[name]) for name in ("law", "speech"))
@@ -290,7 +336,12 @@ def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
 @pytest.mark.parametrize("languages", ["en-fr", "en-fr,en-de"])
 def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
     """Filtered, repeated, excluded, or empty in one side; once, at the end."""
-    texts = {"law": PAIRS[:200], "short": [("one", "un")] * 30, "again": PAIRS[:40], "eval": PAIRS[200:250]}
+    texts = {
+        "law": PAIRS[:200],
+        "short": [("one", "un")] * 30,
+        "again": PAIRS[:40],
+        "eval": PAIRS[200:250],
+    }
     texts |= {"blank": [(" ", "rien de rien ici")] * 20}
     words = [
         "prepare",
@@ -303,7 +354,16 @@ def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
         "--until",
         "clean",
     ]
-    words += ["--exclude", tmp_path / "eval.en-fr.en", "--valid-size", 5, "--test-size", 5, "--workers", 1]
+    words += [
+        "--exclude",
+        tmp_path / "eval.en-fr.en",
+        "--valid-size",
+        5,
+        "--test-size",
+        5,
+        "--workers",
+        1,
+    ]
     for pair, (name, pairs) in itertools.product(languages.split(","), texts.items()):
         toy.write(tmp_path / f"{name}.{pair}", pairs, pair.split("-"))
     for name in texts:
@@ -354,7 +414,9 @@ def test_small_text_holds_out_what_fits(pairs, own, sizes):
 
 
 def test_a_small_text_is_prepared_without_sizes(tmp_path):
-    words = [chr(97 + first) + chr(97 + second) for first in range(20) for second in range(20)]  # digits are all alike
+    words = [
+        chr(97 + first) + chr(97 + second) for first in range(20) for second in range(20)
+    ]  # digits are all alike
     pairs = [(f"a sentence {word}", f"une phrase {word}") for word in words]
     report = make(tmp_path / "corpus", pairs, tmp_path, valid_size=None, test_size=None)
     assert report["pairs"] == {"train": 340, "valid": 20, "test": 40}

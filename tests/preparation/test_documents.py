@@ -26,13 +26,19 @@ def test_sentences_and_documents(tmp_path):
     assert list(iter_documents(tmp_path, "en")) == [*expected, ["Another."]]
 
 
-@pytest.mark.parametrize("blank", ["", " \t", "\u200b", "\ufeff", "\u2060", "\u200e\u200f", "\u00ad", "\u3164", "\r"])
+@pytest.mark.parametrize(
+    "blank", ["", " \t", "\u200b", "\ufeff", "\u2060", "\u200e\u200f", "\u00ad", "\u3164", "\r"]
+)
 def test_a_line_without_anything_to_see_ends_a_document(tmp_path, blank):
-    (tmp_path / "a.txt").write_text(f"Hello.\n{blank}\nSecond.\n{blank}\n\nThird.\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(
+        f"Hello.\n{blank}\nSecond.\n{blank}\n\nThird.\n", encoding="utf-8"
+    )
     assert list(iter_documents(tmp_path / "a.txt", "en")) == [["Hello."], ["Second."], ["Third."]]
 
 
-@pytest.mark.parametrize("first", ["{1} is a reference.", "{name}, hello", "{", "{ a: b }", '{"quoted"} text', "{}"])
+@pytest.mark.parametrize(
+    "first", ["{1} is a reference.", "{name}, hello", "{", "{ a: b }", '{"quoted"} text', "{}"]
+)
 def test_text_may_begin_with_a_brace(tmp_path, first):
     (tmp_path / "a.txt").write_text(f"{first}\nBye.\n\nSecond.\n")
     assert list(iter_documents(tmp_path / "a.txt", "en")) == [[first, "Bye."], ["Second."]]
@@ -96,7 +102,9 @@ def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
             list(iter_documents(path, "en"))
     monkeypatch.setattr("fairseq_lxsr.preparation.documents.DOCUMENT_CHARACTERS", 100)
     path.write_text("a sentence\n" * 30)
-    with pytest.raises(InputError, match=r"x\.txt, line 11: a document of more than 100 .* expected an empty line"):
+    with pytest.raises(
+        InputError, match=r"x\.txt, line 11: a document of more than 100 .* expected an empty line"
+    ):
         list(iter_documents(path, "en"))
     path.write_text("a sentence\n\n" * 30)
     assert len(list(iter_documents(path, "en"))) == 30
@@ -108,11 +116,18 @@ def prepared(tmp_path):
     sources = {}
     for language, word in (("en", "dog"), ("zh", "犬")):
         sources[language] = tmp_path / f"{language}.txt"
-        documents = [[f"{word} {row} of document {number}" for row in range(number % 4 + 1)] for number in range(30)]
+        documents = [
+            [f"{word} {row} of document {number}" for row in range(number % 4 + 1)]
+            for number in range(30)
+        ]
         sources[language].write_text("\n\n".join(map("\n".join, documents)))
     report = make_documents(tmp_path / "documents", sources, 5, seed=1)
-    train_subwords(tmp_path / "subwords", [tmp_path / "documents"], SubwordOptions(90, split_han=True))
-    binarise_documents(tmp_path / "data", tmp_path / "documents", list(sources), tmp_path / "subwords", workers=1)
+    train_subwords(
+        tmp_path / "subwords", [tmp_path / "documents"], SubwordOptions(90, split_han=True)
+    )
+    binarise_documents(
+        tmp_path / "data", tmp_path / "documents", list(sources), tmp_path / "subwords", workers=1
+    )
     return tmp_path, sources, report
 
 
@@ -159,9 +174,15 @@ def test_shards_are_whole_documents_and_together_everything(prepared):
         np.testing.assert_array_equal(joined.starts, whole.starts)
         for at, sentence in enumerate(whole.sentences):
             assert joined.sentences[at].tolist() == sentence.tolist()
-        sizes = [len(read_corpora([shard], "train", language, symbols).sentences) for shard in shards]
+        sizes = [
+            len(read_corpora([shard], "train", language, symbols).sentences) for shard in shards
+        ]
         assert max(sizes) - min(sizes) <= 4  # the longest document
-        assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [True, False, False]
+        assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [
+            True,
+            False,
+            False,
+        ]
     with pytest.raises(InputError, match="25 documents; expected enough for 26 shards"):
         binarise_documents(folder / "shards", *stages, workers=1, shards=26)
 
@@ -177,7 +198,9 @@ def test_a_stage_is_kept_while_its_input_is_unchanged(prepared, capsys):
     changed = np.load(starts)
     changed[1:-1] = np.arange(1, len(changed) - 1)
     np.save(starts, changed)
-    binarise_documents(folder / "data", folder / "documents", list(sources), folder / "subwords", workers=1)
+    binarise_documents(
+        folder / "data", folder / "documents", list(sources), folder / "subwords", workers=1
+    )
     np.testing.assert_array_equal(np.load(folder / "data" / "train.en.documents.npy"), changed)
 
 

@@ -1,4 +1,6 @@
-"""Everything that --data reads is read by --exclude too, and test sets of WMT; what is not read is refused."""
+"""Everything that --data reads is read by --exclude too, and test sets of WMT; what is not read is
+refused.
+"""
 
 import bz2
 import json
@@ -19,7 +21,10 @@ from fairseq_lxsr.preparation.splits import HeldOut
 pytest.importorskip("defusedxml")
 pytest.importorskip("polib")
 
-ENGLISH, FRENCH = ("Wait for R&D, please", "See the file 7"), ("Attendez, s'il vous plaît", "Voyez le fichier 7")
+ENGLISH, FRENCH = (
+    ("Wait for R&D, please", "See the file 7"),
+    ("Attendez, s'il vous plaît", "Voyez le fichier 7"),
+)
 PAIRS = list(zip(ENGLISH, FRENCH, strict=True))
 
 
@@ -31,12 +36,18 @@ UNITS = "".join(
     f'<tu><tuv xml:lang="en"><seg>{xml(en)}</seg></tuv><tuv xml:lang="fr"><seg>{xml(fr)}</seg></tuv></tu>'
     for en, fr in PAIRS
 )
-XLIFF = "".join(f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>" for en, fr in PAIRS)
+XLIFF = "".join(
+    f"<trans-unit><source>{xml(en)}</source><target>{xml(fr)}</target></trans-unit>"
+    for en, fr in PAIRS
+)
 SEGMENTS = "".join(f'<seg id="{number}">\n{xml(en)}\n</seg>\n' for number, en in enumerate(ENGLISH))
 CSV = "".join(f'3,"{en}","{fr}"\n' for en, fr in PAIRS)
 MESSAGES = "".join(f'msgid "{en}"\nmsgstr "{fr}"\n\n' for en, fr in PAIRS)
 OBJECTS = "".join(json.dumps({"translation": {"en": en, "fr": fr}}) + "\n" for en, fr in PAIRS)
-LINES = {language: "".join(f"{line}\n" for line in lines) for language, lines in (("en", ENGLISH), ("fr", FRENCH))}
+LINES = {
+    language: "".join(f"{line}\n" for line in lines)
+    for language, lines in (("en", ENGLISH), ("fr", FRENCH))
+}
 TSV = "".join(f"{en}\t{fr}\n" for en, fr in PAIRS)
 # a file's name, its text, and what it is named by
 FILES = {
@@ -60,16 +71,21 @@ FILES = {
 @pytest.fixture
 def corpus(tmp_path):
     """A corpus of which two pairs are excluded: returns what `exclude` drops."""
-    others = [(f"This is sentence {'x' * number}", f"Ceci est la phrase {'x' * number}") for number in range(30)]
+    others = [
+        (f"This is sentence {'x' * number}", f"Ceci est la phrase {'x' * number}")
+        for number in range(30)
+    ]
     for language, lines in zip(("en", "fr"), zip(*PAIRS, *others, strict=True), strict=True):
-        (tmp_path / f"corpus.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (tmp_path / f"corpus.{language}").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
 
     def dropped(*names):
         cleaning = Cleaning(exclude=tuple(map(str, names)))
         source = find_source(str(tmp_path / "corpus"), "en", "fr")
-        return make_corpus(tmp_path / "made", ("en", "fr"), source, cleaning, HeldOut(2, 2))["dropped"].get(
-            "excluded", 0
-        )
+        return make_corpus(tmp_path / "made", ("en", "fr"), source, cleaning, HeldOut(2, 2))[
+            "dropped"
+        ].get("excluded", 0)
 
     return dropped
 
@@ -89,7 +105,10 @@ def test_every_format_is_excluded(tmp_path, corpus, name):
 def test_folders_and_prefixes_are_excluded_as_they_are_read(tmp_path, corpus):
     for language, text in LINES.items():
         (tmp_path / f"dev.{language}").write_text(text, encoding="utf-8")
-    assert files_to_exclude([str(tmp_path / "dev")], "eng", "fra") == [tmp_path / "dev.en", tmp_path / "dev.fr"]
+    assert files_to_exclude([str(tmp_path / "dev")], "eng", "fra") == [
+        tmp_path / "dev.en",
+        tmp_path / "dev.fr",
+    ]
     assert corpus(tmp_path / "dev") == 2
     write_catalogue(tmp_path / "catalogues" / "fr" / "LC_MESSAGES" / "a.mo", dict(PAIRS))
     assert corpus(tmp_path / "catalogues") == 2
@@ -114,8 +133,13 @@ def test_what_is_no_text_of_sentences_is_refused(tmp_path, corpus, name):
 
 def test_one_file_of_several_pairs_is_given_once(tmp_path, capsys):
     variant = '<tuv xml:lang="{0}"><seg>{0} {1}</seg></tuv>'
-    units = ("".join(variant.format(code, "x" * number) for code in ("en", "fr", "de")) for number in range(20))
-    (tmp_path / "x.tmx").write_text("<tmx>{}</tmx>".format("".join(f"<tu>{unit}</tu>" for unit in units)))
+    units = (
+        "".join(variant.format(code, "x" * number) for code in ("en", "fr", "de"))
+        for number in range(20)
+    )
+    (tmp_path / "x.tmx").write_text(
+        "<tmx>{}</tmx>".format("".join(f"<tu>{unit}</tu>" for unit in units))
+    )
     options = [
         "--valid-size",
         "2",
@@ -134,5 +158,17 @@ def test_one_file_of_several_pairs_is_given_once(tmp_path, capsys):
     assert "fr-de pairs: 18 train, 2 valid" in said
     (tmp_path / "x.tsv").write_text("a\tb\n")
     with pytest.raises(SystemExit, match="2"):
-        main(["prepare", "--data", str(tmp_path / "x.tsv"), "--work", str(tmp_path / "work"), *options])
-    assert "expected {pair} in it, there are 2 language pairs, and it holds one" in capsys.readouterr().err
+        main(
+            [
+                "prepare",
+                "--data",
+                str(tmp_path / "x.tsv"),
+                "--work",
+                str(tmp_path / "work"),
+                *options,
+            ]
+        )
+    assert (
+        "expected {pair} in it, there are 2 language pairs, and it holds one"
+        in capsys.readouterr().err
+    )

@@ -39,7 +39,10 @@ def test_tmx(tmp_path, packed):
     path.write_bytes(gzip.compress(TMX.encode()) if packed else TMX.encode())
     dropped = Counter()
     source = find_source(str(path), "en", "fr")
-    assert list(source.read(dropped)) == [("The dog & cat", "Le chien"), ("Two lines", "Deux lignes")]
+    assert list(source.read(dropped)) == [
+        ("The dog & cat", "Le chien"),
+        ("Two lines", "Deux lignes"),
+    ]
     assert dropped == {"language missing": 1}
     assert next(read_tmx(path, "fr", "en", Counter())) == ("Le chien", "The dog & cat")
 
@@ -48,14 +51,22 @@ def test_regions_of_tmx(tmp_path):
     codes = ("en-GB", "en-US", "en", "zh-CN", "zh-TW")
     variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in codes)
     (tmp_path / "x.tmx").write_text(f"<tmx><tu>{variants}</tu></tmx>")
-    for wanted, found in (("zh_TW", "zh-TW"), ("zh-tw", "zh-TW"), ("zh", "zh-CN"), ("en_GB", "en-GB")):
+    for wanted, found in (
+        ("zh_TW", "zh-TW"),
+        ("zh-tw", "zh-TW"),
+        ("zh", "zh-CN"),
+        ("en_GB", "en-GB"),
+    ):
         assert list(read_tmx(tmp_path / "x.tmx", "en", wanted, Counter())) == [("en", found)]
     assert not list(read_tmx(tmp_path / "x.tmx", "en", "zh_HK", Counter()))
 
 
 def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
     units = "".join(UNIT.format(i) for i in range(3000))
-    for text in (f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{units}</body></tmx>', f"<tmx>{units}</tmx>"):
+    for text in (
+        f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{units}</body></tmx>',
+        f"<tmx>{units}</tmx>",
+    ):
         (tmp_path / "x.tmx").write_text(text)
         dropped = Counter()
         read = list(read_tmx(tmp_path / "x.tmx", "en", "fr", dropped))
@@ -65,7 +76,9 @@ def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
 
 def test_a_large_tmx_takes_little_memory(tmp_path):
     path = tmp_path / "x.tmx"
-    path.write_text("<tmx><body>" + "".join(UNIT.format(i) for i in range(10_000)) + "</body></tmx>")
+    path.write_text(
+        "<tmx><body>" + "".join(UNIT.format(i) for i in range(10_000)) + "</body></tmx>"
+    )
     tracemalloc.start()
     assert sum(1 for _ in read_tmx(path, "en", "fr", Counter())) == 10_000
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
@@ -79,7 +92,10 @@ ATTRIBUTES = f"""<!DOCTYPE tmx [<!ATTLIST tuv lang CDATA "{"x" * 1_000_000}">]><
     ("content", "message"),
     [
         (f"<tmx><tu><tuv><seg>{'word ' * 900_000}", "4,194,304 bytes without the end of a <tu>"),
-        (f"<tmx><header>{'<x/>' * 50_000}</header></tmx>", "20,001 elements without the end of a <tu>"),
+        (
+            f"<tmx><header>{'<x/>' * 50_000}</header></tmx>",
+            "20,001 elements without the end of a <tu>",
+        ),
         (f"<tmx><!--{'x' * 5_000_000}--><tu/></tmx>", "4,194,304 bytes without the end of a <tu>"),
         (f"<tmx>{'<x>' * 1_000_000}", "101 elements without the end of a <tu>, 101 of them nested"),
         (ATTRIBUTES, "it declares attributes"),
@@ -101,11 +117,27 @@ def test_a_tmx_that_would_fill_the_memory_is_refused(tmp_path, content, message)
         ("x.tmx", BOMB.encode(), ("defines an entity",)),
         ("x.tmx", TMX[:300].encode(), ("not a TMX file", "line 6")),
         ("x.tmx", b"<tmx><body/></tmx>", ("no translation units",)),
-        ("x.tmx", b'<?xml version="1.0" encoding="Shift_JIS"?><tmx/>', ("not a TMX file", "multi-byte")),
-        ("x.tmx", b'<?xml version="1.0" encoding="nonsense"?><tmx/>', ("not a TMX file", "nonsense")),
+        (
+            "x.tmx",
+            b'<?xml version="1.0" encoding="Shift_JIS"?><tmx/>',
+            ("not a TMX file", "multi-byte"),
+        ),
+        (
+            "x.tmx",
+            b'<?xml version="1.0" encoding="nonsense"?><tmx/>',
+            ("not a TMX file", "nonsense"),
+        ),
         ("x.tmx.gz", gzip.compress(TMX.encode())[:-20], ("not a whole packed file",)),
-        ("x.tsv", b"only one\nagain\n", ("x.tsv, line 1", "1 column in 'only one'", "separated by tabs")),
-        ("x.tsv", "a\tdéjà\n".encode("latin-1"), ("x.tsv, line 1", "bytes e9 6a e0 0a at byte 4 are not UTF-8")),
+        (
+            "x.tsv",
+            b"only one\nagain\n",
+            ("x.tsv, line 1", "1 column in 'only one'", "separated by tabs"),
+        ),
+        (
+            "x.tsv",
+            "a\tdéjà\n".encode("latin-1"),
+            ("x.tsv, line 1", "bytes e9 6a e0 0a at byte 4 are not UTF-8"),
+        ),
         ("x.tsv", b"", ("empty file",)),
     ],
 )
@@ -120,15 +152,22 @@ def test_spoilt_files(tmp_path, name, content, fragments):
 def test_carriage_returns_and_byte_order_marks_go(tmp_path):
     (tmp_path / "x.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     (tmp_path / "x.fr").write_bytes(b"un\ndeux\n")
-    assert list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter())) == [("one", "un"), ("two", "deux")]
-    (tmp_path / "x.tsv").write_text("word " * 20_000 + "\tmot\n")  # of any length: left to the filters
+    assert list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter())) == [
+        ("one", "un"),
+        ("two", "deux"),
+    ]
+    (tmp_path / "x.tsv").write_text(
+        "word " * 20_000 + "\tmot\n"
+    )  # of any length: left to the filters
     assert len(list(find_source(str(tmp_path / "x.tsv"), "en", "fr").read(Counter()))) == 1
 
 
 def test_unequal_files_name_the_line_that_stands_alone(tmp_path):
     (tmp_path / "x.en").write_text("one\ntwo\nthree\n")
     (tmp_path / "x.fr").write_text("un\ndeux\n")
-    with pytest.raises(InputError, match=r"3 lines and .*x\.fr has 2; .* line 3 stands alone in .*x\.en: 'three'"):
+    with pytest.raises(
+        InputError, match=r"3 lines and .*x\.fr has 2; .* line 3 stands alone in .*x\.en: 'three'"
+    ):
         list(find_source(str(tmp_path / "x"), "en", "fr").read(Counter()))
 
 
@@ -166,20 +205,27 @@ def test_aligned_files_with_codes_of_every_spelling(tmp_path, left, right, pair,
     assert {path.name for path in source.files} == ({"opus.zip"} if is_zip else {left, right})
     if is_zip:
         assert list(
-            find_source(f"{prefix}/deep/{left.partition('.e')[0].partition('.E')[0]}", *pair.split("-")).read(Counter())
+            find_source(
+                f"{prefix}/deep/{left.partition('.e')[0].partition('.E')[0]}", *pair.split("-")
+            ).read(Counter())
         )
 
 
 def test_a_side_that_is_missing_is_named_with_those_that_are_there(tmp_path):
     write_pair(tmp_path, "x.en", "x.pt-PT")
-    with pytest.raises(InputError, match=r"x\.pt_BR: no such file .*; there are x\.en, x\.pt-PT; expected PREFIX\.en"):
+    with pytest.raises(
+        InputError,
+        match=r"x\.pt_BR: no such file .*; there are x\.en, x\.pt-PT; expected PREFIX\.en",
+    ):
         find_source(str(tmp_path / "x"), "en", "pt_BR")
     with pytest.raises(InputError, match=r"x\.en_GB: no such file"):
         find_source(str(tmp_path / "x"), "en", "en_GB")
     with pytest.raises(InputError, match=r"nothing\.en: no such file"):
         find_source(str(tmp_path / "missing" / "nothing"), "en", "fr")
     (tmp_path / "x.docx").write_text("x")
-    with pytest.raises(InputError, match=r"x\.docx: a file whose ending, \.docx, is none of \.tsv, "):
+    with pytest.raises(
+        InputError, match=r"x\.docx: a file whose ending, \.docx, is none of \.tsv, "
+    ):
         find_source(str(tmp_path / "x.docx"), "en", "fr")
 
 
@@ -192,7 +238,10 @@ def test_archives_of_other_files(tmp_path):
         ("1 words", "1 mots"),
         ("two words", "deux mots"),
     ]
-    with pytest.raises(InputError, match=r"x\.zip/a\.tmx: none of its units has text of both en and de; it has en, fr"):
+    with pytest.raises(
+        InputError,
+        match=r"x\.zip/a\.tmx: none of its units has text of both en and de; it has en, fr",
+    ):
         list(find_source(str(tmp_path / "x.zip"), "en", "de").read(Counter()))
     with zipfile.ZipFile(tmp_path / "y.zip", "w") as packed:
         packed.writestr("notes.en", "x")
@@ -204,7 +253,8 @@ def test_archives_of_other_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "keys", ["en fr", "eng_Latn fra_Latn", "source target", "src tgt", "en_text fr_text", "EN fr-FR"]
+    "keys",
+    ["en fr", "eng_Latn fra_Latn", "source target", "src tgt", "en_text fr_text", "EN fr-FR"],
 )
 def test_lines_of_json(tmp_path, keys):
     left, right = keys.split()
@@ -243,5 +293,7 @@ def test_a_pipe_is_named_as_one(tmp_path, name):
     if name == "p":
         os.mkfifo(tmp_path / "p.en")
         os.mkfifo(tmp_path / "p.fr")
-    with pytest.raises(InputError, match="is a pipe or device, which is read only once; write its text to a file"):
+    with pytest.raises(
+        InputError, match="is a pipe or device, which is read only once; write its text to a file"
+    ):
         find_source(str(tmp_path / name), "en", "fr")

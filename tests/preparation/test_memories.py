@@ -1,4 +1,6 @@
-"""Translation memories as their makers write them: mark-up, several translations, damage, XLIFF of several programs."""
+"""Translation memories as their makers write them: mark-up, several translations, damage, XLIFF of
+several programs.
+"""
 
 from collections import Counter
 
@@ -13,7 +15,10 @@ pytest.importorskip("defusedxml")
 
 def tmx(*units, head='<?xml version="1.0" encoding="UTF-8"?>'):
     """A TMX of units, each a list of (code, segment)."""
-    variants = ("".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit) for unit in units)
+    variants = (
+        "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit)
+        for unit in units
+    )
     return f"{head}<tmx version='1.4'><body>{''.join(f'<tu>{unit}</tu>' for unit in variants)}</body></tmx>"
 
 
@@ -30,7 +35,10 @@ def read(path, content, pair=("en", "fr")):
         ('un<it pos="begin">{b}</it>real', "unreal"),
         ('one<ph type="lb"/>two', "one two"),
         ("one<ph>&lt;br /&gt;</ph>two", "one two"),
-        ('<ut>{\\f1 }</ut>see <hi type="b">this</hi> <ph>x<sub>a footnote</sub></ph>line', "see this line"),
+        (
+            '<ut>{\\f1 }</ut>see <hi type="b">this</hi> <ph>x<sub>a footnote</sub></ph>line',
+            "see this line",
+        ),
         ("AT&T &eacute;t&eacute; &#233; &lt;3", "AT&T été é <3"),
         ("<![CDATA[R&D &nbsp; <x>]]>", "R&D &nbsp; <x>"),
         ('bold<ph id="2">&lt;mq:ch val=&quot;&#x9;&quot; /&gt;</ph>ok &#146;', "bold ok ’"),
@@ -42,7 +50,10 @@ def test_what_is_text_of_a_segment(tmp_path, segment, text):
 
 def test_several_translations_are_all_pairs(tmp_path):
     unit = [("en", "yes"), ("fr", "oui"), ("FR", "si"), ("fr-CA", "ouais"), ("de", "ja")]
-    assert read(tmp_path / "x.tmx", tmx(unit)) == ([("yes", "oui"), ("yes", "si")], {"of another region": 1})
+    assert read(tmp_path / "x.tmx", tmx(unit)) == (
+        [("yes", "oui"), ("yes", "si")],
+        {"of another region": 1},
+    )
     many = [(code, f"{code} {number}") for code in ("en", "fr") for number in range(40)]
     pairs, dropped = read(tmp_path / "x.tmx", tmx(many))
     assert (len(pairs), dropped) == (100, {"over 100 translations": 1500})
@@ -66,30 +77,48 @@ def test_codes_of_every_spelling(tmp_path, codes, pair):
 
 
 def test_a_memory_without_the_languages_names_those_that_it_has(tmp_path):
-    for codes, pair in (("en zh-CN", ("en", "zh_TW")), ("en pt-PT", ("en", "pt_BR")), ("eng fra", ("en", "de"))):
-        with pytest.raises(InputError, match=f"both {pair[0]} and {pair[1]}; it has {', '.join(codes.split())}"):
+    for codes, pair in (
+        ("en zh-CN", ("en", "zh_TW")),
+        ("en pt-PT", ("en", "pt_BR")),
+        ("eng fra", ("en", "de")),
+    ):
+        with pytest.raises(
+            InputError, match=f"both {pair[0]} and {pair[1]}; it has {', '.join(codes.split())}"
+        ):
             read(tmp_path / "x.tmx", tmx([(code, "a") for code in codes.split()]), pair)
 
 
-@pytest.mark.parametrize("spoilt", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"])
+@pytest.mark.parametrize(
+    "spoilt", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
 def test_what_is_no_character_costs_its_unit(tmp_path, spoilt, encoding):
     if encoding != "iso-8859-1" or spoilt != "\ufffe":
         good = [("en", "summer"), ("fr", "été")]
         content = tmx(
-            good, [("en", f"bad {spoilt}"), ("fr", "x")], good, head=f"<?xml version='1.0' encoding='{encoding}'?>"
+            good,
+            [("en", f"bad {spoilt}"), ("fr", "x")],
+            good,
+            head=f"<?xml version='1.0' encoding='{encoding}'?>",
         )
         read_here = read(tmp_path / "x.tmx", content.encode(encoding, "surrogatepass"))
         assert read_here == ([("summer", "été")] * 2, {"not characters": 1})
 
 
 def test_bytes_of_another_encoding_cost_their_unit(tmp_path):
-    content = tmx([("en", "a"), ("fr", "b")], [("en", "summer"), ("fr", "E")]).encode().replace(b"E<", b"\xe9t\xe9<")
+    content = (
+        tmx([("en", "a"), ("fr", "b")], [("en", "summer"), ("fr", "E")])
+        .encode()
+        .replace(b"E<", b"\xe9t\xe9<")
+    )
     assert read(tmp_path / "x.tmx", content) == ([("a", "b")], {"not characters": 1})
 
 
 def test_references_are_whole_where_a_block_ends(tmp_path):
-    units = [[("en", f"{'x' * (number % 53)} &amp; &#233; y"), ("fr", "&lt;b&gt;")] for number in range(3000)]
+    units = [
+        [("en", f"{'x' * (number % 53)} &amp; &#233; y"), ("fr", "&lt;b&gt;")]
+        for number in range(3000)
+    ]
     pairs, dropped = read(tmp_path / "x.tmx", tmx(*units))
     assert not dropped
     assert [pair[0].strip("x ") for pair in pairs] == ["& é y"] * 3000
@@ -115,7 +144,9 @@ PAIRS = [("Press OK twice", "Deux fois"), ("Bold", "Gras"), ("One.", "Un."), ("T
 @pytest.mark.parametrize("name", ["x.xlf", "x.XLIFF", "x.mqxliff", "x.sdlxliff", "x.xml"])
 def test_xliff_1_2(tmp_path, name):
     assert read(tmp_path / name, XLIFF) == (PAIRS, {"untranslated": 4})
-    assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [(french, english) for english, french in PAIRS]
+    assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [
+        (french, english) for english, french in PAIRS
+    ]
     with pytest.raises(InputError, match="it has en-US, fr-FR"):
         read(tmp_path / name, XLIFF, ("en", "de"))
 
@@ -123,7 +154,9 @@ def test_xliff_1_2(tmp_path, name):
 def test_an_xliff_need_not_name_its_second_language(tmp_path):
     content = XLIFF.replace(' target-language="fr-FR"', "")
     assert read(tmp_path / "x.xlf", content)[0] == PAIRS
-    assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == [(target, source) for source, target in PAIRS]
+    assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == [
+        (target, source) for source, target in PAIRS
+    ]
     with pytest.raises(InputError, match="it has en-US: name"):
         read(tmp_path / "x.xlf", content, ("de", "fr"))
 
@@ -146,7 +179,9 @@ def test_what_is_not_to_be_translated_in_xliff(tmp_path):
     """The nearest element that says so decides."""
     unit = "<trans-unit id='{}'{}><source>A</source><target>B{}</target></trans-unit>"
     no, yes = " translate='no'", " translate='yes'"
-    groups = f"<group{no}>{unit.format(1, '', 1)}{unit.format(2, yes, 2)}</group>{unit.format(3, no, 3)}"
+    groups = (
+        f"<group{no}>{unit.format(1, '', 1)}{unit.format(2, yes, 2)}</group>{unit.format(3, no, 3)}"
+    )
     content = XLIFF.partition("<body>")[0] + f"<body>{groups}</body></file></xliff>"
     assert read(tmp_path / "x.xlf", content) == ([("A", "B2")], {"untranslated": 2})
     content = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0"
@@ -173,7 +208,9 @@ def test_all_sentences_of_a_memory(tmp_path):
 
 @pytest.mark.parametrize("at", range(-12, 13))
 def test_a_block_ends_anywhere_in_a_cdata_section(tmp_path, at):
-    """Expat reads blocks of 64 KiB; what of a reference or section is in the next block is read with it."""
+    """Expat reads blocks of 64 KiB; what of a reference or section is in the next block is read
+    with it.
+    """
     segment = "R&D &lt; <b> ]] > é &amp;c. <![CDATA[ x"
     start = tmx([("en", "x"), ("fr", "y")]).removesuffix("</body></tmx>")
     unit = tmx([("en", f"<![CDATA[{segment}]]>"), ("fr", "AT&amp;T")]).partition("<body>")[2]

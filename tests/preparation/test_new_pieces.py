@@ -11,13 +11,21 @@ import small_model
 import toy
 from conftest import lxsr_here, refused
 
-from fairseq_lxsr.encoder.folder import WEIGHTS_FILE, read_config
+from fairseq_lxsr.encoder.model_folder import WEIGHTS_FILE, read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.preparation.new_pieces import learn_pieces, lengthened, merge_pieces
-from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import (
+    DICTIONARY_FILE,
+    SENTENCEPIECE_FILE,
+    TextOptions,
+    Tokenizer,
+    read_dictionary,
+)
 
-CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}  # no letter of it is in the old text
+CYRILLIC = {
+    ord("a") + number: 0x430 + number for number in range(26)
+}  # no letter of it is in the old text
 BAG = {"num_layers": 0, "gated": True}
 
 
@@ -26,10 +34,20 @@ def prepare(work, languages=("en", "xx"), *options, check=True):
     model = work / "old"
     if not model.exists():
         small_model.write_folder(model, **BAG)
-        pairs = [(source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(600)]
+        pairs = [
+            (source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(600)
+        ]
         toy.write(work / "text", pairs, languages)
     sizes = ("--valid-size", 50, "--test-size", 50, "--workers", 1, *options)
-    words = ("--work", work / "new", "--data", work / "text", "--lang-pairs", "-".join(languages), *sizes)
+    words = (
+        "--work",
+        work / "new",
+        "--data",
+        work / "text",
+        "--lang-pairs",
+        "-".join(languages),
+        *sizes,
+    )
     return lxsr_here("prepare", "--from", model, *words, check=check)
 
 
@@ -49,7 +67,8 @@ def test_old_pieces_keep_their_numbers_and_old_text_its_pieces(tmp_path):
     assert f"--from {tmp_path / 'old'}" in said
     old, new = tokenizer(tmp_path / "old"), tokenizer(subwords)
     known, unknown = (
-        list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}")) for side in ("en", "xx")
+        list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}"))
+        for side in ("en", "xx")
     )
     assert all(map(np.array_equal, old.encode(known), new.encode(known)))
     ids, lengths = new.encode_flat(unknown)
@@ -62,23 +81,35 @@ def test_pieces_are_made_anew_for_another_model_only(tmp_path):
     prepare(tmp_path)
     assert f"{tmp_path / 'new' / 'subwords'}: unchanged, kept" in prepare(tmp_path).stdout
     pieces = (tmp_path / "new" / "subwords" / DICTIONARY_FILE).read_text()
-    assert "unchanged" not in prepare(tmp_path, ("en", "xx"), "--new-pieces", 20).stdout.partition("subwords")[2]
+    assert (
+        "unchanged"
+        not in prepare(tmp_path, ("en", "xx"), "--new-pieces", 20).stdout.partition("subwords")[2]
+    )
     assert pieces.startswith((tmp_path / "new" / "subwords" / DICTIONARY_FILE).read_text())
 
 
 def test_languages_that_the_model_has_keep_its_pieces(tmp_path, monkeypatch):
     assert read_config(small_model.write_folder(tmp_path / "old", **BAG))["training"] == {}
-    monkeypatch.setattr("fairseq_lxsr.encoder.start.pairs_of", lambda encoder: "en-fr,en-de")
+    monkeypatch.setattr(
+        "fairseq_lxsr.encoder.starting_model.pairs_of", lambda encoder: "en-fr,en-de"
+    )
     toy.write(tmp_path / "text", toy.sentences(600), ("fr", "de"))
     assert "0 new, it has these languages" in prepare(tmp_path, ("fr", "de")).stdout
     files = (tmp_path / "old" / DICTIONARY_FILE, tmp_path / "new" / "subwords" / DICTIONARY_FILE)
     assert len({path.read_bytes() for path in files}) == 1
     toy.write(tmp_path / "text", toy.sentences(600), ("cs", "xx"))
-    refused(prepare(tmp_path, ("cs", "xx"), check=False), "cs-xx: ", "neither of these languages", "one of en, fr, de")
+    refused(
+        prepare(tmp_path, ("cs", "xx"), check=False),
+        "cs-xx: ",
+        "neither of these languages",
+        "one of en, fr, de",
+    )
 
 
 def test_pieces_are_those_of_the_merges_by_hand():
-    """Of 9 times ▁ a b and 8 times c d; e is rarer than five, and so is ▁ before cd; known words make no pieces."""
+    """Of 9 times ▁ a b and 8 times c d; e is rarer than five, and so is ▁ before cd; known words
+    make no pieces.
+    """
     model = make_pieces(["x y"] * 10)
     words = {"abcd": 6, "ab": 3, "cde": 2, "name": 50}
     assert sorted(learn_pieces(model, words, {"name": 1}, 4)) == ["a", "b", "c", "d"]
@@ -87,8 +118,13 @@ def test_pieces_are_those_of_the_merges_by_hand():
 
 def test_merges_are_those_of_counting_again_after_each():
     rng = np.random.default_rng(0)
-    words = [(list("".join(rng.choice(list("abc"), rng.integers(2, 9)))), int(rng.integers(1, 9))) for _ in range(60)]
-    found = merge_pieces([(list(pieces), count) for pieces, count in words], 25, lambda text: len(text) < 6)
+    words = [
+        (list("".join(rng.choice(list("abc"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
+        for _ in range(60)
+    ]
+    found = merge_pieces(
+        [(list(pieces), count) for pieces, count in words], 25, lambda text: len(text) < 6
+    )
     assert found == merged_slowly(words, 25)
 
 
@@ -99,7 +135,11 @@ def merged_slowly(words, most):
         for pieces, count in words:
             for one, two in pairwise(pieces):
                 counts[one + two] = counts.get(one + two, 0) + count
-        left = {text: count for text, count in counts.items() if count >= 5 and len(text) < 6 and text not in found}
+        left = {
+            text: count
+            for text, count in counts.items()
+            if count >= 5 and len(text) < 6 and text not in found
+        }
         if not left:
             break
         best = min(left, key=lambda text: (-left[text], text))
@@ -116,7 +156,9 @@ def merged_slowly(words, most):
 def make_pieces(lines, kind="bpe", size=6):
     model = io.BytesIO()
     options = {"model_type": kind, "vocab_size": size, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(lines), model_writer=model, **options)
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(lines), model_writer=model, **options
+    )
     return model.getvalue()
 
 
@@ -139,11 +181,16 @@ def test_text_is_split_where_it_was_but_where_new_pieces_join(kind):
 
 
 def test_a_word_is_split_alike_everywhere_after_several_extensions():
-    """Ties between ways to join pieces would be decided by how float32 rounds the sum of the line so far."""
+    """Ties between ways to join pieces would be decided by how float32 rounds the sum of the line
+    so far.
+    """
     rng = np.random.default_rng(0)
     model = make_pieces([pair[0] for pair in toy.sentences(600)], "unigram", 40)
     for first in (0x430, 0x5D0, 0xE01):  # Cyrillic, Hebrew, Thai
-        words = ["".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9))) for _ in range(200)]
+        words = [
+            "".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9)))
+            for _ in range(200)
+        ]
         model = lengthened(model, learn_pieces(model, dict.fromkeys(words, 9), {}, 150))
     split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces
     assert split(" ".join(words)) == [piece for word in words for piece in split(word)]
@@ -157,7 +204,11 @@ def ends(model, lines):
 
 @pytest.mark.parametrize("what", ["layers", "nothing", "damaged"])
 def test_what_training_cannot_go_on_from_is_refused(tmp_path, what):
-    said = {"layers": "a model with layers", "nothing": "no such file", "damaged": "differs from the file"}
+    said = {
+        "layers": "a model with layers",
+        "nothing": "no such file",
+        "damaged": "differs from the file",
+    }
     small_model.write_folder(tmp_path / "old", **({} if what == "layers" else BAG))
     if what == "nothing":
         (tmp_path / "old" / "config.json").unlink()
@@ -172,7 +223,8 @@ def test_a_piece_that_becomes_frequent_again_is_found_once():
     for seed in range(300):
         rng = np.random.default_rng(seed)
         words = [
-            (list("".join(rng.choice(list("ab"), rng.integers(2, 9)))), int(rng.integers(1, 9))) for _ in range(20)
+            (list("".join(rng.choice(list("ab"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
+            for _ in range(20)
         ]
         found = merge_pieces(words, 30, lambda text: True)
         assert len(found) == len(set(found))

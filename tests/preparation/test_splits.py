@@ -12,7 +12,12 @@ from fairseq_lxsr.preparation.pipeline import clean, shared_side
 from fairseq_lxsr.preparation.splits import KEY, TEST, TRAIN, VALID, HeldOut, assign_splits
 
 ALL = toy.sentences(4000)
-SIZES = {"de": 4000, "es": 3000, "fr": 2000, "it": 1500}  # all have the first 1,000 English sentences
+SIZES = {
+    "de": 4000,
+    "es": 3000,
+    "fr": 2000,
+    "it": 1500,
+}  # all have the first 1,000 English sentences
 
 
 def lines(folder, name):
@@ -25,17 +30,33 @@ def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
     for language, size in SIZES.items():
         names = ("it", "en") if language == "it" else ("en", language)
         text = [(en, f"{language} {fr}") for en, fr in [*ALL[:1000], *ALL[-(size - 1000) :]]]
-        toy.write(tmp_path / "in" / language, [pair[::-1] for pair in text] if language == "it" else text, names)
+        toy.write(
+            tmp_path / "in" / language,
+            [pair[::-1] for pair in text] if language == "it" else text,
+            names,
+        )
         pairs["-".join(names)] = str(tmp_path / "in" / language)
-    config = PrepareConfig(pairs, str(tmp_path / "work"), valid_size=100, test_size=200, seed=seed, workers=1)
+    config = PrepareConfig(
+        pairs, str(tmp_path / "work"), valid_size=100, test_size=200, seed=seed, workers=1
+    )
     clean(config)
     folders = {pair: tmp_path / "work" / "corpus" / pair for pair in pairs}
-    reports = {pair: json.loads((folder / "stage.json").read_text())["report"] for pair, folder in folders.items()}
-    assert {(report["pairs"]["valid"], report["pairs"]["test"]) for report in reports.values()} == {(100, 200)}
-    lost = [report["dropped"].get("held out in another language pair", 0) for report in reports.values()]
+    reports = {
+        pair: json.loads((folder / "stage.json").read_text())["report"]
+        for pair, folder in folders.items()
+    }
+    assert {(report["pairs"]["valid"], report["pairs"]["test"]) for report in reports.values()} == {
+        (100, 200)
+    }
+    lost = [
+        report["dropped"].get("held out in another language pair", 0) for report in reports.values()
+    ]
     assert 0 < sum(lost) < 600  # 2,020 if each pair draws by itself
     assert lost[-1] == 0  # the smallest pair holds out what all others do
-    held = {name: set.union(*(lines(path, f"{name}.en") for path in folders.values())) for name in ("valid", "test")}
+    held = {
+        name: set.union(*(lines(path, f"{name}.en") for path in folders.values()))
+        for name in ("valid", "test")
+    }
     assert not held["valid"] & held["test"]
     trained = set.union(*(lines(path, "train.en") for path in folders.values()))
     assert not trained & (held["valid"] | held["test"])
@@ -57,7 +78,9 @@ def test_text_in_several_languages_loses_nothing(tmp_path):
     pairs = {}
     for language in ("de", "es", "fr"):
         text = [(en, f"{language} {fr}") for en, fr in ALL[:600]]
-        toy.write(tmp_path / "in" / language, text[::-1] if language == "es" else text, ("en", language))
+        toy.write(
+            tmp_path / "in" / language, text[::-1] if language == "es" else text, ("en", language)
+        )
         pairs[f"en-{language}"] = str(tmp_path / "in" / language)
     clean(PrepareConfig(pairs, str(tmp_path / "work"), valid_size=30, test_size=60, workers=1))
     folders = [tmp_path / "work" / "corpus" / pair for pair in pairs]

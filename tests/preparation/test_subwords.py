@@ -11,7 +11,9 @@ from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, t
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 WORDS = {
-    "thai": [chr(code) for code in range(0xE01, 0xE0B)],  # consonants, which are written without blanks
+    "thai": [
+        chr(code) for code in range(0xE01, 0xE0B)
+    ],  # consonants, which are written without blanks
     "greek": ["αβγ ", "δεζ ", "ηθι ", "κλμ "],
     "chinese": list("天地玄黄宇宙洪荒"),
     "emoji": ["\U0001f600", "\U0001f609 ", "\U0001f60d"],  # four bytes each
@@ -36,7 +38,9 @@ def test_characters_that_stand_in_long_lines_alone_have_pieces(tmp_path, script,
     text = ["one word", "no other"] * 50
     lines = [text_of(WORDS[script], size, size) for size in (4200, 4500, 6000, 70_000)]
     letters = set("".join(WORDS[script])) - {" "}
-    assert letters <= set("".join(pieces_of(tmp_path, [*text, *lines], vocab_size=30, model_type=model_type)))
+    assert letters <= set(
+        "".join(pieces_of(tmp_path, [*text, *lines], vocab_size=30, model_type=model_type))
+    )
     assert letters <= set("".join(pieces_of(tmp_path, lines)))  # all lines are long
 
 
@@ -53,7 +57,14 @@ def test_the_character_that_sentencepiece_reserves_costs_no_line(tmp_path, text)
 
 
 def test_parts_have_all_words_in_order():
-    for text in ("", "one", "a " * 2096, "a " * 2095 + "é", "é" * 5000, "word " * 3000 + "x" * 9000 + " end"):
+    for text in (
+        "",
+        "one",
+        "a " * 2096,
+        "a " * 2095 + "é",
+        "é" * 5000,
+        "word " * 3000 + "x" * 9000 + " end",
+    ):
         parts = list(short_lines(text.strip()))
         assert "".join(parts).replace(" ", "") == text.replace(" ", "")
         assert all(0 < len(part.encode()) <= LINE_BYTES for part in parts)
@@ -72,5 +83,7 @@ def test_long_lines_count_by_their_bytes(tmp_path):
 
 @pytest.mark.parametrize("line", ["\ufffd", "\u2581 \u2581", "\u2585", "\u00ad", " \u3000"])
 def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
-    with pytest.raises(InputError, match=r"train\.xx: no text; expected sentences to learn pieces from"):
+    with pytest.raises(
+        InputError, match=r"train\.xx: no text; expected sentences to learn pieces from"
+    ):
         pieces_of(tmp_path, [line] * 3)

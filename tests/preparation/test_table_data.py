@@ -14,17 +14,25 @@ def prepare(folder, name, rows, *options, check=True):
     """Prepare a table of rows, of which a tuple is joined by tabs; return what is said."""
     text = ["\t".join(row) if isinstance(row, tuple) else row for row in rows]
     (folder / name).write_text("\n".join(text) + "\n", encoding="utf-8")
-    return lxsr_here("prepare", "--work", "w", "--data", name, *SPLITS, *options, check=check, folder=folder)
+    return lxsr_here(
+        "prepare", "--work", "w", "--data", name, *SPLITS, *options, check=check, folder=folder
+    )
 
 
 def pairs_of(folder):
     """All pairs of the corpus, and how many were dropped by reason."""
     corpus = folder / "w" / "corpus" / "en-fr"
     sides = (
-        [line for split in ("train", "valid", "test") for line in read(corpus / f"{split}.{language}")]
+        [
+            line
+            for split in ("train", "valid", "test")
+            for line in read(corpus / f"{split}.{language}")
+        ]
         for language in ("en", "fr")
     )
-    return sorted(zip(*sides, strict=True)), json.loads((corpus / "stage.json").read_text())["report"]["dropped"]
+    return sorted(zip(*sides, strict=True)), json.loads((corpus / "stage.json").read_text())[
+        "report"
+    ]["dropped"]
 
 
 def read(path):
@@ -40,10 +48,25 @@ URL = "https://a.example/0"
         ("x.tsv", [(URL, URL, *pair, "0.8") for pair in PAIRS], (), {}),
         ("x.tsv", [(URL, URL, *pair, "0.8") for pair in PAIRS], ("--columns", "3,4"), {}),
         ("x.tsv", [("1.234567", *pair) for pair in PAIRS], (), {}),
-        ("x.tsv", [*PAIRS[:3], "", *PAIRS[3:], "alone", " \t"], (), {"empty side": 2, "short row": 1}),
+        (
+            "x.tsv",
+            [*PAIRS[:3], "", *PAIRS[3:], "alone", " \t"],
+            (),
+            {"empty side": 2, "short row": 1},
+        ),
         ("x.tsv", [("French", "English"), *((b, a) for a, b in PAIRS)], (), {"header": 1}),
-        ("x.tsv", [("von", "nach", "zu"), *((b, b, a) for a, b in PAIRS)], ("--columns", "zu,nach"), {"header": 1}),
-        ("x.csv", ["source;target", *(f'"{a}";{b}' for a, b in PAIRS), ""], (), {"header": 1, "empty side": 1}),
+        (
+            "x.tsv",
+            [("von", "nach", "zu"), *((b, b, a) for a, b in PAIRS)],
+            ("--columns", "zu,nach"),
+            {"header": 1},
+        ),
+        (
+            "x.csv",
+            ["source;target", *(f'"{a}";{b}' for a, b in PAIRS), ""],
+            (),
+            {"header": 1, "empty side": 1},
+        ),
     ],
 )
 def test_the_pairs_of_a_table(tmp_path, name, rows, options, dropped):
@@ -61,6 +84,12 @@ def test_other_columns_are_other_text(tmp_path):
 
 
 def test_columns_that_do_not_fit(tmp_path):
-    for columns, message in (("1", "columns '1'; expected two"), ("en,de", "'en'; expected a number, or one of its")):
+    for columns, message in (
+        ("1", "columns '1'; expected two"),
+        ("en,de", "'en'; expected a number, or one of its"),
+    ):
         refused(prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False), message)
-    refused(prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False), "columns 1,2 without a .tsv or .csv")
+    refused(
+        prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False),
+        "columns 1,2 without a .tsv or .csv",
+    )

@@ -1,4 +1,6 @@
-"""Data of fairseq-preprocess, with and without the script of preprocess/: trained on, exported, and read alike."""
+"""Data of fairseq-preprocess, with and without the script of preprocess/: trained on, exported, and
+read alike.
+"""
 
 import numpy as np
 import pytest
@@ -55,7 +57,9 @@ def ids(path):
 
 def assert_reads_as_trained(encoder, text, data, name="valid.en-fr.en", change=str):
     lines = [change(line) for line in text.read_text(encoding="utf-8").splitlines()]
-    assert [found.tolist() for found in encoder.tokenizer.encode(lines)] == ids(data / f"{name}.bin")
+    assert [found.tolist() for found in encoder.tokenizer.encode(lines)] == ids(
+        data / f"{name}.bin"
+    )
 
 
 def preprocessed(text, data, *options):
@@ -68,7 +72,9 @@ def preprocessed(text, data, *options):
 
 def pieces_of(text, folder, split):
     for path in (text / f"{part}.{language}" for part in SPLITS for language in ("en", "fr")):
-        (folder / path.name).write_text("".join(split(line) + "\n" for line in path.read_text().splitlines()))
+        (folder / path.name).write_text(
+            "".join(split(line) + "\n" for line in path.read_text().splitlines())
+        )
     return folder
 
 
@@ -78,10 +84,16 @@ def test_words_need_nothing_more(text, tmp_path):
     assert "text in upper and lower case" in log
     assert_reads_as_trained(encoder, text / "valid.en", data)
     known, unknown = encoder.tokenizer.encode(["One"])[0][0], encoder.tokenizer.unknown
-    # as fairseq reads them: every unknown word is one, and a mark of SentencePiece is a letter as any other
+    # as fairseq reads them: every unknown word is one, and a mark of SentencePiece is a letter as
+    # any other
     for line in ("xx yy One", "xx\u3000yy One", "▁One ▁ One"):
         assert encoder.tokenizer.encode([line])[0].tolist() == [unknown, unknown, known]
-    refused(lxsr_here("export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "o", check=False), "BPE")
+    refused(
+        lxsr_here(
+            "export", "onnx", "--model", tmp_path / "model", "--output", tmp_path / "o", check=False
+        ),
+        "BPE",
+    )
 
 
 def test_lower_case_is_seen_in_the_dictionary(text, tmp_path):
@@ -94,7 +106,12 @@ def test_lower_case_is_seen_in_the_dictionary(text, tmp_path):
 
 def test_pieces_of_subword_nmt_are_read_as_they_are(text, tmp_path):
     (tmp_path / "pieces").mkdir()
-    split = lambda line: " ".join(word[:2] + "@@ " + word[2:] if len(word) > 3 else word for word in line.split())  # noqa: E731
+
+    def split(line):
+        return " ".join(
+            word[:2] + "@@ " + word[2:] if len(word) > 3 else word for word in line.split()
+        )
+
     data = preprocessed(pieces_of(text, tmp_path / "pieces", split), tmp_path / "data")
     encoder, _ = trained_and_exported(data, tmp_path)
     assert_reads_as_trained(encoder, tmp_path / "pieces" / "valid.en", data)
@@ -106,19 +123,37 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     split = lambda line: " ".join(processor.EncodeAsPieces(line))  # noqa: E731
     data = preprocessed(pieces_of(text, tmp_path / "pieces", split), tmp_path / "data")
     done = train_here(data, tmp_path / "without", **SHORT)
-    assert "has no sentencepiece.model, which `lxsr export folder` will ask for; name it now" in done.stdout
+    assert (
+        "has no sentencepiece.model, which `lxsr export folder` will ask for; name it now"
+        in done.stdout
+    )
     checkpoint = tmp_path / "without" / "checkpoint_last.pt"
     done = export(checkpoint, tmp_path / "model", check=False)
-    refused(done, "sentencepiece.model: no such file; name the SentencePiece model with --sentencepiece-model")
+    refused(
+        done,
+        "sentencepiece.model: no such file; name the SentencePiece model with --sentencepiece-model",
+    )
     named = {"sentencepiece_model": model}
-    train_here(data, tmp_path / "later", **SHORT)  # named afterwards, or only the first time: it is kept
+    train_here(
+        data, tmp_path / "later", **SHORT
+    )  # named afterwards, or only the first time: it is kept
     for more in (named, {"max_update": "2"}):
         done = train_here(data, tmp_path / "later", **SHORT | more)
         assert (done.returncode, "has no sentencepiece.model" in done.stdout) == (0, False)
-        assert (tmp_path / "later" / "text" / "sentencepiece.model").read_bytes() == model.read_bytes()
-    (tmp_path / "without" / "text" / "text.json").unlink()  # as trainings of earlier versions left it: all at once
-    refused(export(checkpoint, tmp_path / "model", check=False), "with --sentencepiece-model, and say --lowercase or")
-    for name, said in ((tmp_path / "none", "no such file"), (text / "train.en", "not a SentencePiece model")):
+        assert (
+            tmp_path / "later" / "text" / "sentencepiece.model"
+        ).read_bytes() == model.read_bytes()
+    (
+        tmp_path / "without" / "text" / "text.json"
+    ).unlink()  # as trainings of earlier versions left it: all at once
+    refused(
+        export(checkpoint, tmp_path / "model", check=False),
+        "with --sentencepiece-model, and say --lowercase or",
+    )
+    for name, said in (
+        (tmp_path / "none", "no such file"),
+        (text / "train.en", "not a SentencePiece model"),
+    ):
         refused(train_here(data, tmp_path / "save", sentencepiece_model=name, **SHORT), name, said)
         assert not list((tmp_path / "save").glob("checkpoint*"))
     encoder, log = trained_and_exported(data, tmp_path, "--sentencepiece-model", model)
@@ -132,7 +167,14 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, how, lowercase):
     how = (*how, model) if how == ("--sentencepiece-model",) else how
-    options = ("--trainpref", text / "train", "--validpref", text / "valid", "--destdir", tmp_path / "data")
+    options = (
+        "--trainpref",
+        text / "train",
+        "--validpref",
+        text / "valid",
+        "--destdir",
+        tmp_path / "data",
+    )
     main_here(script, "--pairs", "en-fr", *options, *how, *(("--lowercase",) if lowercase else ()))
     encoder, _ = trained_and_exported(tmp_path / "data", tmp_path)
     assert encoder.tokenizer.options.lowercase is lowercase
@@ -142,7 +184,14 @@ def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, how,
 
 @pytest.mark.parametrize("how", [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")])
 def test_several_pairs_share_one_dictionary(script, text, tmp_path, how):
-    options = ("--trainpref", text / "train", "--validpref", text / "valid", "--destdir", tmp_path / "data")
+    options = (
+        "--trainpref",
+        text / "train",
+        "--validpref",
+        text / "valid",
+        "--destdir",
+        tmp_path / "data",
+    )
     for _ in range(2):  # the second time the folder is replaced
         main_here(script, "--pairs", "en-fr", "en-xx", *options, *how)
     assert len({path.read_bytes() for path in (tmp_path / "data").glob("dict.??.txt")}) == 1
@@ -157,15 +206,26 @@ def test_text_that_cannot_be_read_is_named_at_once(script, text, tmp_path):
     (tmp_path / "marked.en").write_text("▁one ▁line\n")
     (tmp_path / "marked.fr").write_text("▁une ▁ligne\n")
 
-    def said(*fragments, pairs="en-fr", train=text / "train", valid=text / "valid", how=("--words",)):
+    def said(
+        *fragments, pairs="en-fr", train=text / "train", valid=text / "valid", how=("--words",)
+    ):
         options = ("--trainpref", train, "--validpref", valid, "--destdir", tmp_path / "data")
         refused(main_here(script, "--pairs", pairs, *options, *how, check=False), *fragments)
         assert not (tmp_path / "data").exists()
 
-    said("a.en, ", "a.fr, ", "b.en, ", "b.fr: no such file", train=tmp_path / "a", valid=tmp_path / "b")
+    said(
+        "a.en, ",
+        "a.fr, ",
+        "b.en, ",
+        "b.fr: no such file",
+        train=tmp_path / "a",
+        valid=tmp_path / "b",
+    )
     said("short.en and ", "short.fr: not of the same number of lines", train=tmp_path / "short")
     said("--pairs fr; expected SRC-TGT", pairs="fr")
     said("--words: the text has pieces of SentencePiece", train=tmp_path / "marked")
-    said("fairseq-preprocess: ", "unrecognized arguments: --nonsense", how=("--words", "--nonsense"))
+    said(
+        "fairseq-preprocess: ", "unrecognized arguments: --nonsense", how=("--words", "--nonsense")
+    )
     said("at most", how=("--vocab-size", "9000"))
     said("none: No such file", how=("--sentencepiece-model", tmp_path / "none"))

@@ -1,4 +1,6 @@
-"""Recipes: what fairseq-train reads of each, options in their place, the schedule, and `lxsr train` as users run it."""
+"""Recipes: what fairseq-train reads of each, options in their place, the schedule, and `lxsr train`
+as users run it.
+"""
 
 import importlib.util
 import os
@@ -69,7 +71,9 @@ def test_fairseq_reads_every_option_of_a_recipe(name):
     for option, value in recipe.options.items():
         assert same(read[option.replace("-", "_")], value), (option, value)
     # of the LASER family the best epoch is chosen afterwards
-    assert read["no_epoch_checkpoints"] == (read["arch"] not in ("laser_1", "laser_5", "laser_6", "tlaser_base"))
+    assert read["no_epoch_checkpoints"] == (
+        read["arch"] not in ("laser_1", "laser_5", "laser_6", "tlaser_base")
+    )
 
 
 def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():
@@ -85,26 +89,73 @@ def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():
 
 def test_settings_of_the_papers():
     paper, more, ctlaser = (read_recipe(name) for name in ("paper", "paper_it", "ctlaser"))
-    mao = {"arch": "lxsr_base", "objective": "ugt", "target-weights": "types", "batch-size": 128, "lr": 0.001}
-    mao |= {"gen-weight": 1, "align-weight": 2, "sim-weight": 2, "max-positions": 200, "dropout": 0.1, "max-epoch": 12}
+    mao = {
+        "arch": "lxsr_base",
+        "objective": "ugt",
+        "target-weights": "types",
+        "batch-size": 128,
+        "lr": 0.001,
+    }
+    mao |= {
+        "gen-weight": 1,
+        "align-weight": 2,
+        "sim-weight": 2,
+        "max-positions": 200,
+        "dropout": 0.1,
+        "max-epoch": 12,
+    }
     assert paper.options.items() >= mao.items()
     assert (paper.warmup * 12, more.options["max-epoch"], more.warmup * 30) == (3, 30, 6)  # epochs
-    li = {"arch": "tlaser_base", "lr": 0.0005, "dropout": 0.3, "label-smoothing": 0.1, "warmup-updates": 4000}
+    li = {
+        "arch": "tlaser_base",
+        "lr": 0.0005,
+        "dropout": 0.3,
+        "label-smoothing": 0.1,
+        "warmup-updates": 4000,
+    }
     li |= {"constraint": "norm", "constraint-weight": 0.25, "negative-weight": 0.5, "negatives": 20}
-    assert ctlaser.options.items() >= (li | {"max-epoch": 20, "no-epoch-checkpoints": False}).items()
+    assert (
+        ctlaser.options.items() >= (li | {"max-epoch": 20, "no-epoch-checkpoints": False}).items()
+    )
 
 
 def test_settings_of_the_code_of_li_and_mak():
-    """Those of new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash, and the networks that tests/models compares."""
-    laser, claser, ctlaser = (read_recipe(f"{name}_released").options for name in ("laser_1", "claser_6", "ctlaser"))
+    """Those of new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash, and the networks that
+    tests/models compares.
+    """
+    laser, claser, ctlaser = (
+        read_recipe(f"{name}_released").options for name in ("laser_1", "claser_6", "ctlaser")
+    )
     widths = {"encoder-embed-dim": 512, "decoder-embed-dim": 512, "decoder-input-feeding": True}
     read = {"encoder-append-eos": True, "target-bos": True}
     assert laser.items() >= (widths | read | {"label-smoothing": 0, "lr": 0.001}).items()
-    assert claser.items() >= (widths | read | {"arch": "laser_6", "constraint": "norm_of_mean"}).items()
-    script = {"lr": 0.0005, "warmup-updates": 4000, "warmup-init-lr": "1e-7", "label-smoothing": 0.1, "dropout": 0.3}
-    script |= {"weight-decay": "1e-4", "adam-betas": "(0.9, 0.98)", "max-epoch": 50, "max-positions": 2000}
-    script |= {"constraint": "norm_of_mean", "constraint-weight": 0.25, "negative-weight": 0.5, "negatives": 20}
-    assert ctlaser.items() >= (script | read | {"decoder-lang-at": "memory", "init-weights": "released"}).items()
+    assert (
+        claser.items()
+        >= (widths | read | {"arch": "laser_6", "constraint": "norm_of_mean"}).items()
+    )
+    script = {
+        "lr": 0.0005,
+        "warmup-updates": 4000,
+        "warmup-init-lr": "1e-7",
+        "label-smoothing": 0.1,
+        "dropout": 0.3,
+    }
+    script |= {
+        "weight-decay": "1e-4",
+        "adam-betas": "(0.9, 0.98)",
+        "max-epoch": 50,
+        "max-positions": 2000,
+    }
+    script |= {
+        "constraint": "norm_of_mean",
+        "constraint-weight": 0.25,
+        "negative-weight": 0.5,
+        "negatives": 20,
+    }
+    assert (
+        ctlaser.items()
+        >= (script | read | {"decoder-lang-at": "memory", "init-weights": "released"}).items()
+    )
     assert ctlaser["max-tokens"] * ctlaser["update-freq"] == 128_000
 
 
@@ -119,7 +170,11 @@ def test_settings_of_the_code_of_li_and_mak():
         (["--clip-norm", "-1"], ["--clip-norm -1"], []),
         (["--no-word-dropout"], [], ["--word-dropout"]),
         (["--no-no-epoch-checkpoints"], [], ["epoch-checkpoints"]),
-        (["--no-word-dropout", "--word-dropout", "0.2"], ["--word-dropout 0.2"], ["--no-word-dropout", "dropout 0.1"]),
+        (
+            ["--no-word-dropout", "--word-dropout", "0.2"],
+            ["--word-dropout 0.2"],
+            ["--no-word-dropout", "dropout 0.1"],
+        ),
         (["--no-save"], ["--no-save"], []),
         (["--max-sentences", "64"], ["--batch-size 64"], ["1024", "max-sentences"]),
         (["--max-epoch", "3"], ["--max-epoch 3"], ["--max-update"]),
@@ -162,21 +217,39 @@ def test_own_options_replace_those_of_the_recipe(own, there, not_there):
 )
 def test_learning_rate_follows_the_length(recipe, own, total, warmup):
     command = printed("--recipe", recipe, "--cpu", *own.split())
-    assert (value_of(command, "--total-num-update"), value_of(command, "--warmup-updates")) == (str(total), str(warmup))
+    assert (value_of(command, "--total-num-update"), value_of(command, "--warmup-updates")) == (
+        str(total),
+        str(warmup),
+    )
 
 
 @pytest.mark.parametrize(
     ("pairs", "updates", "every"),
-    [(49, 1000, 100), (5_000, 1000, 20), (17_000, 1000, 5), (50_000, 1350, 2), (170_000, 2500, 1), (10**6, 10_000, 1)],
+    [
+        (49, 1000, 100),
+        (5_000, 1000, 20),
+        (17_000, 1000, 5),
+        (50_000, 1350, 2),
+        (170_000, 2500, 1),
+        (10**6, 10_000, 1),
+    ],
 )
 def test_length_and_validation_by_the_number_of_pairs(monkeypatch, pairs, updates, every):
-    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs})
+    monkeypatch.setattr(
+        "fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs}
+    )
     command = train_command(read_recipe("best"), "data", ["--cpu"])
-    for option, value in (("max-update", updates), ("validate-interval", every), ("save-interval", every)):
+    for option, value in (
+        ("max-update", updates),
+        ("validate-interval", every),
+        ("save-interval", every),
+    ):
         assert value_of(command, f"--{option}") == str(value)
     own = train_command(read_recipe("best"), "data", ["--cpu", "--max-update", str(10 * updates)])
     assert value_of(own, "--max-update") == str(10 * updates)
-    assert value_of(own, "--save-interval") == str(max(10 * every, int(value_of(own, "--save-interval"))))
+    assert value_of(own, "--save-interval") == str(
+        max(10 * every, int(value_of(own, "--save-interval")))
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +263,9 @@ def test_length_and_validation_by_the_number_of_pairs(monkeypatch, pairs, update
     ],
 )
 def test_what_is_validated_is_saved(monkeypatch, own, saved):
-    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": 5_000})
+    monkeypatch.setattr(
+        "fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": 5_000}
+    )
     command = train_command(read_recipe("best"), "data", ["--cpu", *own.split()])
     found = {
         unit: value_of(command, f"--save-{unit}")
@@ -202,14 +277,20 @@ def test_what_is_validated_is_saved(monkeypatch, own, saved):
 
 @pytest.mark.parametrize(("pairs", "shards"), [(12_000_000, 1), (10**8, 1), (10**5, 10)])
 def test_a_training_is_validated_ten_times(monkeypatch, pairs, shards):
-    """Of a text that is read less than ten times, after so many updates; an epoch reads one shard."""
-    monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs})
+    """Of a text that is read less than ten times, after so many updates; an epoch reads one
+    shard.
+    """
+    monkeypatch.setattr(
+        "fairseq_lxsr.recipes.count_pairs", lambda folder, languages: {"en-fr": pairs}
+    )
     command = train_command(read_recipe("best"), ":".join(["data"] * shards), ["--cpu"])
     if shards > 1:
         assert value_of(command, "--save-interval") == "10"  # 10,000 updates in 102 epochs of 98
     else:
         assert (
-            value_of(command, "--save-interval-updates") == value_of(command, "--validate-interval-updates") == "1000"
+            value_of(command, "--save-interval-updates")
+            == value_of(command, "--validate-interval-updates")
+            == "1000"
         )
         assert value_of(command, "--keep-interval-updates") == "1"
 
@@ -217,8 +298,12 @@ def test_a_training_is_validated_ten_times(monkeypatch, pairs, shards):
 def test_length_between_the_measured_sizes_grows(monkeypatch):
     lengths = []
     for pairs in (20_000, 40_000, 100_000, 400_000, 10**7):
-        monkeypatch.setattr("fairseq_lxsr.recipes.count_pairs", lambda folder, languages, n=pairs: {"en-fr": n})
-        lengths.append(int(value_of(train_command(read_recipe("best"), "data", ["--cpu"]), "--max-update")))
+        monkeypatch.setattr(
+            "fairseq_lxsr.recipes.count_pairs", lambda folder, languages, n=pairs: {"en-fr": n}
+        )
+        lengths.append(
+            int(value_of(train_command(read_recipe("best"), "data", ["--cpu"]), "--max-update"))
+        )
     assert lengths == sorted(set(lengths))
     assert (lengths[0] > 1000, lengths[-1]) == (True, 10_000)
 
@@ -230,22 +315,31 @@ def test_the_chosen_length_is_said():
     )
 
 
-@pytest.mark.parametrize("option", ["--max-tokens 320", "--sampling-temperature 5", "--source-temperature inf"])
+@pytest.mark.parametrize(
+    "option", ["--max-tokens 320", "--sampling-temperature 5", "--source-temperature inf"]
+)
 def test_a_length_that_is_not_known_beforehand_is_refused(option):
     with pytest.raises(InputError, match=f"--max-epoch with {option}, .*expected --max-update"):
         train_command(read_recipe("paper"), str(DATA), option.split())
-    assert "30" in train_command(read_recipe("paper"), str(DATA), ["--max-update", "30", *option.split()])
+    assert "30" in train_command(
+        read_recipe("paper"), str(DATA), ["--max-update", "30", *option.split()]
+    )
 
 
 @pytest.mark.parametrize("device", [[], ["--cpu"]])
 def test_length_by_workers_and_shards(device):
-    recipe, own = read_recipe("paper"), ["--batch-size", "10", "--distributed-world-size", "4", *device]
+    recipe, own = (
+        read_recipe("paper"),
+        ["--batch-size", "10", "--distributed-world-size", "4", *device],
+    )
     command = train_command(recipe, f"{DATA}:{DATA}", own)
     assert value_of(command, "--total-num-update") == "24"  # 5 batches for 4 workers are 2 updates
     assert value_of(command, "--warmup-updates") == "6"
 
 
-@pytest.mark.parametrize(("name", "milestone", "epochs"), [("released", 3, 12), ("released_it", 6, 30)])
+@pytest.mark.parametrize(
+    ("name", "milestone", "epochs"), [("released", 3, 12), ("released_it", 6, 30)]
+)
 def test_learning_rate_of_the_released_code_at_every_update(name, milestone, epochs):
     """Their warm-up rises to update 1,999, and MultiStepLR divides by ten from the milestone on."""
     words = read_by_fairseq(train_command(read_recipe(name), str(DATA), ["--cpu"]))
@@ -264,9 +358,18 @@ def test_learning_rate_of_the_released_code_at_every_update(name, milestone, epo
 
 def test_what_the_released_code_changes():
     paper, released = read_recipe("paper"), read_recipe("released")
-    changed = {name for name in released.options if released.options[name] != paper.options.get(name)}
+    changed = {
+        name for name in released.options if released.options[name] != paper.options.get(name)
+    }
     assert changed == {
-        *("sim-reduction", "target-ids", "target-overlap", "batches", "drop-last", "attention-dropout"),
+        *(
+            "sim-reduction",
+            "target-ids",
+            "target-overlap",
+            "batches",
+            "drop-last",
+            "attention-dropout",
+        ),
         *("layer-norm-eps", "init-weights", "decoupled-weight-decay", "amsgrad"),
         *("lr-scheduler", "lr", "warmup-updates"),
     }
@@ -276,7 +379,9 @@ def test_what_the_released_code_changes():
 
 
 def test_released_trains(tmp_path, toy_work):
-    """Two updates of every option that the recipe has, through fairseq-train, with its validation."""
+    """Two updates of every option that the recipe has, through fairseq-train, with its
+    validation.
+    """
     data, own = toy_work / "data-bin", ["--arch", "lxsr_tiny", "--max-update", "2"]
     command = train_command(read_recipe("released"), str(data), own)
     done = train_here(data, tmp_path, *command[1:], optimizer="torch_adam")
@@ -296,7 +401,10 @@ def test_released_trains(tmp_path, toy_work):
         (("--recipe", "best", "--max-update", "many"), ("--max-update 'many'", "whole number")),
         (("--recipe", "best", "--max-update", "0"), ("--max-update 0", "at least 1")),
         (("--recipe", "best", "--no-max-update"), ("neither --max-update nor --max-epoch",)),
-        (("--recipe", "paper", "--no-batch-size", "--max-tokens", "900"), ("--max-epoch without --batch-size",)),
+        (
+            ("--recipe", "paper", "--no-batch-size", "--max-tokens", "900"),
+            ("--max-epoch without --batch-size",),
+        ),
         (("--recipe", "paper", "--lang-pairs", "en-de"), ("no sentence pairs of en-de",)),
     ],
 )
@@ -305,7 +413,8 @@ def test_bad_options_are_refused(arguments, fragments):
 
 
 @pytest.mark.parametrize(
-    "content", [{"warmup": 1.5}, {"warmup": "long"}, {"options": ["lr"]}, {"options": {"lr": [1, 2]}}]
+    "content",
+    [{"warmup": 1.5}, {"warmup": "long"}, {"options": ["lr"]}, {"options": {"lr": [1, 2]}}],
 )
 def test_recipe_of_other_types_is_refused(content):
     with pytest.raises(InputError, match=next(iter(content))):
@@ -326,7 +435,9 @@ def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one(tmp_path):
 
 def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "fairseq_cli" else find_spec(name)
+    )
     refused(
         lxsr_here("train", DATA, "--recipe", "ctlaser", check=False),
         "not installed",
@@ -360,11 +471,26 @@ def test_exit_status_is_that_of_fairseq_train(tmp_path):
 @pytest.mark.parametrize("shown", ["fairseq-train ", "train_inner"])
 def test_an_interrupt_ends_training_with_one_line(tmp_path, shown):
     """While fairseq is imported, and in training."""
-    more = ["--cpu", "--encoder-embed-dim", "8", "--log-interval", "1", "--max-update", "100000", "--num-workers", "0"]
+    more = [
+        "--cpu",
+        "--encoder-embed-dim",
+        "8",
+        "--log-interval",
+        "1",
+        "--max-update",
+        "100000",
+        "--num-workers",
+        "0",
+    ]
     own = (*more, "--init-embeddings", "random", "--save-dir", tmp_path, "--log-format", "simple")
     words = map(str, ("train", DATA, "--recipe", "best", *own))
     command = [sys.executable, "-W", "ignore", "-m", "fairseq_lxsr.cli.main", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "start_new_session": True,
+    }
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         assert any(shown in line for line in iter(process.stdout.readline, ""))
         if shown.startswith("fairseq"):
@@ -385,7 +511,12 @@ def test_pairs_are_counted_without_fairseq(tmp_path):
 def test_an_option_that_is_gone_may_have_the_value_that_is_left(option):
     recipe, value = Recipe(options={"lr": 1.0}), REMOVED[option]
     if value is not False:
-        assert train_command(recipe, "data", [f"--{option}", str(value)]) == train_command(recipe, "data", [])
+        assert train_command(recipe, "data", [f"--{option}", str(value)]) == train_command(
+            recipe, "data", []
+        )
     own = [f"--{option}"] if value is False else [f"--{option}", "7"]
-    with pytest.raises(InputError, match=f"--{option} 7?: the option is gone, training always has {value}; leave it"):
+    with pytest.raises(
+        InputError,
+        match=f"--{option} 7?: the option is gone, training always has {value}; leave it",
+    ):
         train_command(recipe, "data", own)

@@ -17,7 +17,10 @@ LOG = "train_inner | epoch 001:     50 / 270 loss=14.1, sim=0.0006, num_updates=
 
 
 def test_files_of_another_kind_are_named_and_left_out(tmp_path):
-    append_scores(tmp_path / "good.jsonl", [from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0])}, {"model": "m"})])
+    append_scores(
+        tmp_path / "good.jsonl",
+        [from_hits("xsr", "en->fr", {"P@1": Outcomes([1, 0])}, {"model": "m"})],
+    )
     (tmp_path / "train.log").write_text(LOG.format(50))
     (tmp_path / os.fsdecode(b"\xff.log")).write_text(LOG.format(60))
     bad = {
@@ -41,13 +44,18 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
 def test_text_that_is_named_by_halves_is_refused(tmp_path):
     model = ("--model", COMPATIBILITY / "best.model")
     for half in (("--lang-pairs", "en-fr"), ("--dataset", "flores200-dev")):
-        refused(lxsr("report", tmp_path, *half, check=False), "has no model folder, to look at that text with")
+        refused(
+            lxsr("report", tmp_path, *half, check=False),
+            "has no model folder, to look at that text with",
+        )
         refused(lxsr("report", tmp_path, *model, *half, check=False), "--data", "--lang-pairs")
 
 
 TRAIN = {"en-fr": 1000, "en-de": 700}
 STAGES = {pair: {"report": {"pairs": {"train": count}}} for pair, count in TRAIN.items()}
-STAGES |= {f"cleaned {pair}": stage for pair, stage in STAGES.items()} | {"data-bin": {"report": {"pairs": [*TRAIN]}}}
+STAGES |= {f"cleaned {pair}": stage for pair, stage in STAGES.items()} | {
+    "data-bin": {"report": {"pairs": [*TRAIN]}}
+}
 
 
 @pytest.mark.parametrize(

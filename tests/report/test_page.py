@@ -1,4 +1,6 @@
-"""The page, and in a real browser: what it says, at two sizes, for every reader, without errors and without network."""
+"""The page, and in a real browser: what it says, at two sizes, for every reader, without errors and
+without network.
+"""
 
 import contextlib
 import functools
@@ -33,9 +35,18 @@ def contents():
     for name, values in {"loss": (9.0, 5.0, 4.5), "accuracy": (0.1, 0.6, 0.9)}.items():
         curves.train[name] = dict(zip((10, 20, 30), values, strict=True))
     settings = {"metric": "nn-cosine", "queries": 4, "model": "abc"}
-    tasks = [(task, settings) for task in ("en->fr", "fr->en")] + [("en->fr", settings | {"model": "abc-untrained"})]
-    scores = [from_hits("xsr", task, {"P@1": Outcomes([1, 1, 0, 1])}, settings) for task, settings in tasks]
-    curve = {"threshold": [1.4, 1.2, 1.0], "precision": [100.0, 90.0, 60.0], "recall": [20.0, 70.0, 90.0]}
+    tasks = [(task, settings) for task in ("en->fr", "fr->en")] + [
+        ("en->fr", settings | {"model": "abc-untrained"})
+    ]
+    scores = [
+        from_hits("xsr", task, {"P@1": Outcomes([1, 1, 0, 1])}, settings)
+        for task, settings in tasks
+    ]
+    curve = {
+        "threshold": [1.4, 1.2, 1.0],
+        "precision": [100.0, 90.0, 60.0],
+        "recall": [20.0, 70.0, 90.0],
+    }
     scores.append(Score("bucc", "fr-en", {"F1": 78.8, "threshold": 1.07234}, settings, curve=curve))
     return [curves], scores, [sample]
 
@@ -58,10 +69,15 @@ def test_one_file_that_asks_for_nothing(page):
 def test_it_begins_with_date_size_and_verdict_and_published_scores_come_last(page):
     text = page.read_text(encoding="utf-8")
     text = text[text.index("<main>") :]
-    assert re.search(r"</h1>\s<p>\d{4}-\d\d-\d\d; 16,892 training pairs; 60 test pairs of en and &lt;a", text)
+    assert re.search(
+        r"</h1>\s<p>\d{4}-\d\d-\d\d; 16,892 training pairs; 60 test pairs of en and &lt;a", text
+    )
     found = [row[3] for row in charts.length_chart(contents()[2][0]).rows]
     assert len(found) == 2, "all have a few words, so a direction is one bucket"
-    assert f'class="verdict">{sum(found) / 2:.1f} % of the sentences find their translation first, among 60.<' in text
+    assert (
+        f'class="verdict">{sum(found) / 2:.1f} % of the sentences find their translation first, among 60.<'
+        in text
+    )
     titles = re.findall(r"<h2>([^<&]+)", text)
     assert titles[:2] == ["Training", "Scores"]
     assert titles[-1] == "Published scores"
@@ -76,7 +92,9 @@ def test_verdict_of_scores_or_of_a_log_alone():
 
 
 class Structure(HTMLParser):
-    """What screen readers find: how often each landmark, and the tables without caption, scope or keyboard."""
+    """What screen readers find: how often each landmark, and the tables without caption, scope or
+    keyboard.
+    """
 
     def __init__(self, text: str):
         super().__init__()
@@ -126,7 +144,12 @@ def test_landmarks_tables_and_text_beside_every_chart(page):
     assert found.seen.count("table") >= 6 + 3  # of six charts, of scores and of errors
     assert len(found.labels) == found.seen.count("figcaption") == found.seen.count("details") == 6
     for words in (
-        *("loss (training) goes from 9 to 4.5", "en → fr", "The mean cosine is", "half of the 60 pairs"),
+        *(
+            "loss (training) goes from 9 to 4.5",
+            "en → fr",
+            "The mean cosine is",
+            "half of the 60 pairs",
+        ),
         '<td class="text">phrase 59</td>',  # text of the map, not by hover alone
         "loss (logarithmic scale)",
         "<caption>bucc, measured with the model trained (abc): threshold</caption>",
@@ -138,7 +161,9 @@ def test_landmarks_tables_and_text_beside_every_chart(page):
 
 @contextlib.contextmanager
 def opened(browser, page, width=1280, height=900):
-    """A tab with the page, what its console says, and every address that it or a window of it asks for."""
+    """A tab with the page, what its console says, and every address that it or a window of it asks
+    for.
+    """
     context = browser.new_context(viewport={"width": width, "height": height})
     context.set_default_timeout(10_000)
     messages, outside = [], []
@@ -163,9 +188,13 @@ def test_in_a_browser(browser, page, size):
         text = tab.inner_text("body")
         width_of = "nodes => nodes.map(node => node.getBoundingClientRect().width)"
         drawn = tab.locator(".js-plotly-plot").evaluate_all(width_of)
-        bars, dots = (tab.locator(f"{layer} .point").count() for layer in (".bars", ".scatterlayer"))
+        bars, dots = (
+            tab.locator(f"{layer} .point").count() for layer in (".bars", ".scatterlayer")
+        )
         scroll = tab.evaluate("document.documentElement.scrollWidth")
-        tab.locator(".scatterlayer .point").nth(70).hover(force=True)  # plotly catches the pointer above the points
+        tab.locator(".scatterlayer .point").nth(70).hover(
+            force=True
+        )  # plotly catches the pointer above the points
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
         above = tab.locator(".js-plotly-plot").evaluate_all(
@@ -175,7 +204,15 @@ def test_in_a_browser(browser, page, size):
     assert len(above) == 6
     assert min(above) >= 0, "a toolbar over the curves"
     assert messages == outside == []
-    for expected in ("A run <script>", "Loss", "en → fr", "75.0", "model:abc", CAUTION, "Errors to read"):
+    for expected in (
+        "A run <script>",
+        "Loss",
+        "en → fr",
+        "75.0",
+        "model:abc",
+        CAUTION,
+        "Errors to read",
+    ):
         assert expected in text
     assert len(drawn) == 6
     assert all(0.5 * min(width, 1000) < value <= width for value in drawn)
@@ -186,9 +223,16 @@ def test_in_a_browser(browser, page, size):
 
 
 def test_no_button_and_no_link_leaves_the_page(browser, page):
-    """All are pressed, also those that only a press brings up; plotly's own toolbar can send a chart to its makers."""
+    """All are pressed, also those that only a press brings up; plotly's own toolbar can send a
+    chart to its makers.
+    """
     with opened(browser, page) as (tab, messages, outside):
-        assert tab.evaluate("[...document.querySelectorAll('a')].filter(a => a.href || a.href.baseVal).length") == 0
+        assert (
+            tab.evaluate(
+                "[...document.querySelectorAll('a')].filter(a => a.href || a.href.baseVal).length"
+            )
+            == 0
+        )
         pressed: list[str] = []
         while buttons := tab.query_selector_all("button:not(.pressed), summary:not(.pressed)"):
             button = buttons[-1]  # a dialog comes last, and hides the others
@@ -221,9 +265,15 @@ def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, pag
 
 def test_keyboard_and_labels_in_the_drawn_page(browser, page):
     with opened(browser, page) as (tab, _, _):
-        labels = tab.locator("svg[role=img]").evaluate_all("nodes => nodes.map(node => node.ariaLabel)")
-        hidden = tab.locator(".main-svg:not([role=img])").evaluate_all("nodes => nodes.map(node => node.ariaHidden)")
-        nameless = tab.locator("button").evaluate_all("nodes => nodes.filter(node => !node.ariaLabel).length")
+        labels = tab.locator("svg[role=img]").evaluate_all(
+            "nodes => nodes.map(node => node.ariaLabel)"
+        )
+        hidden = tab.locator(".main-svg:not([role=img])").evaluate_all(
+            "nodes => nodes.map(node => node.ariaHidden)"
+        )
+        nameless = tab.locator("button").evaluate_all(
+            "nodes => nodes.filter(node => !node.ariaLabel).length"
+        )
         tab.locator("summary").first.focus()
         tab.keyboard.press("Enter")
         tab.keyboard.press("Tab")

@@ -12,7 +12,9 @@ TARGET = ["un", "a b c d e", "deux", "trois mots là", *(f"t{i}" for i in range(
 
 
 def test_accuracy_by_length_and_errors():
-    """Source 0 lies nearest to target 2 (0.8), then to its translation (0.6); everything else is right."""
+    """Source 0 lies nearest to target 2 (0.8), then to its translation (0.6); everything else is
+    right.
+    """
     left = np.eye(12)
     left[0] = 0.8 * np.eye(12)[2] + 0.6 * np.eye(12)[0]
     sample = look_at(SOURCE, TARGET, left, np.eye(12), ("en", "fr"))
@@ -20,7 +22,11 @@ def test_accuracy_by_length_and_errors():
     assert (forward.name, forward.buckets, forward.counts) == ("en->fr", ["1-3", "4-7"], [11, 1])
     assert forward.accuracy == pytest.approx([100 * 10 / 11, 100])
     assert backward.accuracy == [100, 100]
-    assert list(length_chart(sample).figure.layout.xaxis.categoryarray)[:3] == ["1-3", "4-7", "8-11"]
+    assert list(length_chart(sample).figure.layout.xaxis.categoryarray)[:3] == [
+        "1-3",
+        "4-7",
+        "8-11",
+    ]
     (error,) = sample.errors
     assert (error.query, error.found, error.wanted, error.rank) == ("one", "deux", "un", 2)
     assert (error.found_cosine, error.wanted_cosine) == pytest.approx((0.8, 0.6))

@@ -15,7 +15,9 @@ SIMPLE = """2026-11-21 | INFO | train_inner | epoch 001:     50 / 270 loss=14.1,
 """
 
 
-@pytest.mark.parametrize("text", [JSON, SIMPLE, JSON.replace("2026-11-21 | INFO | train_inner | ", "") + JSON])
+@pytest.mark.parametrize(
+    "text", [JSON, SIMPLE, JSON.replace("2026-11-21 | INFO | train_inner | ", "") + JSON]
+)
 def test_both_formats(tmp_path, text):
     (tmp_path / "train.log").write_text("some other line: {1}\n" + text)
     curves = read_log(tmp_path / "train.log", "run")
@@ -31,7 +33,9 @@ def test_what_is_not_finite_is_told_and_not_drawn(tmp_path, value):
     losses = (9, 2), (300, value), (99, 1)
     lines = [f"loss={loss}, accuracy={loss}, num_updates={update}\n" for update, loss in losses]
     (tmp_path / "train.log").write_text("".join(lines))
-    for chart in (training_chart([read_log(tmp_path / "train.log")], is_loss) for is_loss in (True, False)):
+    for chart in (
+        training_chart([read_log(tmp_path / "train.log")], is_loss) for is_loss in (True, False)
+    ):
         [row] = chart.rows
         assert row[1:4] == (2, 99, 2)
         assert row[5] == 1
@@ -41,7 +45,9 @@ def test_what_is_not_finite_is_told_and_not_drawn(tmp_path, value):
 def test_the_parts_of_a_loss_are_drawn(tmp_path):
     (tmp_path / "train.log").write_text("loss=3, align=1, distill=2, wps=9, num_updates=9\n")
     rows = training_chart([read_log(tmp_path / "train.log")], is_loss=True).rows
-    assert [row[0] for row in rows] == [f"{name} (training)" for name in ("loss", "align", "distill")]
+    assert [row[0] for row in rows] == [
+        f"{name} (training)" for name in ("loss", "align", "distill")
+    ]
     # other files have none
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
     assert read_log(tmp_path / "other.log") is None

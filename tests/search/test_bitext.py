@@ -61,14 +61,18 @@ def files(tmp_path):
 
 def test_pairs_are_those_of_mine(files, tmp_path):
     mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
-    expected = mine(*(np.stack([vector(line) for line in lines]) for lines in (SOURCE, TARGET))).above(1.0)
+    expected = mine(
+        *(np.stack([vector(line) for line in lines]) for lines in (SOURCE, TARGET))
+    ).above(1.0)
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     pairs = zip(expected.source, expected.target, strict=True)
     assert [(a, b) for _, a, b in rows] == [(SOURCE[i], TARGET[j]) for i, j in pairs]
     np.testing.assert_allclose([float(score) for score, *_ in rows], expected.scores, atol=1e-5)
     assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
     one = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
-    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"])  # a sentence is one cell
+    write_pairs(
+        tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"]
+    )  # a sentence is one cell
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 
@@ -126,20 +130,33 @@ def test_work_is_used_again_for_another_threshold(files, tmp_path):
 
 @pytest.mark.parametrize("kind", ["int8", "binary"])
 def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files, tmp_path, kind):
-    """In a work folder of the exact search, too, whose neighbours are not taken for those of the other."""
+    """In a work folder of the exact search, too, whose neighbours are not taken for those of the
+    other.
+    """
     exact, found = (
-        mine_files(*files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.2, kind=name))
+        mine_files(
+            *files, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.2, kind=name)
+        )
         for name in ("flat", kind)
     )
     assert found.scores.tolist() != exact.scores.tolist()
-    both = set(zip(exact.source, exact.target, strict=True)) & set(zip(found.source, found.target, strict=True))
+    both = set(zip(exact.source, exact.target, strict=True)) & set(
+        zip(found.source, found.target, strict=True)
+    )
     assert len(both) > 0.95 * len(exact) > 30
     np.testing.assert_allclose(found.scores[:20], exact.scores[:20], atol=0.05)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"k": 1000}, {"k": 0}, {"margin": "none"}, {"retrieval": "none"}, {"kind": "ivf"}, {"precision": "none"}],
+    [
+        {"k": 1000},
+        {"k": 0},
+        {"margin": "none"},
+        {"retrieval": "none"},
+        {"kind": "ivf"},
+        {"precision": "none"},
+    ],
 )
 def test_a_refused_option_leaves_nothing(files, tmp_path, options):
     with pytest.raises(InputError, match=f"{next(iter(options))} .*expected"):
@@ -149,9 +166,15 @@ def test_a_refused_option_leaves_nothing(files, tmp_path, options):
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(files, tmp_path, monkeypatch):
     asleep = [replaced(side, lambda *_: pytest.fail("encoded")) for side in files]
-    monkeypatch.setattr("fairseq_lxsr.files.open.importlib.import_module", lambda name: __import__("no_such_module"))
+    monkeypatch.setattr(
+        "fairseq_lxsr.files.open.importlib.import_module", lambda name: __import__("no_such_module")
+    )
     (tmp_path / "folder").mkdir()
-    for name, error in (("folder", InputError), ("out.tsv.zst", InputError), ("a.txt/out.tsv", OSError)):
+    for name, error in (
+        ("folder", InputError),
+        ("out.tsv.zst", InputError),
+        ("a.txt/out.tsv", OSError),
+    ):
         with pytest.raises(error, match=name.split("/")[0]):
             mine_files(*asleep, tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "folder"]
@@ -161,12 +184,19 @@ def test_stored_embeddings_of_two_widths_are_refused_before_any_work(files, tmp_
     for folder, names in (("stored", "ab"), ("en", "a"), ("fr", "b")):
         (tmp_path / folder).mkdir()
         for name in names:
-            rows = np.ones((len(list(read_lines(tmp_path / f"{name}.txt"))), 12 if name == "a" else 5))
+            rows = np.ones(
+                (len(list(read_lines(tmp_path / f"{name}.txt"))), 12 if name == "a" else 5)
+            )
             np.save(tmp_path / folder / f"{name}.txt.npy", rows)
     stored, english, french = (StoredEmbeddings(tmp_path / name) for name in ("stored", "en", "fr"))
     for encoder in (stored, ByLanguage({"en": english, "fr": french})):
-        sides = (Side(side.path, encoder, language) for side, language in zip(files, ("en", "fr"), strict=True))
-        with pytest.raises(InputError, match=r"a\.txt are 12 wide and those of .*b\.txt 5; expected the same model"):
+        sides = (
+            Side(side.path, encoder, language)
+            for side, language in zip(files, ("en", "fr"), strict=True)
+        )
+        with pytest.raises(
+            InputError, match=r"a\.txt are 12 wide and those of .*b\.txt 5; expected the same model"
+        ):
             mine_files(*sides, tmp_path / "out" / "out.tsv")
     assert not (tmp_path / "out").exists()
 
@@ -195,7 +225,9 @@ def test_two_at_once(files, tmp_path):
 
     def encode(lines, rows):
         if len(lines) > 1:
-            with pytest.raises(InputError, match=r"work: another run works in it \(process \d+ on .*\); wait"):
+            with pytest.raises(
+                InputError, match=r"work: another run works in it \(process \d+ on .*\); wait"
+            ):
                 mine_files(one, other, tmp_path / "out.tsv")
         return one.encoder.encode(lines, rows)
 
@@ -212,7 +244,10 @@ def test_bad_input(files, tmp_path):
 
     for bad, message in (
         (replaced(good, zeros), r"line 1: the embedding of 's 0' is a zero vector"),
-        (replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3), r"3 wide and those of .* 12"),
+        (
+            replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3),
+            r"3 wide and those of .* 12",
+        ),
         (Side(tmp_path / "empty.txt", good.encoder), r"empty\.txt: no text"),
     ):
         with pytest.raises(InputError, match=message):
@@ -225,10 +260,14 @@ def rows_of(path):
 
 
 def test_pairs_within_one_text(files, tmp_path, monkeypatch):
-    """Alone, twice, under another name and in another order; with another interruption at every block."""
+    """Alone, twice, under another name and in another order; with another interruption at every
+    block.
+    """
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 30)
     path = tmp_path / "both.txt"
-    path.write_text("\n".join([*SOURCE, *TARGET, f" {SOURCE[3]}", "s  4", "s\u00ad 5", ""]), encoding="utf-8")
+    path.write_text(
+        "\n".join([*SOURCE, *TARGET, f" {SOURCE[3]}", "s  4", "s\u00ad 5", ""]), encoding="utf-8"
+    )
     (tmp_path / "turned.txt").write_text("\n".join([*TARGET[::-1], *SOURCE[::-1]]))
     side = Side(path, files[0].encoder)
     found = mine_files(side, None, tmp_path / "out.tsv", tmp_path / "work", Mining(threshold=1.0))
@@ -254,8 +293,14 @@ def test_neighbours_of_two_texts_are_not_taken_for_those_within_one(files, tmp_p
 
 def test_one_text_in_two_languages_is_refused(files, tmp_path):
     side = files[0]
-    for other in (Side(side.path, side.encoder, "fr"), replaced(side, side.encoder.encode, "another")):
-        with pytest.raises(InputError, match=r"a\.txt: has the sentences of .*a\.txt, but another language or model"):
+    for other in (
+        Side(side.path, side.encoder, "fr"),
+        replaced(side, side.encoder.encode, "another"),
+    ):
+        with pytest.raises(
+            InputError,
+            match=r"a\.txt: has the sentences of .*a\.txt, but another language or model",
+        ):
             mine_files(side, other, tmp_path / "out.tsv")
     with pytest.raises(InputError, match="k is 80; expected 1 to 79, the number of other lines of"):
         mine_files(side, None, tmp_path / "out.tsv", None, Mining(k=80))

@@ -26,7 +26,9 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_finds_itself(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.corpus.ENCODE_ROWS", 64)
-    sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])  # empty ones are left out
+    sentences = iter(
+        ["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]]
+    )  # empty ones are left out
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")
@@ -42,8 +44,12 @@ def folder(tmp_path):
 
 
 def test_odd_text_and_odd_queries(tmp_path):
-    """What UTF-8 cannot hold is written as ?; more neighbours than there are, and no query, are no error."""
-    index = CorpusIndex.build(tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model")
+    """What UTF-8 cannot hold is written as ?; more neighbours than there are, and no query, are no
+    error.
+    """
+    index = CorpusIndex.build(
+        tmp_path / "index", [*SENTENCES[:2], "número 5 \ud800"], encode, "model"
+    )
     assert index.search(SENTENCES[5:6], encode, k=1)[0][0].sentence == "número 5 ?"
     assert len(index.search(SENTENCES[:1], encode, k=10)[0]) == 3
     assert index.search([], encode) == []
@@ -107,9 +113,13 @@ def test_a_changed_folder_is_refused(folder, file, content, message):
 
 
 def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
-    """A copy is hashed; so is a file of the same size and the same time of change of its content."""
+    """A copy is hashed; so is a file of the same size and the same time of change of its
+    content.
+    """
     built, hashed = folder, []
-    monkeypatch.setattr("fairseq_lxsr.search.corpus.sha256", lambda path: hashed.append(path.name) or sha256(path))
+    monkeypatch.setattr(
+        "fairseq_lxsr.search.corpus.sha256", lambda path: hashed.append(path.name) or sha256(path)
+    )
     CorpusIndex.load(built)
     assert hashed == []
     CorpusIndex.load(shutil.copytree(built, tmp_path / "copy"))
@@ -126,13 +136,17 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
 def test_an_index_that_is_built_again_while_it_is_open_stays_as_it_was(tmp_path, kind):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model", kind)
     CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model", kind)
-    assert [hit.sentence for row in index.search(SENTENCES[7:9], encode, k=1) for hit in row] == SENTENCES[7:9]
+    assert [
+        hit.sentence for row in index.search(SENTENCES[7:9], encode, k=1) for hit in row
+    ] == SENTENCES[7:9]
     shutil.rmtree(tmp_path / "index")
     assert index.search(SENTENCES[3:4], encode, k=1)[0][0].sentence == SENTENCES[3]
 
 
 @pytest.mark.parametrize("opened", range(5))
-def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(tmp_path, monkeypatch, opened):
+def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
+    tmp_path, monkeypatch, opened
+):
     """It is replaced before the file of this number is opened."""
     CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
     names = []
@@ -147,7 +161,9 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(tmp_path
     monkeypatch.setattr("fairseq_lxsr.search.corpus.open_file", replace_then_open)
     index = CorpusIndex.load(tmp_path / "index")
     assert len(names) == opened + 1
-    assert [index.search([text], encode, k=1)[0][0].sentence for text in SENTENCES[70:80]] == SENTENCES[70:80]
+    assert [
+        index.search([text], encode, k=1)[0][0].sentence for text in SENTENCES[70:80]
+    ] == SENTENCES[70:80]
 
 
 @pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy"])
@@ -155,13 +171,17 @@ def test_an_open_index_whose_files_are_overwritten_is_refused(folder, tmp_path, 
     CorpusIndex.build(tmp_path / "new", ["", *SENTENCES[::-1]], encode, "model")
     index = CorpusIndex.load(folder)
     shutil.copyfile(tmp_path / "new" / name, folder / name)  # into the file that is open
-    with pytest.raises(InputError, match=rf"{name}: was overwritten while the index was open; load it again"):
+    with pytest.raises(
+        InputError, match=rf"{name}: was overwritten while the index was open; load it again"
+    ):
         index.search(SENTENCES[:1], encode, k=1)
     with pytest.raises(InputError, match="missing or changed"):
         CorpusIndex.load(folder)
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy", "index.json"])
+@pytest.mark.parametrize(
+    "name", ["index.faiss", "sentences.txt", "offsets.npy", "lines.npy", "index.json"]
+)
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folder, name):
     (folder / name).unlink()
     os.mkfifo(folder / name)

@@ -1,4 +1,6 @@
-"""An index that knows its encoder: built with it, searched without it, added to; and its hits as JSON."""
+"""An index that knows its encoder: built with it, searched without it, added to; and its hits as
+JSON.
+"""
 
 import json
 
@@ -25,7 +27,11 @@ def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
     for one in (index, CorpusIndex.load(tmp_path / "index"), open_index(tmp_path / "index")):
         hits = one.search(FRENCH[7], 3)
         assert [hits[0].text, hits[0].line, len(hits)] == [FRENCH[7], 7, 3]
-        assert hits == one.search([FRENCH[7]], encoder.encode, 3)[0] == one.search(FRENCH[7], encoder, k=3)
+        assert (
+            hits
+            == one.search([FRENCH[7]], encoder.encode, 3)[0]
+            == one.search(FRENCH[7], encoder, k=3)
+        )
         assert [row[0].text for row in one.search(FRENCH[:2], k=1)] == FRENCH[:2]
     named = CorpusIndex.build(tmp_path / "named", FRENCH, load(COMPATIBILITY / "best.model"))
     assert named.fingerprint == index.fingerprint
@@ -47,7 +53,9 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
         index.add("one")
     other = CorpusIndex.load(tmp_path / "index")
     index.add(["La neige tombe."])
-    with pytest.raises(InputError, match="was built again since it was loaded; load it again, and add then"):
+    with pytest.raises(
+        InputError, match="was built again since it was loaded; load it again, and add then"
+    ):
         other.add(["Il pleut."])
 
 
@@ -70,7 +78,9 @@ def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
     with pytest.raises(InputError, match="a function without the fingerprint"):
         CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode)
     encoder.save(tmp_path / "model")
-    CorpusIndex.build(tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model"))
+    CorpusIndex.build(
+        tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model")
+    )
     (tmp_path / "model").rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="no longer at"):
         CorpusIndex.load(tmp_path / "moved").search("a")
@@ -80,7 +90,9 @@ def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
 
 
 def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
-    """Whichever of them built it; another student of the same teacher may search it, another model may not."""
+    """Whichever of them built it; another student of the same teacher may search it, another model
+    may not.
+    """
     students = []
     for number, name in enumerate("ab", 1):
         encoder.save(tmp_path / name)
@@ -100,7 +112,9 @@ def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
 
 
 def test_a_student_of_a_student_is_in_the_space_of_the_first_teacher(encoder, tmp_path):
-    """Its config names the teacher whose space `lxsr embed` writes beside the embeddings that it learns from."""
+    """Its config names the teacher whose space `lxsr embed` writes beside the embeddings that it
+    learns from.
+    """
     encoder.save(tmp_path / "student")
     config = json.loads((tmp_path / "student" / "config.json").read_text())
     config["training"]["teacher"] = encoder.fingerprint
@@ -108,9 +122,14 @@ def test_a_student_of_a_student_is_in_the_space_of_the_first_teacher(encoder, tm
     (tmp_path / "student" / "config.json").write_text(json.dumps(config))
     (tmp_path / "text").write_text("\n".join(FRENCH))
     for model, space in ((encoder.folder, None), (tmp_path / "student", encoder.fingerprint)):
-        lxsr_here("embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "o.npy")
+        lxsr_here(
+            "embed", "--model", model, "--input", tmp_path / "text", "--output", tmp_path / "o.npy"
+        )
         about = json.loads((tmp_path / "o.npy.json").read_text())
-        assert (about["model"], about.get("space")) == (SentenceEncoder.from_pretrained(model).fingerprint, space)
+        assert (about["model"], about.get("space")) == (
+            SentenceEncoder.from_pretrained(model).fingerprint,
+            space,
+        )
 
 
 def test_hits_as_json(encoder, tmp_path):
@@ -127,7 +146,10 @@ def test_hits_as_json(encoder, tmp_path):
     lxsr_here(*words, "--input", tmp_path / "queries", "--output", tmp_path / "hits.jsonl")
     assert (tmp_path / "hits.jsonl").read_text() == shown
     assert json.loads(lxsr_here(*words, FRENCH[0]).stdout)["hits"][0]["text"] == FRENCH[0]
-    refused(lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False), "--numbered with --json")
+    refused(
+        lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False),
+        "--numbered with --json",
+    )
 
 
 def test_an_encoder_that_is_callable(encoder, tmp_path):
@@ -142,5 +164,8 @@ def test_an_encoder_that_is_callable(encoder, tmp_path):
             return encoder.encode(text)
 
     index = CorpusIndex.build(tmp_path / "index", FRENCH, Module(), "abc")
-    for queries, arguments in ((iter(FRENCH[:2]), (Module(), np.int64(1))), (FRENCH[:2], (np.int64(1),))):
+    for queries, arguments in (
+        (iter(FRENCH[:2]), (Module(), np.int64(1))),
+        (FRENCH[:2], (np.int64(1),)),
+    ):
         assert [hits[0].text for hits in index.search(queries, *arguments)] == FRENCH[:2]

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search import CorpusIndex, PairEncoder, PairScoring, score_pairs, score_pairs_among_themselves
+from fairseq_lxsr.search import (
+    CorpusIndex,
+    PairEncoder,
+    PairScoring,
+    score_pairs,
+    score_pairs_among_themselves,
+)
 
 VECTORS = np.random.default_rng(0).standard_normal((2, 30, 8)).astype(np.float32)
 VECTORS[1] += 2 * VECTORS[0]  # translations are near
-PAIRS = [(f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]]  # a pair that occurs three times
+PAIRS = [
+    (f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]
+]  # a pair that occurs three times
 
 
 class Numbers:
@@ -17,7 +25,10 @@ class Numbers:
     fingerprint, width = "numbers", 8
 
     def embed(self, text, counts=None):
-        rows = [np.zeros(8) if "empty" in line else VECTORS["st".index(line[0]), int(line[2:])] for line in text]
+        rows = [
+            np.zeros(8) if "empty" in line else VECTORS["st".index(line[0]), int(line[2:])]
+            for line in text
+        ]
         return np.array(rows, np.float32).reshape(-1, 8)
 
 
@@ -43,7 +54,9 @@ def collect(scored):
 def test_among_themselves(margin, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.pairs.PAIRS_TOGETHER", 7)
     monkeypatch.setattr("fairseq_lxsr.search.pairs.SEARCH_ROWS", 11)
-    pairs, scores = collect(score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), PairScoring(margin, 3)))
+    pairs, scores = collect(
+        score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), PairScoring(margin, 3))
+    )
     assert pairs == PAIRS
     np.testing.assert_allclose(scores, margins(margin, 3), rtol=1e-5, atol=1e-6)
 
@@ -52,17 +65,24 @@ def test_against_indexes_of_the_same_text(tmp_path):
     """The neighbours are the same sentences, so the margins are."""
     encode = Numbers().embed
     indexes = tuple(
-        CorpusIndex.build(tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers") for side in "st"
+        CorpusIndex.build(tmp_path / side, [f"{side} {n}" for n in range(30)], encode, "numbers")
+        for side in "st"
     )
-    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 3), indexes))
+    _, scores = collect(
+        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 3), indexes)
+    )
     np.testing.assert_allclose(scores, margins("ratio", 3), rtol=1e-5)
 
 
 def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_path):
     """32 lists are searched, which hold one vector each: 32 of the 35 neighbours at most."""
     sentences = [f"s {row % 30}" for row in range(40)]
-    index = CorpusIndex.build(tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40)
-    _, scores = collect(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index)))
+    index = CorpusIndex.build(
+        tmp_path / "index", sentences, Numbers().embed, "numbers", "ivf", lists=40
+    )
+    _, scores = collect(
+        score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("distance", 35), (index, index))
+    )
     assert np.isfinite(scores).all()
 
 
@@ -91,6 +111,14 @@ def test_sides_of_two_widths_are_refused(among):
             return super().embed(text)[:, : 5 if text.language == "fr" else 8]
 
     encode = PairEncoder(ByLanguage(), ("en", "fr"))
-    message = "queries are 8 wide, candidates 5" if among else "sources are 8 wide and those of the targets 5"
+    message = (
+        "queries are 8 wide, candidates 5"
+        if among
+        else "sources are 8 wide and those of the targets 5"
+    )
     with pytest.raises(InputError, match=message):
-        next(score_pairs_among_themselves(lambda: PAIRS, encode) if among else score_pairs(PAIRS, encode))
+        next(
+            score_pairs_among_themselves(lambda: PAIRS, encode)
+            if among
+            else score_pairs(PAIRS, encode)
+        )

@@ -19,15 +19,25 @@ from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_inde
 from fairseq_lxsr.search import options as search_options
 from fairseq_lxsr.search import reranker as reranking
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.vectors import Pieces, mine_neighbours, nearest_neighbours, normalise_rows, piece_scores
+from fairseq_lxsr.vectors import (
+    Pieces,
+    mine_neighbours,
+    nearest_neighbours,
+    normalise_rows,
+    piece_scores,
+)
 
-ENGLISH, FRENCH = (list(dict.fromkeys(side)) for side in zip(*toy.sentences(120, seed=5), strict=True))
+ENGLISH, FRENCH = (
+    list(dict.fromkeys(side)) for side in zip(*toy.sentences(120, seed=5), strict=True)
+)
 FRENCH[3] = "le chien " * 50  # longer than the model reads
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    folder = random_model.write_model(tmp_path_factory.mktemp("rerank") / "m", gated=True, num_layers=0)
+    folder = random_model.write_model(
+        tmp_path_factory.mktemp("rerank") / "m", gated=True, num_layers=0
+    )
     return ModelFolder(SentenceEncoder.from_pretrained(folder))
 
 
@@ -48,9 +58,13 @@ def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
     scores = Reranker(encoder, 5, 0.25).scores(ENGLISH[:20], read, cosines, ids)
     tokenizer, table = encoder.encoder.tokenizer, encoder.encoder.table
     x, y = ([pieces[:64] for pieces in tokenizer.encode(side)] for side in (ENGLISH, FRENCH))
-    expected = [[ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)]
+    expected = [
+        [ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)
+    ]
     np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
-    network, _ = read_model(encoder.encoder.folder, encoder.encoder.config)  # as on a GPU, which torch takes it to
+    network, _ = read_model(
+        encoder.encoder.folder, encoder.encoder.config
+    )  # as on a GPU, which torch takes it to
     other = SentenceEncoder(network, tokenizer, encoder.encoder.config, "cpu")
     np.testing.assert_array_equal(other.table, table)
 
@@ -63,12 +77,16 @@ def test_the_best_come_first_and_what_was_not_found_last(encoder):
     assert scores[0, 0] == pytest.approx(0.75)
     assert (np.diff(scores[0]) <= 0).all()
     nothing = np.full((1, 2), -np.inf, dtype=np.float32)
-    np.testing.assert_array_equal(Reranker(encoder, 2).scores(ENGLISH[:1], read, nothing, np.full((1, 2), -1)), nothing)
+    np.testing.assert_array_equal(
+        Reranker(encoder, 2).scores(ENGLISH[:1], read, nothing, np.full((1, 2), -1)), nothing
+    )
 
 
 @pytest.fixture(scope="module")
 def index(encoder, tmp_path_factory):
-    return CorpusIndex.build(tmp_path_factory.mktemp("r") / "index", FRENCH, encoder.embed, encoder.fingerprint)
+    return CorpusIndex.build(
+        tmp_path_factory.mktemp("r") / "index", FRENCH, encoder.embed, encoder.fingerprint
+    )
 
 
 def test_an_index_returns_the_best_of_more(encoder, index):
@@ -77,8 +95,14 @@ def test_an_index_returns_the_best_of_more(encoder, index):
     vectors = [normalise_rows(encoder.embed(Text(side))) for side in (queries, FRENCH)]
     cosines, nearest = nearest_neighbours(*vectors, 9)
     scores, ids = reranker.best(queries, read, cosines, nearest)
-    assert [[hit.line for hit in hits] for hits in found] == ids[:, :2].tolist() != nearest[:, :2].tolist()
-    np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], scores[:, :2], atol=1e-6)
+    assert (
+        [[hit.line for hit in hits] for hits in found]
+        == ids[:, :2].tolist()
+        != nearest[:, :2].tolist()
+    )
+    np.testing.assert_allclose(
+        [[hit.score for hit in hits] for hits in found], scores[:, :2], atol=1e-6
+    )
     with pytest.raises(InputError, match="rerank 9; expected 10 or more"):
         index.search(queries, encoder.embed, k=10, reranker=reranker)
 
@@ -108,7 +132,10 @@ def test_protocols_rank_again(encoder, order):
     assert score.values["P@1"] == 100
     source, target = (Text([pair[side] for pair in pairs]) for side in (0, 1))
     for errors in Tatoeba(rerank=40).scores(source, target, alike):
-        assert (errors.values["error"], errors.settings["metric"]) == (0, "cosine+1*ordered-maxsim-of-40")
+        assert (errors.values["error"], errors.settings["metric"]) == (
+            0,
+            "cosine+1*ordered-maxsim-of-40",
+        )
     assert Tatoeba().scores(source, target, alike)[0].values["error"] > 90
 
 
@@ -147,7 +174,9 @@ def test_gated_layers_are_ranked_by_the_vectors_they_read(tmp_path):
     encoder = SentenceEncoder.from_pretrained(random_model.write_model(tmp_path / "m", gated=True))
     table = encoder.model.embed_tokens.weight.detach().numpy()
     x, y = (encoder.tokenizer.encode([text])[0] for text in (ENGLISH[0], FRENCH[0]))
-    scores = Reranker(ModelFolder(encoder), 1).scores(ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]]))
+    scores = Reranker(ModelFolder(encoder), 1).scores(
+        ENGLISH[:1], read, np.zeros((1, 1)), np.array([[0]])
+    )
     np.testing.assert_allclose(scores, [[ordered_max_sim(table, x, y) / 2]], atol=1e-5)
 
 
@@ -158,13 +187,18 @@ def test_commands(encoder, tmp_path):
         (tmp_path / name).write_text("\n".join(side[:60]) + "\n", encoding="utf-8")
     files = ("--model", model, "--source", tmp_path / "en", "--target", tmp_path / "fr")
     for verb in ("xsr", "tatoeba"):
-        assert "|metric:cosine+1*ordered-maxsim-of-10|" in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+        assert (
+            "|metric:cosine+1*ordered-maxsim-of-10|"
+            in lxsr_here("eval", verb, *files, "--rerank", 10).stdout
+        )
     lxsr_here("index", "--model", model, "--input", tmp_path / "fr", "--output", tmp_path / "index")
     search = ("search", "--index", tmp_path / "index", ENGLISH[0], "--k", 2)
     lines = [lxsr_here(*search, *more).stdout.splitlines() for more in ((), ("--rerank", 60))]
     assert len(lines[0]) == len(lines[1]) == 3
     assert lines[0] != lines[1]
-    refused(lxsr_here(*search, "--rerank", 1, check=False), "--rerank 1; expected 2 or more, as many as")
+    refused(
+        lxsr_here(*search, "--rerank", 1, check=False), "--rerank 1; expected 2 or more, as many as"
+    )
 
 
 def mining_sides(encoder, folder) -> list[Side]:
@@ -176,18 +210,25 @@ def mining_sides(encoder, folder) -> list[Side]:
 @pytest.mark.parametrize("retrieval", ["max", "all"])
 def test_mining_by_margin_over_the_scores(encoder, tmp_path, retrieval):
     sides, reranker = mining_sides(encoder, tmp_path), Reranker(encoder, 8)
-    pairs = mine_files(*sides, tmp_path / "out.tsv", None, Mining(k=3, retrieval=retrieval, rerank=8))
+    pairs = mine_files(
+        *sides, tmp_path / "out.tsv", None, Mining(k=3, retrieval=retrieval, rerank=8)
+    )
     lines = ENGLISH[:60], FRENCH[:50]
     vectors = [normalise_rows(encoder.embed(Text(side))) for side in lines]
     ways = []
     for one, other in ((0, 1), (1, 0)):
         near = nearest_neighbours(vectors[one], vectors[other], 8)
-        best = reranker.best(lines[one], lambda rows, side=lines[other]: [side[row] for row in rows], *near)
+        best = reranker.best(
+            lines[one], lambda rows, side=lines[other]: [side[row] for row in rows], *near
+        )
         ways += [array[:, :3] for array in best]
     expected = mine_neighbours(*ways, "ratio", retrieval)
     np.testing.assert_array_equal(pairs.source, expected.source)
     np.testing.assert_allclose(pairs.scores, expected.scores, rtol=1e-5)
-    assert pairs.scores.tolist() != mine_files(*sides, tmp_path / "out.tsv", None, Mining(k=3)).scores.tolist()
+    assert (
+        pairs.scores.tolist()
+        != mine_files(*sides, tmp_path / "out.tsv", None, Mining(k=3)).scores.tolist()
+    )
 
 
 def test_what_was_mined_without_or_by_another_score_is_not_taken(encoder, tmp_path, monkeypatch):
@@ -201,7 +242,15 @@ def test_what_was_mined_without_or_by_another_score_is_not_taken(encoder, tmp_pa
     again = mine_files(*sides, tmp_path / "out.tsv", work, Mining(rerank=9))
     assert again.scores.tolist() == expected.scores.tolist()
     assert again.scores.tolist() not in (without.scores.tolist(), other.scores.tolist())
-    lxsr = ("mine", "--model", encoder.encoder.folder, "--source", tmp_path / "a", "--target", tmp_path / "b")
+    lxsr = (
+        "mine",
+        "--model",
+        encoder.encoder.folder,
+        "--source",
+        tmp_path / "a",
+        "--target",
+        tmp_path / "b",
+    )
     lxsr_here(*lxsr, "--output", tmp_path / "by_command.tsv", "--rerank", 9)
     assert (tmp_path / "by_command.tsv").read_bytes() == (tmp_path / "out.tsv").read_bytes()
 
@@ -218,18 +267,26 @@ def test_mining_refuses_two_models_and_too_few(encoder, tmp_path):
         mine_files(*sides, tmp_path / "out.tsv", None, Mining(rerank=8))
 
 
-def test_a_mutual_pair_is_scored_once_and_the_cost_is_said_first(encoder, tmp_path, monkeypatch, capsys):
+def test_a_mutual_pair_is_scored_once_and_the_cost_is_said_first(
+    encoder, tmp_path, monkeypatch, capsys
+):
     scored: list[set] = []
 
     def scores(self, queries, read, cosines, ids):
-        new = {(query, line) for query, near in zip(queries, ids, strict=True) for line in read(near[near >= 0])}
+        new = {
+            (query, line)
+            for query, near in zip(queries, ids, strict=True)
+            for line in read(near[near >= 0])
+        }
         scored.append(new)
         return original(self, queries, read, cosines, ids)
 
     original = Reranker.scores
     monkeypatch.setattr(Reranker, "scores", scores)
     sides = mining_sides(encoder, tmp_path)
-    mine_files(*sides, tmp_path / "out.tsv", tmp_path / "work", Mining(k=3, rerank=8), show_progress=True)
+    mine_files(
+        *sides, tmp_path / "out.tsv", tmp_path / "work", Mining(k=3, rerank=8), show_progress=True
+    )
     forward, backward = scored
     assert len(forward) == 60 * 8
     assert not forward & {(source, target) for target, source in backward}

@@ -39,7 +39,9 @@ def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, monkeypat
 
 
 def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
-    killed = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy")], env=os.environ, timeout=120)
+    killed = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "x.npy")], env=os.environ, timeout=120
+    )
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "x.npy").exists()
     asked = []
@@ -53,13 +55,20 @@ def test_goes_on_after_kill_with_the_same_bytes(tmp_path):
     resumable_array(tmp_path / "y.npy", ROWS, compute, block=10)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
     np.testing.assert_array_equal(found, np.arange(95)[:, None] * [1, 2])
-    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "x.npy.json", "y.npy", "y.npy.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "x.npy",
+        "x.npy.json",
+        "y.npy",
+        "y.npy.json",
+    }
     resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("was there"), block=10)
 
 
 def test_rows_of_other_settings_are_computed_anew(tmp_path):
     def numbers(first):
-        return lambda start, stop: np.arange(first + start, first + stop, dtype=np.float32)[:, None] * [1, 1]
+        return lambda start, stop: (
+            np.arange(first + start, first + stop, dtype=np.float32)[:, None] * [1, 1]
+        )
 
     def stopped(start, stop):
         if start == 40:
@@ -73,12 +82,15 @@ def test_rows_of_other_settings_are_computed_anew(tmp_path):
     assert not (tmp_path / "x.npy").exists()
     assert resumable_array(tmp_path / "x.npy", new, numbers(500), block=10)[0, 0] == 500
     assert resumable_array(tmp_path / "x.npy", old, numbers(0), block=10)[94, 0] == 94
-    assert resumable_array(tmp_path / "x.npy", Rows((95, 1), np.float32, {"k": 4}), lambda *_: 7, 50).shape == (95, 1)
+    assert resumable_array(
+        tmp_path / "x.npy", Rows((95, 1), np.float32, {"k": 4}), lambda *_: 7, 50
+    ).shape == (95, 1)
 
 
 @pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
 @pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04", b"{", b'{"settings": {}, "counts": {"lines": "95"}, "text": ""}']
+    "content",
+    [b"", b"PK\x03\x04", b"{", b'{"settings": {}, "counts": {"lines": "95"}, "text": ""}'],
 )
 def test_what_is_no_work_of_ours_is_computed_anew(tmp_path, spoilt, content):
     resumable_array(tmp_path / "x.npy", ROWS, lambda start, stop: 1, block=10)
@@ -90,7 +102,9 @@ def test_a_folder_belongs_to_one_command(tmp_path):
     for keep in (True, True, False):  # also a second time
         with work_folder(tmp_path / "work", "mine", keep):
             (tmp_path / "work" / "rows").touch()
-            with pytest.raises(InputError, match=rf"work: another run works in it \(process {os.getpid()} on"):
+            with pytest.raises(
+                InputError, match=rf"work: another run works in it \(process {os.getpid()} on"
+            ):
                 work_folder(tmp_path / "work", "mine").__enter__()
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
@@ -130,7 +144,9 @@ def test_a_failure_leaves_what_can_be_resumed_and_nothing_else(tmp_path, keep, c
 
 @pytest.mark.parametrize("spoilt", ["x.npy", "x.npy.json"])
 def test_a_flipped_bit_is_computed_again(tmp_path, spoilt, capsys):
-    """In any place: the shape, the order of the numbers, a number, the number of rows, the settings, the checksum."""
+    """In any place: the shape, the order of the numbers, a number, the number of rows, the
+    settings, the checksum.
+    """
     rows = Rows((50, 2), np.dtype([("a", np.float32, (2,)), ("b", np.int64)]), {"k": 4})
 
     def compute(start, stop):
@@ -141,7 +157,9 @@ def test_a_flipped_bit_is_computed_again(tmp_path, spoilt, capsys):
     good = resumable_array(tmp_path / "x.npy", rows, compute, block=20)
     content, said = (tmp_path / spoilt).read_bytes(), 0
     for place in range(0, len(content), 1 + len(content) // 60):
-        (tmp_path / spoilt).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        (tmp_path / spoilt).write_bytes(
+            content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        )
         whole = is_whole(tmp_path / "x.npy")
         assert (resumable_array(tmp_path / "x.npy", rows, compute, block=20) == good).all()
         again = "computed again" in capsys.readouterr().err
@@ -158,14 +176,19 @@ def test_damaged_rows_of_an_interrupted_run_are_computed_again(tmp_path, capsys)
         return 1
 
     path = tmp_path / "x.npy"
-    for spoil in (lambda content: content[:-1] + b"\7", lambda content: content[:200] + b"\7" + content[201:]):
+    for spoil in (
+        lambda content: content[:-1] + b"\7",
+        lambda content: content[:200] + b"\7" + content[201:],
+    ):
         with pytest.raises(ZeroDivisionError):
             resumable_array(path, ROWS, stopped, block=10)
         partial = tmp_path / "x.npy.partial"
         partial.write_bytes(spoil(partial.read_bytes()))
         assert (resumable_array(path, ROWS, lambda start, stop: 1, block=10) == 1).all()
         path.unlink()
-    assert capsys.readouterr().err.count("x.npy.partial: damaged") == 1  # rows that nobody had counted are not
+    assert (
+        capsys.readouterr().err.count("x.npy.partial: damaged") == 1
+    )  # rows that nobody had counted are not
 
 
 @pytest.mark.parametrize("end", ["partial", "json"])
@@ -174,7 +197,9 @@ def test_what_was_planted_beside_an_array_is_never_used(tmp_path, end):
     for number, plant in enumerate((os.symlink, os.link, lambda _, path: os.mkfifo(path))):
         victim.write_bytes(b"precious")
         plant(victim, tmp_path / f"x{number}.npy.{end}")
-        array = resumable_array(tmp_path / f"x{number}.npy", ROWS, lambda start, stop: start, block=50)
+        array = resumable_array(
+            tmp_path / f"x{number}.npy", ROWS, lambda start, stop: start, block=50
+        )
         assert (array[0, 0], array[94, 1]) == (0, 50)
         assert victim.read_bytes() == b"precious"
         assert not (tmp_path / f"x{number}.npy").is_symlink()

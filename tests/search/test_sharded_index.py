@@ -25,7 +25,9 @@ def write_shards(folder, cuts=(0, 90, 97, 300), kind="flat", models=("model",) *
     names = [f"shard{start}" for start in cuts[:-1]]
     for name, start, stop, model in zip(names, cuts[:-1], cuts[1:], models, strict=True):
         CorpusIndex.build(folder / name, LINES[start:stop], encode, model, kind, first=start)
-    (folder / "shards.json").write_text(json.dumps({"version": 1, "shards": [{"name": name} for name in names]}))
+    (folder / "shards.json").write_text(
+        json.dumps({"version": 1, "shards": [{"name": name} for name in names]})
+    )
     return folder
 
 
@@ -40,16 +42,30 @@ def test_finds_what_one_index_finds(tmp_path, k):
     embeddings = encode(QUERIES)
     with pytest.raises(InputError, match="k is 295; expected 1 to 294"):
         sharded.neighbours(embeddings, 295)
-    for one, other in zip(sharded.neighbours(embeddings, k), whole.neighbours(embeddings, k), strict=True):
+    for one, other in zip(
+        sharded.neighbours(embeddings, k), whole.neighbours(embeddings, k), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 def test_ties_are_in_the_order_of_the_corpus_and_every_kind_has_the_nearest(tmp_path):
     hits = open_index(write_shards(tmp_path / "ties")).search(QUERIES[:1], encode, 16)[0]
-    assert [hit.line for hit in hits][:14] == [7, 100, 101, 102, *range(104, 110), 250, 251, 252, 254]
+    assert [hit.line for hit in hits][:14] == [
+        7,
+        100,
+        101,
+        102,
+        *range(104, 110),
+        250,
+        251,
+        252,
+        254,
+    ]
     assert hits[0].sentence == "line 7"
     for kind in set(INDEX_KINDS) - {"ivf-pq"}:  # which needs 256 vectors in a shard
-        hits = open_index(write_shards(tmp_path / kind, (0, 100, 200, 300), kind)).search(QUERIES[1:2], encode, 1)[0]
+        hits = open_index(write_shards(tmp_path / kind, (0, 100, 200, 300), kind)).search(
+            QUERIES[1:2], encode, 1
+        )[0]
         assert (hits[0].line, hits[0].sentence) == (0, "line 0")
 
 
@@ -58,8 +74,18 @@ def test_shards_that_do_not_fit_are_refused(tmp_path):
         open_index(write_shards(tmp_path / "mixed", models=("model", "model", "other")))
     folder = write_shards(tmp_path / "sharded")
     manifest = folder / "shards.json"
-    bad = ("[]", "{", '{"version": 2, "shards": []}', '{"version": 1, "shards": []}', '{"version": 1, "shards": [{}]}')
-    for text in (*bad, '{"version": 1, "shards": [{"name": "../x"}]}', '{"version": 1, "shards": [{"name": 3}]}'):
+    bad = (
+        "[]",
+        "{",
+        '{"version": 2, "shards": []}',
+        '{"version": 1, "shards": []}',
+        '{"version": 1, "shards": [{}]}',
+    )
+    for text in (
+        *bad,
+        '{"version": 1, "shards": [{"name": "../x"}]}',
+        '{"version": 1, "shards": [{"name": 3}]}',
+    ):
         manifest.write_text(text)
         with pytest.raises(InputError, match=r"shards\.json: not a list of shards"):
             open_index(folder)
@@ -68,7 +94,9 @@ def test_shards_that_do_not_fit_are_refused(tmp_path):
         open_index(folder)
 
 
-def test_shards_that_are_replaced_while_they_are_loaded_are_those_of_one_list(tmp_path, monkeypatch):
+def test_shards_that_are_replaced_while_they_are_loaded_are_those_of_one_list(
+    tmp_path, monkeypatch
+):
     folder, read, seen = write_shards(tmp_path / "sharded"), CorpusIndex._load, []
 
     def replace_then_read(path):
@@ -82,4 +110,7 @@ def test_shards_that_are_replaced_while_they_are_loaded_are_those_of_one_list(tm
     monkeypatch.setattr(CorpusIndex, "_load", replace_then_read)
     index = open_index(folder)
     assert seen[-2:] == ["shard0", "shard150"]
-    assert [hits[0].sentence for hits in index.search(QUERIES[:2], encode, 1)] == ["line 7", "line 0"]
+    assert [hits[0].sentence for hits in index.search(QUERIES[:2], encode, 1)] == [
+        "line 7",
+        "line 0",
+    ]

@@ -11,8 +11,19 @@ from fairseq_lxsr.search.pairs import PairEncoder, score_pairs
 from fairseq_lxsr.vectors import merge_neighbours, mine, normalise_rows
 from fairseq_lxsr.vectors.neighbours import shifted
 
-ENGLISH = ["The cat sleeps on the sofa.", "I like tea.", "He is in Paris today.", "We have two children.", "It rains."]
-FRENCH = ["Le chat dort sur le canapé.", "J'aime le thé.", "Il est à Paris aujourd'hui.", "Nous avons deux enfants."]
+ENGLISH = [
+    "The cat sleeps on the sofa.",
+    "I like tea.",
+    "He is in Paris today.",
+    "We have two children.",
+    "It rains.",
+]
+FRENCH = [
+    "Le chat dort sur le canapé.",
+    "J'aime le thé.",
+    "Il est à Paris aujourd'hui.",
+    "Nous avons deux enfants.",
+]
 UNKNOWN = ["გამარჯობა", "🚀", "Բարեւ ձեզ", "\u00ad", "\ue000!", "வணக்கம்"]
 
 
@@ -23,15 +34,21 @@ def encoder():
 
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "en").write_text("\n".join([*UNKNOWN[:3], *ENGLISH, *UNKNOWN]) + "\n", encoding="utf-8")
-    (tmp_path / "fr").write_text("\n".join([*FRENCH, *UNKNOWN[2:], "ខ្មែរ"]) + "\n", encoding="utf-8")
+    (tmp_path / "en").write_text(
+        "\n".join([*UNKNOWN[:3], *ENGLISH, *UNKNOWN]) + "\n", encoding="utf-8"
+    )
+    (tmp_path / "fr").write_text(
+        "\n".join([*FRENCH, *UNKNOWN[2:], "ខ្មែរ"]) + "\n", encoding="utf-8"
+    )
     (tmp_path / "known.en").write_text("\n".join(ENGLISH) + "\n")
     (tmp_path / "known.fr").write_text("\n".join(FRENCH) + "\n")
     return tmp_path
 
 
 @pytest.mark.parametrize("kind", ["flat", "int8", "binary"])
-@pytest.mark.parametrize(("retrieval", "rerank"), [("max", 0), ("fwd", 0), ("all", 0), ("intersect", 0), ("max", 4)])
+@pytest.mark.parametrize(
+    ("retrieval", "rerank"), [("max", 0), ("fwd", 0), ("all", 0), ("intersect", 0), ("max", 4)]
+)
 def test_it_is_in_no_pair_and_changes_no_other(encoder, files, kind, retrieval, rerank, capsys):
     if rerank and kind != "flat":
         pytest.skip("reranks what any kind finds")
@@ -47,27 +64,37 @@ def test_it_is_in_no_pair_and_changes_no_other(encoder, files, kind, retrieval, 
     if kind == "flat" or retrieval == "max":
         assert found.keys() == expected.keys() != set()
     for pair, score in found.items():
-        assert score == pytest.approx(expected.get(pair, score), abs=1e-6 if kind == "flat" else 0.05)
+        assert score == pytest.approx(
+            expected.get(pair, score), abs=1e-6 if kind == "flat" else 0.05
+        )
         assert not set(pair) & set(UNKNOWN)
     said = capsys.readouterr().err
-    assert "5 of the 10 different lines of the source have no known word: they are in no pair" in said
+    assert (
+        "5 of the 10 different lines of the source have no known word: they are in no pair" in said
+    )
     assert "4 of the 8 different lines of the target have no known word" in said
 
 
 def test_it_is_in_no_pair_of_arrays_or_within_one_text(encoder, files):
-    mine_files(Side(files / "en", encoder), None, files / "out.tsv", options=Mining(k=3, retrieval="all"))
+    mine_files(
+        Side(files / "en", encoder), None, files / "out.tsv", options=Mining(k=3, retrieval="all")
+    )
     for line in (files / "out.tsv").read_text(encoding="utf-8").splitlines():
         assert not set(line.split("\t")) & set(UNKNOWN)
     rows = np.eye(5, dtype=np.float32)[[0, 1, 2]] + 0.1
     zeros = np.zeros((2, 5), dtype=np.float32)
     for retrieval in ("max", "fwd", "bwd", "intersect", "all"):
-        pairs = mine(np.concatenate([zeros, rows]), np.concatenate([rows, zeros]), 3, retrieval=retrieval)
+        pairs = mine(
+            np.concatenate([zeros, rows]), np.concatenate([rows, zeros]), 3, retrieval=retrieval
+        )
         assert set(pairs.source) == {2, 3, 4}
         assert set(pairs.target) == {0, 1, 2}
 
 
 def test_it_is_no_hit_and_finds_nothing(encoder, files, tmp_path):
-    index = CorpusIndex.build(tmp_path / "index", (files / "en").read_text().splitlines(), encoder.embed, "model")
+    index = CorpusIndex.build(
+        tmp_path / "index", (files / "en").read_text().splitlines(), encoder.embed, "model"
+    )
     assert len(index) == len(ENGLISH)
     hits = index.search(["🚀", "Le chat dort.", *UNKNOWN, "J'aime le thé"], encoder.embed, k=10)
     assert [len(found) for found in hits] == [0, 5, *(0 for _ in UNKNOWN), 5]
@@ -77,7 +104,12 @@ def test_it_is_no_hit_and_finds_nothing(encoder, files, tmp_path):
 
 def test_it_scores_nothing(encoder):
     encode = PairEncoder(encoder)
-    pairs = [(UNKNOWN[0], "សួស្តី", ""), ("a cat", UNKNOWN[1], ""), (UNKNOWN[2], UNKNOWN[2], ""), ("a cat", "un chat", "")]
+    pairs = [
+        (UNKNOWN[0], "សួស្តី", ""),
+        ("a cat", UNKNOWN[1], ""),
+        (UNKNOWN[2], UNKNOWN[2], ""),
+        ("a cat", "un chat", ""),
+    ]
     _, scores = next(score_pairs(pairs, encode))
     assert scores[:3].tolist() == [0, 0, 0]
     assert scores[3] > 0.5
@@ -96,7 +128,16 @@ def test_the_command_says_how_many(files):
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "გამარ", "🚀", check=False)
     refused(done, "the embedding of 'გამარ' is a zero vector, without a known word")
     (files / "ka").write_text("\n".join(UNKNOWN[:2]) + "\n", encoding="utf-8")
-    done = lxsr_here("index", "--model", "lxsr-static", "--input", files / "ka", "--output", files / "ix", check=False)
+    done = lxsr_here(
+        "index",
+        "--model",
+        "lxsr-static",
+        "--input",
+        files / "ka",
+        "--output",
+        files / "ix",
+        check=False,
+    )
     refused(done, "line 1: the embedding of 'გამარჯობა' is a zero vector, without a known word")
     assert not (files / "ix").exists()
 
@@ -105,7 +146,10 @@ def test_the_command_says_how_many(files):
 def test_shards_find_what_one_search_finds(tmp_path, seed):
     """A shard of few known sentences does not put its unknown ones before those of another."""
     rng = np.random.default_rng(seed)
-    queries, candidates = rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=(6, 2)).astype(np.float32)
+    queries, candidates = (
+        rng.normal(size=(3, 2)).astype(np.float32),
+        rng.normal(size=(6, 2)).astype(np.float32),
+    )
     candidates[rng.permutation(6)[:3]] = 0
     options, parts = Mining(k=2), (slice(0, 2), slice(2, 4), slice(4, 6))
 

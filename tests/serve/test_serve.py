@@ -72,12 +72,17 @@ def address(encoder, index):
 
 def ask(url, content=None, **headers):
     """Status and JSON, or text, of an answer; content is sent as JSON, bytes as they are."""
-    data = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+    data = (
+        content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+    )
     connection = http.client.HTTPConnection(url.split("/")[2], timeout=30)
     try:
         path = "/" + url.split("/", 3)[3]
         connection.request(
-            "GET" if data is None else "POST", path, data, {"Content-Type": "application/json"} | headers
+            "GET" if data is None else "POST",
+            path,
+            data,
+            {"Content-Type": "application/json"} | headers,
         )
         response = connection.getresponse()
         text = response.read().decode()
@@ -103,10 +108,16 @@ def test_embeddings_are_those_of_the_encoder(address, encoder):
     assert answer[1]["usage"] == {"prompt_tokens": pieces, "total_tokens": pieces}
     assert (answer[1]["object"], answer[1]["model"]) == ("list", NAME)
     np.testing.assert_allclose(vectors(ask(url, {"input": TEXTS[1]})), expected[1:2], atol=1e-6)
-    short = vectors(ask(url, {"input": TEXTS, "dimensions": 4, "user": "x", "encoding_format": None}))
-    np.testing.assert_allclose(short, encoder.encode(TEXTS, truncate_dim=4, normalize=True), atol=1e-6)
+    short = vectors(
+        ask(url, {"input": TEXTS, "dimensions": 4, "user": "x", "encoding_format": None})
+    )
+    np.testing.assert_allclose(
+        short, encoder.encode(TEXTS, truncate_dim=4, normalize=True), atol=1e-6
+    )
     _, content = ask(url, {"input": TEXTS, "encoding_format": "base64"})
-    read = [np.frombuffer(base64.b64decode(item["embedding"]), dtype="<f4") for item in content["data"]]
+    read = [
+        np.frombuffer(base64.b64decode(item["embedding"]), dtype="<f4") for item in content["data"]
+    ]
     np.testing.assert_array_equal(np.stack(read), expected)
 
 
@@ -114,7 +125,9 @@ def test_embeddings_are_those_of_the_encoder(address, encoder):
 def test_texts_beyond_what_the_model_reads_are_read_to_their_end(address, encoder):
     long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
     found = vectors(ask(f"{address}/v1/embeddings", {"input": long}))
-    np.testing.assert_allclose(found, encoder.encode([long], on_long="split-mean", normalize=True), atol=1e-6)
+    np.testing.assert_allclose(
+        found, encoder.encode([long], on_long="split-mean", normalize=True), atol=1e-6
+    )
 
 
 @needs_server
@@ -129,16 +142,23 @@ def test_tokens_are_text(encoder, tokens, monkeypatch):
     with serving(encoder, tokens=tokens) as address:
         found = vectors(ask(f"{address}/v1/embeddings", {"input": ids}))
         np.testing.assert_allclose(found, encoder.encode(TEXTS, normalize=True), atol=1e-6)
-        np.testing.assert_allclose(vectors(ask(f"{address}/v1/embeddings", {"input": ids[0]})), found[:1], atol=1e-6)
+        np.testing.assert_allclose(
+            vectors(ask(f"{address}/v1/embeddings", {"input": ids[0]})), found[:1], atol=1e-6
+        )
         if tokens == "model":
             odd = ["a dog ꙮꙮ sees", "ꙮ"]
             padded = encoder.tokenize(["a dog", *odd])["input_ids"].tolist()
             found = vectors(ask(f"{address}/v1/embeddings", {"input": padded[:2]}))
-            np.testing.assert_allclose(found, encoder.encode(["a dog", odd[0]], normalize=True), atol=1e-6)
+            np.testing.assert_allclose(
+                found, encoder.encode(["a dog", odd[0]], normalize=True), atol=1e-6
+            )
         for wrong in ([10**6], [-1], [10**30], [[2**40]]):
             status, content = ask(f"{address}/v1/embeddings", {"input": wrong})
             assert status == 400, content
-            assert f"no tokens of {tokens}" in content["error"]["message"] or "input" in content["error"]["message"]
+            assert (
+                f"no tokens of {tokens}" in content["error"]["message"]
+                or "input" in content["error"]["message"]
+            )
 
 
 def use_stored_tokens(monkeypatch):
@@ -167,7 +187,11 @@ REFUSED = [
     ({"input": "a", "dimensions": 0}, 400, "dimensions 0; expected 1 to"),
     ({"input": "a", "dimensions": -1}, 400, "dimensions -1"),
     ({"input": "a", "dimensions": "8"}, 400, "dimensions '8'"),
-    ({"input": "a", "encoding_format": "hex"}, 400, "encoding_format 'hex'; expected float or base64"),
+    (
+        {"input": "a", "encoding_format": "hex"},
+        400,
+        "encoding_format 'hex'; expected float or base64",
+    ),
     ({"input": "a", "model": "text-embedding-3-small"}, 404, "this server has 'best'"),
     ({"input": "a", "model": 7}, 404, "model 7; this server has 'best'"),
     ({"input": ["a"] * 3001}, 400, "3,001 texts; expected at most 3,000"),
@@ -190,12 +214,21 @@ def test_search(address, index, encoder):
     assert status == 200
     for query, result, expected in zip((TEXTS[1], TEXTS[2]), answer["results"], hits, strict=True):
         assert result["query"] == query
-        assert [(hit["line"], hit["text"]) for hit in result["hits"]] == [(h.line + 1, h.sentence) for h in expected]
-        assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in expected])
-    assert len(ask(f"{address}/search", {"query": TEXTS[0], "k": 100})[1]["results"][0]["hits"]) == 3
+        assert [(hit["line"], hit["text"]) for hit in result["hits"]] == [
+            (h.line + 1, h.sentence) for h in expected
+        ]
+        assert [hit["score"] for hit in result["hits"]] == pytest.approx(
+            [hit.score for hit in expected]
+        )
+    assert (
+        len(ask(f"{address}/search", {"query": TEXTS[0], "k": 100})[1]["results"][0]["hits"]) == 3
+    )
     long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
     found = ask(f"{address}/search", {"query": long, "k": 1})[1]["results"][0]["hits"][0]
-    expected = encoder.encode([long], on_long="split-mean", normalize=True) @ encoder.encode(TEXTS, normalize=True).T
+    expected = (
+        encoder.encode([long], on_long="split-mean", normalize=True)
+        @ encoder.encode(TEXTS, normalize=True).T
+    )
     assert found["score"] == pytest.approx(expected.max(), abs=1e-3)
     wrong = [
         {"query": "a", "k": 0},
@@ -225,7 +258,9 @@ def test_health_metrics_and_unknown_paths(address, encoder):
     after = ask(f"{address}/metrics")[1]
 
     def value(text, name):
-        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+        return sum(
+            float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)
+        )
 
     assert value(after, "lxsr_texts_total") - value(before, "lxsr_texts_total") == 3
     counted = 'lxsr_requests_total{path="/v1/embeddings",status="200"}'
@@ -269,13 +304,17 @@ def test_requests_that_wait_are_encoded_together_and_fail_alone(encoder):
     slow = Slow(encoder)
     with serving(slow) as address, concurrent.futures.ThreadPoolExecutor(9) as pool:
         texts = [TEXTS[0], *(f"{number} dogs" for number in range(6)), "fail", TEXTS[2]]
-        answers = list(pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": [text]}), texts))
+        answers = list(
+            pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": [text]}), texts)
+        )
         assert max(map(len, slow.batches)) >= 4
         assert [status for status, _ in answers] == [200] * 7 + [400, 200]
         for text, (status, answer) in zip(texts, answers, strict=True):
             if status == 200:
                 np.testing.assert_allclose(
-                    answer["data"][0]["embedding"], encoder.encode([text], normalize=True)[0], atol=1e-6
+                    answer["data"][0]["embedding"],
+                    encoder.encode([text], normalize=True)[0],
+                    atol=1e-6,
                 )
         assert "not finite" in answers[7][1]["error"]["message"]
 
@@ -286,13 +325,17 @@ def test_limits_of_time_and_of_requests(encoder):
         status, answer = ask(f"{address}/v1/embeddings", {"input": "a"})
         assert (status, answer["error"]["type"]) == (504, "server_error")
         with socket.create_connection(address.split("/")[2].split(":"), timeout=10) as half:
-            half.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            half.sendall(
+                b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            )
             assert half.recv(100).startswith(b"HTTP/1.1 504")
     with (
         serving(Slow(encoder, 0.5), max_requests=2) as address,
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
-        answers = list(pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": text}), "abcdefgh"))
+        answers = list(
+            pool.map(lambda text: ask(f"{address}/v1/embeddings", {"input": text}), "abcdefgh")
+        )
         assert sorted({status for status, _ in answers}) == [200, 503]
         assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
 
@@ -311,7 +354,15 @@ def test_a_client_that_goes_away_harms_nobody(address):
 
 
 def started(*arguments, **variables):
-    command = [sys.executable, "-m", "fairseq_lxsr.cli.main", "serve", "--port", "0", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_lxsr.cli.main",
+        "serve",
+        "--port",
+        "0",
+        *map(str, arguments),
+    ]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, **streams)
 
@@ -325,9 +376,7 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
         address = process.stdout.readline().split()[-1].removesuffix("/v1")
         assert ask(f"{address}/health")[0] == 200
         body = json.dumps({"input": TEXTS, "model": "best.model"}).encode()
-        head = (
-            f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: {len(body)}"
-        )
+        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: {len(body)}"
         with socket.create_connection(address.split("/")[2].split(":"), timeout=20) as half:
             half.sendall(f"{head}\r\n\r\n".encode() + body[:9])
             time.sleep(0.2)
@@ -348,15 +397,26 @@ def test_what_cannot_be_served_is_refused(tmp_path):
     model = COMPATIBILITY / "best.model"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused(lxsr_here("serve", "--model", model, "--port", port, check=False), f"--port {port}", "in use")
+        refused(
+            lxsr_here("serve", "--model", model, "--port", port, check=False),
+            f"--port {port}",
+            "in use",
+        )
     for host in ("256.1.1.1", "no-such-host.invalid", "a" * 300):
-        refused(lxsr_here("serve", "--model", model, "--host", host, "--port", 0, check=False), "--host")
+        refused(
+            lxsr_here("serve", "--model", model, "--host", host, "--port", 0, check=False), "--host"
+        )
     refused(lxsr_here("serve", "--model", tmp_path, "--port", 0, check=False), tmp_path)
 
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: module == "uvicorn")
-    refused(lxsr_here("serve", "--model", "lxsr-static", check=False), "lxsr serve", "pip install", "uvicorn")
+    refused(
+        lxsr_here("serve", "--model", "lxsr-static", check=False),
+        "lxsr serve",
+        "pip install",
+        "uvicorn",
+    )
 
 
 @needs_server
@@ -384,7 +444,9 @@ def test_langchain(address, encoder, by_tokens, monkeypatch):
     if by_tokens:
         use_stored_tokens(monkeypatch)
     how = {} if by_tokens else {"check_embedding_ctx_length": False}
-    embeddings = langchain.OpenAIEmbeddings(base_url=f"{address}/v1", api_key="none", model=NAME, **how)
+    embeddings = langchain.OpenAIEmbeddings(
+        base_url=f"{address}/v1", api_key="none", model=NAME, **how
+    )
     expected = encoder.encode(TEXTS, normalize=True)
     np.testing.assert_allclose(embeddings.embed_documents(TEXTS), expected, atol=1e-6)
     np.testing.assert_allclose(embeddings.embed_query(TEXTS[0]), expected[0], atol=1e-6)

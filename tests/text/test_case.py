@@ -10,7 +10,9 @@ from fairseq_lxsr.preparation.clean import comparable
 from fairseq_lxsr.text.case import lower
 from fairseq_lxsr.text.tokenizer import TextOptions, normalise
 
-LETTERS = [letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(letter) != "Cs"]
+LETTERS = [
+    letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(letter) != "Cs"
+]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,10 @@ LETTERS = [letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodeda
         ("İSTANBUL", "istanbul"),
         ("I\u0307zmir", "izmir"),  # İ in two characters
         ("ISPARTA ı", "isparta ı"),
-        ("Ĩ Į\u0301 i\u0307\u0301 į\u0307\u0301 i\u0328\u0307\u0303", "ĩ į\u0301 i\u0301 į\u0301 i\u0328\u0303"),
+        (
+            "Ĩ Į\u0301 i\u0307\u0301 į\u0307\u0301 i\u0328\u0307\u0303",
+            "ĩ į\u0301 i\u0301 į\u0301 i\u0328\u0303",
+        ),
         ("І\u0307 Ј\u0307", "і ј"),  # Cyrillic
         ("Ȧ a\u0307 Ż", "ȧ a\u0307 ż"),
         ("STRASSE STRAẞE Straße", "strasse straße straße"),
@@ -38,7 +43,9 @@ def test_no_letter_becomes_a_mark_or_stays_a_capital():
     for letter in LETTERS:
         small, normal = lower(letter), unicodedata.normalize("NFKC", lower(letter))
         assert normal == normal.lower(), f"U+{ord(letter):04X}"
-        assert unicodedata.combining(small[-1]) == unicodedata.combining(letter), f"U+{ord(letter):04X}"
+        assert unicodedata.combining(small[-1]) == unicodedata.combining(letter), (
+            f"U+{ord(letter):04X}"
+        )
         if lower(letter) != letter.lower():
             assert unicodedata.normalize("NFKC", letter) != letter or letter == "İ"
 

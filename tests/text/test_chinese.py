@@ -30,7 +30,9 @@ def tokenizers():
         encoder.tokenizer.symbols,
         encoder.folder / "sentencepiece.model",
     )
-    plain, converting = (Tokenizer(model, replace(options, read_as=read_as), symbols) for read_as in ("", READ_AS))
+    plain, converting = (
+        Tokenizer(model, replace(options, read_as=read_as), symbols) for read_as in ("", READ_AS)
+    )
     return plain, converting
 
 
@@ -43,7 +45,9 @@ def test_each_character_is_read_as_its_simplified_form(tokenizers):
     assert [ids.tolist() for ids in converting.encode(TRADITIONAL)] == expected
     assert converting.pieces(TRADITIONAL) == plain.pieces(SIMPLIFIED)
     long = [" ".join(TRADITIONAL) * 60]  # by the table of words
-    assert converting.encode(long)[0].tolist() == plain.encode([" ".join(SIMPLIFIED) * 60])[0].tolist()
+    assert (
+        converting.encode(long)[0].tolist() == plain.encode([" ".join(SIMPLIFIED) * 60])[0].tolist()
+    )
 
 
 def test_exports_read_the_same(tokenizers):
@@ -58,14 +62,18 @@ def test_exports_read_the_same(tokenizers):
 
 
 def test_the_option_is_stored_and_only_where_it_is_used(tmp_path):
-    assert set(json.loads(TextOptions().dumps())) == {"lowercase", "split_han"}  # as in folders without it
+    assert set(json.loads(TextOptions().dumps())) == {
+        "lowercase",
+        "split_han",
+    }  # as in folders without it
     options = TextOptions(lowercase=True, version=2, read_as=READ_AS)
     (tmp_path / "text.json").write_text(options.dumps(), encoding="utf-8")
     assert TextOptions.load(tmp_path / "text.json") == options
 
 
 @pytest.mark.parametrize(
-    "read_as", ["語", "語语們", "語语語们", "ab", "語 ", "a語", "語\n", "é語", 5, None, ["語", "语"]]
+    "read_as",
+    ["語", "語语們", "語语語们", "ab", "語 ", "a語", "語\n", "é語", 5, None, ["語", "语"]],
 )
 def test_what_is_no_table_is_refused(read_as):
     with pytest.raises(InputError, match="read_as"):
@@ -95,21 +103,41 @@ def test_a_text_without_chinese_characters_has_nothing_to_describe():
 def test_the_table_is_that_of_opencc():
     pytest.importorskip("opencc")
     table = TextOptions(read_as=simplified_characters()).table
-    assert {old: table[ord(old)] for old in "語們髮東臺"} == dict(zip("語們髮東臺", "语们发东台", strict=True))
+    assert {old: table[ord(old)] for old in "語們髮東臺"} == dict(
+        zip("語們髮東臺", "语们发东台", strict=True)
+    )
     assert len(table) > 4000
     assert not {ord(letter) for letter in "我们发现了语言的a。ア国"} & table.keys()
 
 
 def write_text(folder, languages=("en", "zh")):
-    words = dict(zip(["the", "dog", "cat", "red", "blue", "sees", "one", "two"], "個們發語機業東學", strict=True))
-    pairs = [(en, "".join(words.get(word, "中") for word in en.lower().split()) + "。") for en, _ in toy.sentences(300)]
+    words = dict(
+        zip(
+            ["the", "dog", "cat", "red", "blue", "sees", "one", "two"],
+            "個們發語機業東學",
+            strict=True,
+        )
+    )
+    pairs = [
+        (en, "".join(words.get(word, "中") for word in en.lower().split()) + "。")
+        for en, _ in toy.sentences(300)
+    ]
     pairs = [(en, zh + str(number)) for number, (en, zh) in enumerate(pairs)]
     toy.write(folder / "text", pairs, languages)
 
 
 def test_prepare_says_what_the_characters_are_and_converts_them(tmp_path, monkeypatch):
     write_text(tmp_path)
-    sizes = ("--data", tmp_path / "text", "--lang-pairs", "en-zh", "--vocab-size", 90, "--valid-size", 20)
+    sizes = (
+        "--data",
+        tmp_path / "text",
+        "--lang-pairs",
+        "en-zh",
+        "--vocab-size",
+        90,
+        "--valid-size",
+        20,
+    )
     done = lxsr("prepare", "--work", tmp_path / "plain", "--test-size", 0, *sizes)
     assert "en-zh: Chinese characters: " in done.stdout
     assert "0.0 % simplified only, 0.0 % unknown to the pieces" in done.stdout
@@ -118,7 +146,9 @@ def test_prepare_says_what_the_characters_are_and_converts_them(tmp_path, monkey
     assert "0.0 % simplified only" in again.stdout
     monkeypatch.setattr("fairseq_lxsr.preparation.pipeline.require_converter", lambda: None)
     monkeypatch.setattr("fairseq_lxsr.preparation.subwords.simplified_characters", lambda: READ_AS)
-    done = lxsr("prepare", "--work", tmp_path / "work", "--test-size", 0, *sizes, "--simplify-chinese")
+    done = lxsr(
+        "prepare", "--work", tmp_path / "work", "--test-size", 0, *sizes, "--simplify-chinese"
+    )
     assert "lower case, simplified Chinese" in done.stdout
     files = find_text([tmp_path / "work" / "data-bin"])
     assert files.options.read_as == READ_AS
@@ -131,8 +161,19 @@ def test_prepare_says_what_the_characters_are_and_converts_them(tmp_path, monkey
 def test_without_the_package_nothing_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     write_text(tmp_path)
-    command = ("prepare", "--work", tmp_path / "work", "--data", tmp_path / "text", "--lang-pairs", "en-zh")
+    command = (
+        "prepare",
+        "--work",
+        tmp_path / "work",
+        "--data",
+        tmp_path / "text",
+        "--lang-pairs",
+        "en-zh",
+    )
     done = lxsr(*command, "--simplify-chinese", check=False)
     assert done.returncode == 2
-    assert f"--simplify-chinese needs opencc, which is not installed: {install_command('chinese')}" in done.stderr
+    assert (
+        f"--simplify-chinese needs opencc, which is not installed: {install_command('chinese')}"
+        in done.stderr
+    )
     assert not (tmp_path / "work").exists()

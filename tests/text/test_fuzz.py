@@ -17,7 +17,9 @@ def encoder(toy_model):
 
 @settings
 @hypothesis.given(texts=hypothesis.strategies.lists(text, max_size=8))
-@hypothesis.example(texts=["\x00", "\ud800", "a\udfffb", "\u202e\u200d", "ア אב 漢", "\n\r\u2028", "\ufeff"])
+@hypothesis.example(
+    texts=["\x00", "\ud800", "a\udfffb", "\u202e\u200d", "ア אב 漢", "\n\r\u2028", "\ufeff"]
+)
 def test_any_strings_are_embedded_one_by_one_and_together(encoder, texts):
     together = encoder.encode(texts)
     assert together.shape == (len(texts), 32)
@@ -29,9 +31,13 @@ def test_any_strings_are_embedded_one_by_one_and_together(encoder, texts):
 @settings
 @hypothesis.given(sentence=text)
 def test_pieces_are_what_fairseq_reads_back(encoder, sentence):
-    """No piece holds anything at which fairseq-preprocess would split, and their ids are those of encoding."""
+    """No piece holds anything at which fairseq-preprocess would split, and their ids are those of
+    encoding.
+    """
     pieces = encoder.tokenizer.pieces([sentence])[0]
     assert " ".join(pieces).split() == pieces
     symbols = encoder.tokenizer.symbols
-    known = [symbols.index(piece) if piece in symbols else encoder.tokenizer.unknown for piece in pieces]
+    known = [
+        symbols.index(piece) if piece in symbols else encoder.tokenizer.unknown for piece in pieces
+    ]
     assert encoder.tokenizer.encode([sentence])[0].tolist() == known

@@ -9,7 +9,14 @@ from fairseq_lxsr.preparation.clean import foreign_letter
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.language_id import language_check
 from fairseq_lxsr.preparation.registry import find_corpus
-from fairseq_lxsr.text.languages import Tag, best_code, is_same_language, parse_tag, script_of, split_pair
+from fairseq_lxsr.text.languages import (
+    Tag,
+    best_code,
+    is_same_language,
+    parse_tag,
+    script_of,
+    split_pair,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,18 @@ def test_scripts_of_regions_and_languages():
         code: script_of(parse_tag(code))
         for code in ["zh", "zh_TW", "zh-HK", "zh-CN", "pa", "pa_PK", "sr", "ko", "kor_Hang", "xx"]
     }
-    assert list(scripts.values()) == ["Hans", "Hant", "Hant", "Hans", "Guru", "Arab", "Cyrl", "Hang", "Hang", ""]
+    assert list(scripts.values()) == [
+        "Hans",
+        "Hant",
+        "Hant",
+        "Hans",
+        "Guru",
+        "Arab",
+        "Cyrl",
+        "Hang",
+        "Hang",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +128,35 @@ def test_filters_take_every_spelling():
 def test_labels_of_a_detector_agree_with_every_spelling(language):
     pytest.importorskip("py3langid")
     is_in = language_check("py3langid", "en", language)
-    assert is_in("O menino comprou um livro novo na livraria da cidade e não gostou dele.", language, "en")
-    assert not is_in("The boy has bought a new book in the shop of the town and did not like it.", language, "en")
+    assert is_in(
+        "O menino comprou um livro novo na livraria da cidade e não gostou dele.", language, "en"
+    )
+    assert not is_in(
+        "The boy has bought a new book in the shop of the town and did not like it.", language, "en"
+    )
 
 
 def test_test_sets_take_every_spelling():
-    codes = {"zh_TW": "zho_Hant", "zh-Hans-CN": "zho_Hans", "en_US": "eng_Latn", "pes": "pes_Arab", "fre": "fra_Latn"}
+    codes = {
+        "zh_TW": "zho_Hant",
+        "zh-Hans-CN": "zho_Hans",
+        "en_US": "eng_Latn",
+        "pes": "pes_Arab",
+        "fre": "fra_Latn",
+    }
     assert {code: datasets()["flores200-devtest"].code(code) for code in codes} == codes
-    codes = {"zh_TW": "zho-TW", "pt_BR": "por-BR", "pt": "por", "en_GB": "eng-GB", "zho_Hant": "zho-TW", "ger": "deu"}
+    codes = {
+        "zh_TW": "zho-TW",
+        "pt_BR": "por-BR",
+        "pt": "por",
+        "en_GB": "eng-GB",
+        "zho_Hant": "zho-TW",
+        "ger": "deu",
+    }
     assert {code: datasets()["ntrex128"].code(code) for code in codes} == codes
-    with pytest.raises(InputError, match="has 0 languages 'lu'"):  # Luba-Katanga, where there is Luba-Kasai
+    with pytest.raises(
+        InputError, match="has 0 languages 'lu'"
+    ):  # Luba-Katanga, where there is Luba-Kasai
         datasets()["flores200-devtest"].code("lu")
 
 

@@ -17,7 +17,12 @@ from fairseq_lxsr.text.tokenizer import (
 
 def test_normalisation():
     blanks = "  Two\tblanks \u00a0 here\u2028"
-    for text, expected in ((blanks, "Two blanks here"), ("a\x00b\x1fc\u200bd", "a b c d"), ("", ""), (" \n ", "")):
+    for text, expected in (
+        (blanks, "Two blanks here"),
+        ("a\x00b\x1fc\u200bd", "a b c d"),
+        ("", ""),
+        (" \n ", ""),
+    ):
         assert normalise(text, TextOptions()) == expected
     assert normalise("Ein GROSSER Hund", TextOptions(lowercase=True)) == "ein grosser hund"
     assert normalise("Ein GROSSER Hund", TextOptions(lowercase=False)) == "Ein GROSSER Hund"
@@ -28,7 +33,9 @@ def test_texts_together_are_read_as_alone():
     newer, older = TextOptions(True, version=TEXT_VERSION), TextOptions(True)
     texts = [f"É{chr(code)}A" for code in range(sys.maxunicode + 1)]
     alone = [normalise(text, newer) for text in texts]
-    differing = [text for text, read in zip(texts, alone, strict=True) if read != normalise(text, older)]
+    differing = [
+        text for text, read in zip(texts, alone, strict=True) if read != normalise(text, older)
+    ]
     assert len(differing) > 4000
     for text in differing:
         assert normalise_all([text], newer) == [normalise(text, newer)], ascii(text)
@@ -65,13 +72,24 @@ def test_every_blank_is_looked_for():
 
 @pytest.mark.parametrize(
     ("piece", "expected"),
-    [("▁,", True), ("...", True), ("▁", True), ("▁a", False), ("七", False), ("3", False), ("é", False), ("▁_", True)],
+    [
+        ("▁,", True),
+        ("...", True),
+        ("▁", True),
+        ("▁a", False),
+        ("七", False),
+        ("3", False),
+        ("é", False),
+        ("▁_", True),
+    ],
 )
 def test_punctuation(piece, expected):
     assert is_punctuation(piece) is expected
 
 
-@pytest.mark.parametrize("text", ["<s> <pad> </s> <unk> <mask>", "日本語 text", "\ud800 lone surrogate", "a" * 5000])
+@pytest.mark.parametrize(
+    "text", ["<s> <pad> </s> <unk> <mask>", "日本語 text", "\ud800 lone surrogate", "a" * 5000]
+)
 def test_any_text_becomes_ids_of_the_dictionary(toy_model, text):
     symbols = read_dictionary(toy_model / "dict.txt")
     tokenizer = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), symbols)
@@ -82,7 +100,8 @@ def test_any_text_becomes_ids_of_the_dictionary(toy_model, text):
 
 
 @pytest.mark.parametrize(
-    ("content", "fragment"), [("a 1\nb\n", "line 2"), ("a 1\nb 1\na 1\n", "occurs twice"), ("a x\n", "line 1")]
+    ("content", "fragment"),
+    [("a 1\nb\n", "line 2"), ("a 1\nb 1\na 1\n", "occurs twice"), ("a x\n", "line 1")],
 )
 def test_bad_dictionary_is_refused(tmp_path, content, fragment):
     (tmp_path / "dict.txt").write_text(content)

@@ -6,7 +6,21 @@ import pytest
 from fairseq_lxsr.text.words import MAX_KEY_BYTES, PADDING, WordTable, split_at_blanks, word_keys
 
 # equal beginnings, equal but for zero bytes, around the longest, two bytes a letter
-WORDS = ["a", "b", "ab", "a\0", "a\0\0", "", "\0", "x" * 8, "x" * 9, "x" * 16, "x" * 17, "éèê", "é" * 11]
+WORDS = [
+    "a",
+    "b",
+    "ab",
+    "a\0",
+    "a\0\0",
+    "",
+    "\0",
+    "x" * 8,
+    "x" * 9,
+    "x" * 16,
+    "x" * 17,
+    "éèê",
+    "é" * 11,
+]
 WORDS += ["y" * MAX_KEY_BYTES, "y" * (MAX_KEY_BYTES - 1) + "z"]
 LONG = ["y" * (MAX_KEY_BYTES + 1), "y" * (MAX_KEY_BYTES + 2), "é" * 12]
 
@@ -21,7 +35,9 @@ def keys_of(words: list[str]) -> np.ndarray:
 @pytest.fixture(params=["spread", "all in one place"])
 def table(request, monkeypatch):
     if request.param != "spread":
-        monkeypatch.setattr(WordTable, "_first_places", lambda self, keys: np.full(keys.shape[1], 1022))
+        monkeypatch.setattr(
+            WordTable, "_first_places", lambda self, keys: np.full(keys.shape[1], 1022)
+        )
     return WordTable()
 
 
@@ -30,14 +46,23 @@ def test_words_are_found_again(table):
     assert (table.find(keys_of(WORDS)) == -1).all()
     for part in np.split(np.arange(len(WORDS)), [1, 5, 6]):  # keys depend on the word alone
         table.add(keys_of([WORDS[row] for row in part]), numbers[part])
-    assert table.find(keys_of(["other", *WORDS, *LONG, "a"])).tolist() == [-1, *numbers, -1, -1, -1, 7]
+    assert table.find(keys_of(["other", *WORDS, *LONG, "a"])).tolist() == [
+        -1,
+        *numbers,
+        -1,
+        -1,
+        -1,
+        7,
+    ]
 
 
 def test_it_grows():
     table, known = WordTable(), {}
     rng = np.random.default_rng(1)
     for _ in range(40):
-        words = list({"".join(rng.choice(list("abcdefé\0"), rng.integers(0, 9))) for _ in range(300)})
+        words = list(
+            {"".join(rng.choice(list("abcdefé\0"), rng.integers(0, 9))) for _ in range(300)}
+        )
         found = table.find(keys_of(words))
         assert found.tolist() == [known.get(word, -1) for word in words]
         new = [word for word in words if word not in known]

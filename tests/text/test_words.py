@@ -1,5 +1,7 @@
 # ruff: noqa: RUF001 (letters of many scripts)
-"""The pieces of a text are those of its words: never other ones than SentencePiece gives for the whole text."""
+"""The pieces of a text are those of its words: never other ones than SentencePiece gives for the
+whole text.
+"""
 
 import io
 import pickle
@@ -22,7 +24,10 @@ MODELS = {
     "lower case": {"normalization_rule_name": "nmt_nfkc_cf"},
     "as it is": {"normalization_rule_name": "identity"},
     "bytes": {"byte_fallback": True, "vocab_size": 340},
-    "own symbols": {"user_defined_symbols": ["the", "▁dog", "#x#", "ab"], "control_symbols": ["<pad>", "<mask>"]},
+    "own symbols": {
+        "user_defined_symbols": ["the", "▁dog", "#x#", "ab"],
+        "control_symbols": ["<pad>", "<mask>"],
+    },
     "digits": {"split_digits": True, "normalization_rule_name": "nfkc"},
     "few letters": {"character_coverage": 0.98},
     "unigram": {"model_type": "unigram", "vocab_size": 80},
@@ -36,12 +41,26 @@ OTHERS = {
     "own symbol of two words": {"user_defined_symbols": ["the dog"]},
     "own rules": {"normalization_rule_tsv": "rules.tsv"},
 }
-# scripts, marks, ligatures that become several words, blanks of all kinds, what looks like the mark of SentencePiece
+# scripts, marks, ligatures that become several words, blanks of all kinds, what looks like the mark
+# of SentencePiece
 LETTERS = (
     "ab theé\u0301\u0308ßİΣσς漢字かカ한ا\u064bﷺﷻﬁ½¨´\u037a▁ \t\n"
     "\u00a0\u200b\u200d\u3000\ufeff\x00\ud800.,#x1🙂👩\u200d👩"
 )
-ODD = ["▁", "a▁", "a▁ b", "▁ ▁a▁", " a  b ", "a\nb", "a\x00 b", "ΟΔΟΣ ΟΔΟΣ", "¨ a¨ ¨a", "ﷺﷺ x", "", " "]
+ODD = [
+    "▁",
+    "a▁",
+    "a▁ b",
+    "▁ ▁a▁",
+    " a  b ",
+    "a\nb",
+    "a\x00 b",
+    "ΟΔΟΣ ΟΔΟΣ",
+    "¨ a¨ ¨a",
+    "ﷺﷺ x",
+    "",
+    " ",
+]
 ODD += ["a" * 3000, "the dog" * 9]
 
 
@@ -50,18 +69,33 @@ def build(folder, lowercase=False, split_han=False, **options) -> Tokenizer:
     if "normalization_rule_tsv" in options:
         options["normalization_rule_tsv"] = str(folder / "rules.tsv")
     model = io.BytesIO()
-    text = [side for pair in toy.sentences(300, seed=2) for side in pair] + ["été 漢字 αβ Σ σ 12 345"] * 5
-    options = {"vocab_size": 120, "model_type": "bpe", "character_coverage": 1.0, "minloglevel": 2} | options
-    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(text), model_writer=model, **options)
+    text = [side for pair in toy.sentences(300, seed=2) for side in pair] + [
+        "été 漢字 αβ Σ σ 12 345"
+    ] * 5
+    options = {
+        "vocab_size": 120,
+        "model_type": "bpe",
+        "character_coverage": 1.0,
+        "minloglevel": 2,
+    } | options
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(text), model_writer=model, **options
+    )
     (folder / "sp.model").write_bytes(model.getvalue())
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    symbols = dict.fromkeys(["<s>", "<pad>", "</s>", UNK, *map(pieces.IdToPiece, range(len(pieces)))])
+    symbols = dict.fromkeys(
+        ["<s>", "<pad>", "</s>", UNK, *map(pieces.IdToPiece, range(len(pieces)))]
+    )
     return Tokenizer(folder / "sp.model", TextOptions(lowercase, split_han), list(symbols))
 
 
 @pytest.fixture(scope="module", params=[*MODELS, "options"])
 def tokenizer(request, tmp_path_factory):
-    how = {"lowercase": True, "split_han": True} if request.param == "options" else MODELS[request.param]
+    how = (
+        {"lowercase": True, "split_han": True}
+        if request.param == "options"
+        else MODELS[request.param]
+    )
     return build(tmp_path_factory.mktemp("words"), **how)
 
 
@@ -90,7 +124,11 @@ def test_ids_are_those_of_whole_texts(tokenizer, texts):
 def test_every_character_beside_blanks(tokenizer):
     """No rule of normalization reads across a blank."""
     letters = [chr(code) for code in range(sys.maxunicode) if unicodedata.decomposition(chr(code))]
-    letters += [chr(code) for code in range(0x3000) if unicodedata.category(chr(code)) in ("Mn", "Cf", "Cc", "Zs")]
+    letters += [
+        chr(code)
+        for code in range(0x3000)
+        if unicodedata.category(chr(code)) in ("Mn", "Cf", "Cc", "Zs")
+    ]
     check(tokenizer, [f"b {letter}a{letter} {letter} e{letter} \u0301" for letter in letters])
 
 
@@ -105,7 +143,12 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(200, seed=5) for side in pair]
     expected = tokenizer._encode_texts(texts)
-    for name, value in {"SHORT_TEXT_BYTES": 0, "LOOKUP_TEXTS": 7, "CACHED_WORDS": 20, "CACHED_CHARACTERS": 90}.items():
+    for name, value in {
+        "SHORT_TEXT_BYTES": 0,
+        "LOOKUP_TEXTS": 7,
+        "CACHED_WORDS": 20,
+        "CACHED_CHARACTERS": 90,
+    }.items():
         monkeypatch.setattr(words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
@@ -113,7 +156,10 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch
 
 
 def test_threads_copies_and_interruptions(tmp_path, monkeypatch):
-    tokenizer, texts = build(tmp_path), [side for pair in toy.sentences(500, seed=6) for side in pair]
+    tokenizer, texts = (
+        build(tmp_path),
+        [side for pair in toy.sentences(500, seed=6) for side in pair],
+    )
     expected = tokenizer._encode_texts(texts)[0]
     monkeypatch.setattr(words, "LOOKUP_TEXTS", 16)
     with ThreadPoolExecutor(4) as pool:

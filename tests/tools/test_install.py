@@ -1,4 +1,6 @@
-"""tools/install.py: what it says on a machine that lacks something. The whole installation is tried by CI itself."""
+"""tools/install.py: what it says on a machine that lacks something. The whole installation is tried
+by CI itself.
+"""
 
 import os
 import re
@@ -21,7 +23,13 @@ from fairseq_lxsr.errors import install_command
 from fairseq_lxsr.export import st_folder
 
 FORMS = ("web", "sentence-transformers", "onnx")
-SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm", "filelock")  # all that `pip install fairseq-lxsr` brings
+SMALL = (
+    "numpy",
+    "sentencepiece",
+    "safetensors",
+    "tqdm",
+    "filelock",
+)  # all that `pip install fairseq-lxsr` brings
 
 
 @pytest.fixture
@@ -66,7 +74,9 @@ def test_a_full_disk(machine, monkeypatch, capsys):
     assert "3.0 GB free" in stopped(lambda: machine.check_machine("all"), capsys)
 
 
-@pytest.mark.parametrize(("made", "found"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))])
+@pytest.mark.parametrize(
+    ("made", "found"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))]
+)
 def test_everything_has_what_the_demo_needs(install, monkeypatch, tmp_path, made, found):
     monkeypatch.setattr(install, "STAMP", str(tmp_path / "installed"))
     monkeypatch.setattr(install, "PYTHON", sys.executable)
@@ -85,7 +95,10 @@ def test_each_set_is_of_extras(install):
 def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(install, "LOG", str(tmp_path / "log"))
     with pytest.raises(SystemExit):
-        install.run("a step", [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"])
+        install.run(
+            "a step",
+            [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"],
+        )
     err = capsys.readouterr().err
     assert "install: a step failed (the disk is full); the whole log is" in err
 
@@ -93,11 +106,16 @@ def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, c
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10"])
 def test_an_old_python_gets_as_far_as_the_sentence(version):
     """Where the machine has one."""
-    candidates = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), Path(f"/usr/bin/python{version}")]
+    candidates = [
+        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+        Path(f"/usr/bin/python{version}"),
+    ]
     python = next((path for path in candidates if path.exists()), None)
     if python is None:
         pytest.skip(f"this machine has no Python {version}")
-    done = subprocess.run([python, ROOT / "tools" / "install.py"], capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(
+        [python, ROOT / "tools" / "install.py"], capture_output=True, text=True, env=os.environ
+    )
     assert done.returncode in (0, 2)
     assert "Traceback" not in done.stderr
     if done.returncode:
@@ -107,23 +125,43 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
 def test_the_demo_can_be_shorter_and_of_other_text():
     def commands(**variables):
         return subprocess.run(
-            ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ | variables
+            ["make", "-n", "demo"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | variables,
         ).stdout
 
     assert "--max-update" not in commands()
-    assert "lxsr run own --lang-pair en-de  --recipe best --max-update 3" in commands(DATA="own", TGT="de", UPDATES="3")
+    assert "lxsr run own --lang-pair en-de  --recipe best --max-update 3" in commands(
+        DATA="own", TGT="de", UPDATES="3"
+    )
 
 
 def test_every_package_is_pinned(install):
-    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    wanted = [*install.BUILD, *install.dependencies(), *install.dependencies("dev"), "fairseq-fixed"]
+    pinned = {
+        line.split("==")[0]
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    wanted = [
+        *install.BUILD,
+        *install.dependencies(),
+        *install.dependencies("dev"),
+        "fairseq-fixed",
+    ]
     names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}
-    assert {name.lower().replace("_", "-") for name in names} <= {name.lower().replace("_", "-") for name in pinned}
+    assert {name.lower().replace("_", "-") for name in names} <= {
+        name.lower().replace("_", "-") for name in pinned
+    }
 
 
 def test_dependencies_are_those_of_pyproject(install):
     assert {re.match(r"[\w.-]+", name)[0] for name in install.dependencies()} == set(SMALL)
-    assert {"accelerate", "sentence-transformers>=6", "torch>=2.6"} == set(install.dependencies("st"))
+    assert {"accelerate", "sentence-transformers>=6", "torch>=2.6"} == set(
+        install.dependencies("st")
+    )
     everything = install.dependencies("dev")
     extras = "torch faiss train st onnx prepare documents zst parquet mteb ray report docs"
     for extra in extras.split():
@@ -133,11 +171,19 @@ def test_dependencies_are_those_of_pyproject(install):
 
 def test_the_package_has_all_its_files():
     """The wheel has the modules and what package-data names."""
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]
     packed = set()
     for package, patterns in setuptools["package-data"].items():
-        packed.update(path for pattern in patterns for path in ROOT.joinpath(*package.split(".")).glob(pattern))
-    listed = subprocess.run(["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True)
+        packed.update(
+            path
+            for pattern in patterns
+            for path in ROOT.joinpath(*package.split(".")).glob(pattern)
+        )
+    listed = subprocess.run(
+        ["git", "ls-files", "fairseq_lxsr"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     files = {ROOT / name for name in listed.stdout.splitlines() if not name.endswith(".py")}
     assert {path for path in files if path.exists()} <= packed
     assert ROOT / "fairseq_lxsr" / "recipes" / "best.yaml" in files
@@ -188,7 +234,9 @@ def bag(tmp_path_factory):
 
 def test_a_model_without_layers_needs_five_packages(bag, tmp_path):
     text, index, vectors = bag.parent / "text", tmp_path / "index", tmp_path / "en.npy"
-    expected = SentenceEncoder.from_pretrained(bag).encode(Path(f"{text}.en").read_text().splitlines())
+    expected = SentenceEncoder.from_pretrained(bag).encode(
+        Path(f"{text}.en").read_text().splitlines()
+    )
     sides = ["--source", f"{text}.en", "--target", f"{text}.fr", "--model", str(bag)]
     code = f"""
 main(["embed", "--model", {str(bag)!r}, "--input", "{text}.en", "--output", {str(vectors)!r}])
@@ -197,7 +245,7 @@ main(["search", "--index", {str(index)!r}, "--k", "1", "a dog"])
 main(["mine", *{sides!r}, "--output", {str(tmp_path / "pairs.tsv")!r}])
 main(["eval", "xsr", *{sides!r}])
 main(["export", "card", "--model", {str(bag)!r}])
-fairseq_lxsr.encoder.find.MODELS = Path({str(bag.parent)!r})
+fairseq_lxsr.encoder.locate.MODELS = Path({str(bag.parent)!r})
 fairseq_lxsr.SentenceEncoder.from_pretrained({bag.name!r})
 assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
 """
@@ -206,15 +254,24 @@ assert not {{"torch", "faiss"}} & {{name.split(".")[0] for name in sys.modules}}
 
 
 def exports(model, order: int, output) -> dict[str, list[list[str]]]:
-    """Commands that export a model without layers: those that need nothing else, and those of the extra onnx."""
-    words = [["export", form, "--model", str(model), "--output", f"{output}/{form}"] for form in FORMS]
+    """Commands that export a model without layers: those that need nothing else, and those of the
+    extra onnx.
+    """
+    words = [
+        ["export", form, "--model", str(model), "--output", f"{output}/{form}"] for form in FORMS
+    ]
     words[0] += ["--input", f"{model.parent}/text.en"]
-    return {"": words[:2], "onnx": [words[2]] if not order else [[*words[2], "--normalize", "--int8"]]}
+    return {
+        "": words[:2],
+        "onnx": [words[2]] if not order else [[*words[2], "--normalize", "--int8"]],
+    }
 
 
 @pytest.mark.parametrize("order", [0, 1])
 def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypatch):
-    """All files have the same bytes; that the vectors are ours is for tests/export, where the libraries are."""
+    """All files have the same bytes; that the vectors are ours is for tests/export, where the
+    libraries are.
+    """
     model = bag
     if not order:
         model = random_model.write_model(tmp_path / "mean", gated=True, num_layers=0)
@@ -235,13 +292,28 @@ def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypat
 def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
     layers = random_model.write_model(tmp_path / "layers")
     exported = [words for each in exports(bag, 1, tmp_path).values() for words in each]
-    embed = ["embed", "--model", str(bag), "--input", f"{bag.parent}/text.en", "--output", str(tmp_path / "o.npy")]
+    embed = [
+        "embed",
+        "--model",
+        str(bag),
+        "--input",
+        f"{bag.parent}/text.en",
+        "--output",
+        str(tmp_path / "o.npy"),
+    ]
     commands = {
         "torch": [
             [*embed, "--dtype", "bfloat16"],
             [*embed, "--device", "cuda"],
             ["embed", "--model", str(layers), *embed[3:]],
-            ["export", "folder", "--checkpoint", str(bag / "config.json"), "--output", str(tmp_path / "model")],
+            [
+                "export",
+                "folder",
+                "--checkpoint",
+                str(bag / "config.json"),
+                "--output",
+                str(tmp_path / "model"),
+            ],
             *[[*words[:3], str(layers), *words[4:]] for words in exported],
         ],
         "onnx": [exported[2]],

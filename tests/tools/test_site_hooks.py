@@ -1,4 +1,6 @@
-"""tools/site_hooks.py: the tables of the documentation have every option, and links work on the site."""
+"""tools/site_hooks.py: the tables of the documentation have every option, and links work on the
+site.
+"""
 
 import re
 from types import SimpleNamespace
@@ -17,14 +19,19 @@ PAGE = SimpleNamespace(file=SimpleNamespace(src_uri="training.md"))
 
 
 def rendered(text: str, repo_url: str = "") -> str:
-    return hooks.on_page_markdown(text, PAGE, SimpleNamespace(docs_dir=str(DOCS), repo_url=repo_url), None)
+    return hooks.on_page_markdown(
+        text, PAGE, SimpleNamespace(docs_dir=str(DOCS), repo_url=repo_url), None
+    )
 
 
 @pytest.mark.parametrize(("kind", "name"), CONFIGS)
 def test_every_training_option_is_documented(kind, name):
     """Each once, and each with its meaning."""
     page = (DOCS / "training-options.md").read_text(encoding="utf-8")
-    markers = [f"<!-- table: {kind} {name} -->", *(["<!-- table: terms -->"] if name == "xling_sent" else [])]
+    markers = [
+        f"<!-- table: {kind} {name} -->",
+        *(["<!-- table: terms -->"] if name == "xling_sent" else []),
+    ]
     tables = "\n".join(rendered(marker) for marker in markers if marker in page)
     for option in hooks.options_of(hooks.registries()[kind][name]):
         assert tables.count(f"| `{option.option_strings[0]}` |") == 1
@@ -59,14 +66,26 @@ def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
     assert "| `documents` | required | file or folder of each language" in table
     assert "| `rounds` | `3` |" in table
-    assert "at most 5 % of the text" in rendered("<!-- table: fields fairseq_lxsr.preparation.config.PrepareConfig -->")
+    assert "at most 5 % of the text" in rendered(
+        "<!-- table: fields fairseq_lxsr.preparation.config.PrepareConfig -->"
+    )
 
 
 def test_what_users_call_comes_before_internals():
-    """Each module stands on one page, and the pages of what users call have the names of the guides."""
+    """Each module stands on one page, and the pages of what users call have the names of the
+    guides.
+    """
     public, internal = hooks.api_pages()
-    assert list(public) == [f"api/{name}.md" for name in ("encoder", "search", "vectors", "embeddings", "evaluation")]
-    for module in ("encoder", "search.corpus", "search.reranker", "vectors.mining", "evaluation.protocols.xsr"):
+    assert list(public) == [
+        f"api/{name}.md" for name in ("encoder", "search", "vectors", "embeddings", "evaluation")
+    ]
+    for module in (
+        "encoder",
+        "search.corpus",
+        "search.reranker",
+        "vectors.mining",
+        "evaluation.protocols.xsr",
+    ):
         assert "\n".join(public.values()).count(f"::: fairseq_lxsr.{module}\n") == 1
     found = re.findall(r"^::: (\S+)", "\n".join([*public.values(), *internal.values()]), re.M)
     assert len(found) == len(set(found))
@@ -83,8 +102,14 @@ def test_the_repository_has_an_address_where_it_is_given(monkeypatch, address):
 
 def test_links_that_leave_the_site():
     assert rendered("[a](laser.md#x)") == "[a](laser.md#x)"
-    assert rendered("[results](../benchmarks/speed/train.py)") == "results (`benchmarks/speed/train.py`)"
-    assert rendered("[`benchmarks/speed/train.py`](../benchmarks/speed/train.py)") == "`benchmarks/speed/train.py`"
+    assert (
+        rendered("[results](../benchmarks/speed/train.py)")
+        == "results (`benchmarks/speed/train.py`)"
+    )
+    assert (
+        rendered("[`benchmarks/speed/train.py`](../benchmarks/speed/train.py)")
+        == "`benchmarks/speed/train.py`"
+    )
     there = "https://example.org/house"
     assert rendered("[how](../Makefile)", there) == f"[how]({there}/blob/main/Makefile)"
     with pytest.raises(PluginError, match=re.escape("../nowhere.md is not in the repository")):
@@ -107,6 +132,11 @@ def test_pages_load_nothing_from_other_hosts(tag):
 
 def test_drawings_are_legible_on_a_narrow_page():
     """Their letters have 10 to 15 units, and a phone shows 360 pixels of them."""
-    sizes = {path.name: re.search(r'viewBox="0 0 ([\d.]+) ', path.read_text("utf-8")) for path in DOCS.rglob("*.svg")}
+    sizes = {
+        path.name: re.search(r'viewBox="0 0 ([\d.]+) ', path.read_text("utf-8"))
+        for path in DOCS.rglob("*.svg")
+    }
     assert "architecture.svg" in sizes
-    assert {name: found and float(found[1]) <= 400 for name, found in sizes.items()} == dict.fromkeys(sizes, True)
+    assert {
+        name: found and float(found[1]) <= 400 for name, found in sizes.items()
+    } == dict.fromkeys(sizes, True)

@@ -32,20 +32,26 @@ def built(what: str, source: Path, output: Path) -> Path:
 
 def tracked() -> list[Path]:
     """Files of the repository, as they are in this folder."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     return [Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
 def wheel_and_files(tmp_path_factory):
-    """Built from the source distribution alone; the files of the package and of the repository's root."""
+    """Built from the source distribution alone; the files of the package and of the repository's
+    root.
+    """
     folder = tmp_path_factory.mktemp("built")
     for name in tracked():
         if name.parts[0] == "fairseq_lxsr" or len(name.parts) == 1:
             (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "copy" / name).write_bytes((ROOT / name).read_bytes())
     with tarfile.open(built("build_sdist", folder / "copy", folder)) as packed:
-        packed.extractall(folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        packed.extractall(
+            folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     (source,) = (folder / "source").iterdir()
     return built("build_wheel", source, folder), folder / "copy"
 
@@ -54,12 +60,19 @@ def test_the_wheel_has_every_file_of_the_package(wheel_and_files):
     """Byte for byte; nothing else is in it but what describes it."""
     wheel, root = wheel_and_files
     with zipfile.ZipFile(wheel) as packed:
-        inside = {name: packed.read(name) for name in packed.namelist() if ".dist-info/" not in name}
-        about = packed.read(next(name for name in packed.namelist() if name.endswith("/METADATA"))).decode()
+        inside = {
+            name: packed.read(name) for name in packed.namelist() if ".dist-info/" not in name
+        }
+        about = packed.read(
+            next(name for name in packed.namelist() if name.endswith("/METADATA"))
+        ).decode()
     files = [path for path in (root / "fairseq_lxsr").rglob("*") if path.is_file()]
     expected = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
     assert inside == expected
-    assert {"fairseq_lxsr/py.typed", "fairseq_lxsr/pretrained/lxsr-static/config.json"} <= expected.keys()
+    assert {
+        "fairseq_lxsr/py.typed",
+        "fairseq_lxsr/pretrained/lxsr-static/config.json",
+    } <= expected.keys()
     for version in (11, 12, 13, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{version}\n" in about
 
@@ -71,8 +84,16 @@ def test_programs_of_users_have_types(wheel_and_files, tmp_path):
         packed.extractall(site)
     (site / "numpy").symlink_to(Path(np.__file__).parent)
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--python-executable", tmp_path / "installed" / "bin" / "python"]
-    done = subprocess.run([*command, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--python-executable",
+        tmp_path / "installed" / "bin" / "python",
+    ]
+    done = subprocess.run(
+        [*command, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     lines = [line.partition(" ")[2] for line in done.stdout.splitlines()]
     assert lines[0].endswith('Revealed type is "fairseq_lxsr.encoder.SentenceEncoder"'), done.stdout
     assert 'Revealed type is "numpy.ndarray[' in lines[1], done.stdout

@@ -15,19 +15,28 @@ importlib.import_module("fairseq_lxsr.training.adam")
 
 
 def optimizer(name, weights, **options):
-    cfg = OmegaConf.merge(OmegaConf.structured(OPTIMIZER_DATACLASS_REGISTRY[name]()), {"lr": [0.01], **options})
+    cfg = OmegaConf.merge(
+        OmegaConf.structured(OPTIMIZER_DATACLASS_REGISTRY[name]()), {"lr": [0.01], **options}
+    )
     if "tpu" in cfg:
         cfg.tpu = False
     return OPTIMIZER_REGISTRY[name](cfg, weights)
 
 
 def after_steps(make, steps=5):
-    """Weights after gradients that grow and shrink, so that the largest second moment is not the last."""
-    weights = [torch.nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), torch.nn.Parameter(torch.ones(3))]
+    """Weights after gradients that grow and shrink, so that the largest second moment is not the
+    last.
+    """
+    weights = [
+        torch.nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)),
+        torch.nn.Parameter(torch.ones(3)),
+    ]
     made = make(weights)
     for step in range(steps):
         made.zero_grad()
-        sum((weight * (5 - step) ** 2 * (1 + torch.arange(3))).sin().sum() for weight in weights).backward()
+        sum(
+            (weight * (5 - step) ** 2 * (1 + torch.arange(3))).sin().sum() for weight in weights
+        ).backward()
         made.step()
     return torch.cat([weight.detach().flatten() for weight in weights])
 
@@ -38,22 +47,37 @@ OPTIONS = {"weight_decay": 0.1, "amsgrad": True}
 
 @pytest.mark.parametrize("betas", [(0.9, 0.999), "(0.8, 0.99)", "[0.8, 0.99]"])
 @pytest.mark.parametrize(
-    "options", [{}, OPTIONS, {"weight_decay": 0.1}, {"amsgrad": True}, OPTIONS | {"decoupled_weight_decay": True}]
+    "options",
+    [
+        {},
+        OPTIONS,
+        {"weight_decay": 0.1},
+        {"amsgrad": True},
+        OPTIONS | {"decoupled_weight_decay": True},
+    ],
 )
 def test_five_steps_are_those_of_torch(options, betas):
-    ours = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=betas, **options))
+    ours = after_steps(
+        lambda weights: optimizer("torch_adam", weights, adam_betas=betas, **options)
+    )
     numbers = (0.8, 0.99) if isinstance(betas, str) else betas
-    torchs = after_steps(lambda weights: torch.optim.Adam(weights, 0.01, numbers, foreach=False, **options))
+    torchs = after_steps(
+        lambda weights: torch.optim.Adam(weights, 0.01, numbers, foreach=False, **options)
+    )
     torch.testing.assert_close(ours, torchs, rtol=1e-6, atol=1e-7)
 
 
 def test_fairseqs_adam_is_another_with_weight_decay():
     ours, fairseqs = (
-        after_steps(lambda weights, name=name: optimizer(name, weights, weight_decay=0.1, adam_betas=FAST))
+        after_steps(
+            lambda weights, name=name: optimizer(name, weights, weight_decay=0.1, adam_betas=FAST)
+        )
         for name in ("torch_adam", "adam")
     )
     assert (ours - fairseqs).abs().max() > 1e-3
-    amsgrad = after_steps(lambda weights: optimizer("torch_adam", weights, adam_betas=FAST, **OPTIONS))
+    amsgrad = after_steps(
+        lambda weights: optimizer("torch_adam", weights, adam_betas=FAST, **OPTIONS)
+    )
     assert (ours - amsgrad).abs().max() > 1e-3
     decoupled = {"weight_decay": 0.1, "adam_betas": FAST, "decoupled_weight_decay": True}
     adamw = after_steps(lambda weights: optimizer("torch_adam", weights, **decoupled))
@@ -63,7 +87,9 @@ def test_fairseqs_adam_is_another_with_weight_decay():
 def test_options_of_now_replace_those_of_a_checkpoint_but_for_amsgrad():
     weights = [torch.nn.Parameter(torch.ones(3))]
     plain, other = (optimizer("torch_adam", weights, amsgrad=amsgrad) for amsgrad in (False, True))
-    with pytest.raises(InputError, match="without --amsgrad, and now with; give the same options, or --reset-opt"):
+    with pytest.raises(
+        InputError, match="without --amsgrad, and now with; give the same options, or --reset-opt"
+    ):
         other.load_state_dict(plain.state_dict())
     with pytest.raises(InputError, match="with --amsgrad, and now without"):
         plain.load_state_dict(other.state_dict())
@@ -74,12 +100,20 @@ def test_options_of_now_replace_those_of_a_checkpoint_but_for_amsgrad():
     then.set_lr(0.5)
     now.load_state_dict(then.state_dict(), {"eps": 1e-4})
     [group] = now.param_groups
-    assert (group["lr"], group["weight_decay"], group["betas"], group["eps"]) == (0.5, 0.2, (0.9, 0.999), 1e-4)
+    assert (group["lr"], group["weight_decay"], group["betas"], group["eps"]) == (
+        0.5,
+        0.2,
+        (0.9, 0.999),
+        1e-4,
+    )
     assert group["decoupled_weight_decay"]
 
 
 def test_training_stops_and_goes_on(tmp_path, toy_work):
-    data, flags = toy_work / "data-bin", ("--disable-validation", "--no-epoch-checkpoints", "--amsgrad")
+    data, flags = (
+        toy_work / "data-bin",
+        ("--disable-validation", "--no-epoch-checkpoints", "--amsgrad"),
+    )
     options = {"optimizer": "torch_adam", "weight_decay": "1e-5", "cpu_precision": "bfloat16"}
     for name, updates in (("whole", "4"), ("halves", "2"), ("halves", "4")):
         done = train_here(data, tmp_path / name, *flags, **options, max_update=updates)
@@ -89,7 +123,10 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
     group = state["param_groups"][0]
     assert (group["amsgrad"], group["weight_decay"]) == (True, 1e-5)
     more = {"max_update": "6", "weight_decay": "1e-5"}
-    for name, message in (("adam", "TorchAdam, and now FairseqAdam"), ("torch_adam", "now without")):
+    for name, message in (
+        ("adam", "TorchAdam, and now FairseqAdam"),
+        ("torch_adam", "now without"),
+    ):
         refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)
     done = train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1")
     refused(done, "--weight-decay -1.0; expected")

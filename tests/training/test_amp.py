@@ -1,11 +1,13 @@
-"""`--amp`: fairseq's optimizer around one of ours takes the step that it would take without a loss scale."""
+"""`--amp`: fairseq's optimizer around one of ours takes the step that it would take without a loss
+scale.
+"""
 
 import pytest
 import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from test_adam import optimizer
 
-from fairseq_lxsr.training import mends as amp  # noqa: F401  what is tested
+from fairseq_lxsr.training import fairseq_patches as amp  # noqa: F401  what is tested
 
 
 def scaled(scale: float, gradient: float) -> torch.Tensor:
@@ -13,7 +15,10 @@ def scaled(scale: float, gradient: float) -> torch.Tensor:
     weights = [torch.nn.Parameter(torch.ones(3))]
     wrapped = AMPOptimizer.__new__(AMPOptimizer)  # its constructor asks for CUDA
     wrapped.fp32_optimizer = optimizer("torch_adam", weights)
-    wrapped._grad_scaler, wrapped.min_loss_scale = torch.amp.GradScaler("cpu", init_scale=scale), 1e-4
+    wrapped._grad_scaler, wrapped.min_loss_scale = (
+        torch.amp.GradScaler("cpu", init_scale=scale),
+        1e-4,
+    )
     wrapped.backward((weights[0] * gradient).sum())
     wrapped.clip_grad_norm(0)
     wrapped.step()

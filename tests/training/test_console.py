@@ -13,9 +13,21 @@ from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.training import console
 from fairseq_lxsr.training.console import Console
 
-TRAINED = "epoch 002:     50 / 100 loss=14.1, accuracy=0.25, ups=2, bsz=1024, num_updates=150, wall=457"
+TRAINED = (
+    "epoch 002:     50 / 100 loss=14.1, accuracy=0.25, ups=2, bsz=1024, num_updates=150, wall=457"
+)
 VALID = "epoch 002 | valid on 'valid' subset | loss 5.25 | accuracy 0.9125 | num_updates 200 | best_loss 5.1"
-OWN = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 8, "--init-embeddings", "random", "--log-interval", 1)
+OWN = (
+    "--cpu",
+    "--num-workers",
+    0,
+    "--encoder-embed-dim",
+    8,
+    "--init-embeddings",
+    "random",
+    "--log-interval",
+    1,
+)
 
 
 def record(name: str, message: str, level: int = logging.INFO) -> logging.LogRecord:
@@ -62,7 +74,12 @@ def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, cap
 @pytest.mark.parametrize(
     ("name", "message", "level", "expected"),
     [
-        ("valid", VALID, logging.INFO, "update 200: validation: loss 5.25, 91.2 % found in the batch, best loss 5.1\n"),
+        (
+            "valid",
+            VALID,
+            logging.INFO,
+            "update 200: validation: loss 5.25, 91.2 % found in the batch, best loss 5.1\n",
+        ),
         (
             "valid",
             "epoch 001 | valid on 'valid' subset | loss nan | num_updates 9",
@@ -71,10 +88,20 @@ def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, cap
         ),
         ("train", "epoch 002 | loss 5.25 | num_updates 200", logging.INFO, ""),
         ("fairseq.trainer", "begin training epoch 2", logging.INFO, ""),
-        ("fairseq.trainer", "out of memory", logging.WARNING, "lxsr train: warning: out of memory\n"),
+        (
+            "fairseq.trainer",
+            "out of memory",
+            logging.WARNING,
+            "lxsr train: warning: out of memory\n",
+        ),
         ("fairseq.trainer", "out of memory", logging.ERROR, "lxsr train: error: out of memory\n"),
         ("fairseq_lxsr.training.task", "finished", logging.INFO, "lxsr train: finished\n"),
-        ("fairseq_cli.train", "done training in 7200.5 seconds", logging.INFO, "trained in 2 h 0 min\n"),
+        (
+            "fairseq_cli.train",
+            "done training in 7200.5 seconds",
+            logging.INFO,
+            "trained in 2 h 0 min\n",
+        ),
     ],
 )
 def test_records_of_fairseq_in_the_words_of_its_user(capsys, name, message, level, expected):
@@ -90,7 +117,9 @@ def test_the_progress_is_that_of_the_first_worker(clock, capsys, monkeypatch):
         monkeypatch.setattr(console, "_consoles", [shown])
         lengths = SimpleNamespace(max_update=20, max_epoch=0)
         console.set_run(
-            SimpleNamespace(optimization=lengths, distributed_training=SimpleNamespace(distributed_rank=rank))
+            SimpleNamespace(
+                optimization=lengths, distributed_training=SimpleNamespace(distributed_rank=rank)
+            )
         )
         for update in range(1, 20):
             clock[0] += 1
@@ -108,7 +137,9 @@ def test_a_line_of_progress_is_cleared_before_an_error(monkeypatch, capsys):
 
 def test_training_shows_validations_and_keeps_the_whole_log(toy_work, tmp_path):
     words = ("train", toy_work / "data-bin", "--recipe", "best", *OWN, "--save-dir", tmp_path)
-    done = lxsr(*words, "--max-update", 4, "--validate-interval-updates", 2, "--validate-interval", 100)
+    done = lxsr(
+        *words, "--max-update", 4, "--validate-interval-updates", 2, "--validate-interval", 100
+    )
     shown = [line for line in done.stderr.splitlines() if "validation" in line]
     assert [line.partition(":")[0] for line in shown] == ["update 2", "update 4"]
     assert "INFO" not in done.stdout + done.stderr
@@ -129,8 +160,18 @@ def test_training_shows_validations_and_keeps_the_whole_log(toy_work, tmp_path):
 
 
 def test_a_refused_training_keeps_no_log(toy_work, tmp_path):
-    words = ("train", toy_work / "data-bin", "--recipe", "best", *OWN, "--save-dir", tmp_path / "run")
+    words = (
+        "train",
+        toy_work / "data-bin",
+        "--recipe",
+        "best",
+        *OWN,
+        "--save-dir",
+        tmp_path / "run",
+    )
     refused(lxsr(*words, "--lr", -1, check=False), "--lr -1")
     assert not (tmp_path / "run" / console.LOG).exists()
-    assert not lxsr(*words, "--max-update", 1, "--no-save", "--disable-validation").stdout.count("INFO")
+    assert not lxsr(*words, "--max-update", 1, "--no-save", "--disable-validation").stdout.count(
+        "INFO"
+    )
     assert not (tmp_path / "run" / console.LOG).exists()

@@ -33,7 +33,13 @@ def files(prefix):
 
 def test_samples_read_at_once_are_those_read_one_by_one(prefix):
     sentences = read_sentences(prefix, SYMBOLS)
-    assert [sentence.tolist() for sentence in sentences] == [[5, 2], [2], [6, 7, 8, 2], [299, 9, 2], [2]]
+    assert [sentence.tolist() for sentence in sentences] == [
+        [5, 2],
+        [2],
+        [6, 7, 8, 2],
+        [299, 9, 2],
+        [2],
+    ]
     pairs = [PairCorpus(name, sentences, sentences) for name in ("en-fr", "en-de")]
     data = SentencePairDataset(pairs, padding_idx=1, eos_idx=2, max_positions=2)
     for indices in ([0, 1, 2, 3, 4], [4, 2], [7, 16], [1], [3, 8], []):  # 10 and more occur again
@@ -62,7 +68,11 @@ DAMAGES = [
     ("idx", cut(20), "cut off, 20 bytes"),
     ("idx", cut(40), "cut off or damaged"),
     ("idx", cut(-1), "cut off or damaged"),
-    ("idx", lambda content: b"PK\3\4" + content, "no index of fairseq-preprocess, it begins with 50 4b 03 04"),
+    (
+        "idx",
+        lambda content: b"PK\3\4" + content,
+        "no index of fairseq-preprocess, it begins with 50 4b 03 04",
+    ),
     ("idx", lambda content: b"a text, and no index", "no index of fairseq-preprocess"),
     ("idx", put(9, "<Q", 2), "version 2"),
     ("idx", put(17, "<B", 6), "type 6"),
@@ -76,7 +86,9 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("ending", "damage", "expected"), DAMAGES, ids=[case[2] for case in DAMAGES])
+@pytest.mark.parametrize(
+    ("ending", "damage", "expected"), DAMAGES, ids=[case[2] for case in DAMAGES]
+)
 def test_damage_is_named(prefix, ending, damage, expected):
     path = prefix.with_name(f"{prefix.name}.{ending}")
     content = damage(path.read_bytes())
@@ -84,7 +96,9 @@ def test_damage_is_named(prefix, ending, damage, expected):
         path.unlink()
     else:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"\A{re.escape(str(path))}: .*{re.escape(expected)}.*\Z"):  # one line
+    with pytest.raises(
+        InputError, match=rf"\A{re.escape(str(path))}: .*{re.escape(expected)}.*\Z"
+    ):  # one line
         read_sentences(prefix, SYMBOLS)
 
 

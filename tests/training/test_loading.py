@@ -5,7 +5,7 @@ import threading
 import pytest
 from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
 
-from fairseq_lxsr.training import mends as _loading
+from fairseq_lxsr.training import fairseq_patches as _loading
 
 
 class Batches:

@@ -19,7 +19,9 @@ def state(tmp_path):
 
 
 def new_run(state, **options_without_shape) -> NewRun:
-    return NewRun("xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"], True, options_without_shape)
+    return NewRun(
+        "xling_sent", 102, {DICTIONARY_HASH: ""}, state["model"], True, options_without_shape
+    )
 
 
 def test_any_value_in_any_place_of_a_checkpoint_is_accepted_or_refused(tmp_path, state):
@@ -46,7 +48,9 @@ def test_options_that_no_weight_shows_stay_as_they_were(tmp_path, state, archite
     for name, value in unseen.items():
         state["cfg"]["model"] = unseen | {name: not value if isinstance(value, bool) else 2 * value}
         torch.save(state, path)
-        with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} .*give the same options"):
+        with pytest.raises(
+            InputError, match=f"trained with --{name.replace('_', '-')} .*give the same options"
+        ):
             check_resumable(path, run)
         with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} "):
             check_resumable(path, replace(run, resumes=False))
@@ -67,6 +71,8 @@ def test_an_option_that_is_gone_had_the_value_that_is_left(tmp_path, state, opti
     check_resumable(path, new_run(state))
     state["cfg"]["task"][name] = 3
     torch.save(state, path)
-    with pytest.raises(InputError, match=f"trained with --{option} 3, an option that is gone and is always"):
+    with pytest.raises(
+        InputError, match=f"trained with --{option} 3, an option that is gone and is always"
+    ):
         check_resumable(path, new_run(state))
     check_resumable(path, replace(new_run(state), resumes=False))

@@ -21,7 +21,9 @@ def test_eos_is_stripped_long_sentences_cut_and_empty_ones_skipped():
         for side in (item["source"], item["target"]):
             assert EOS not in side
             assert 1 <= len(side) <= 5
-    lengths = np.array([[len(side[row]) - 1 for side in (text.source, text.target)] for row in range(20)])
+    lengths = np.array(
+        [[len(side[row]) - 1 for side in (text.source, text.target)] for row in range(20)]
+    )
     assert data.num_cut == (lengths > 5).any(axis=1).sum() > 0
     assert dataset(text, max_positions=int(lengths.max())).num_cut == 0
     data = dataset(corpus("en-fr", 20, empty=[3, 7]))
@@ -50,7 +52,11 @@ def test_batches_are_exact_similar_in_length_and_of_one_language_pair():
 
 
 def test_order_is_new_every_epoch_and_a_function_of_seed_and_epoch():
-    data, again, other = dataset(corpus("x-y", 50)), dataset(corpus("x-y", 50)), dataset(corpus("x-y", 50), seed=2)
+    data, again, other = (
+        dataset(corpus("x-y", 50)),
+        dataset(corpus("x-y", 50)),
+        dataset(corpus("x-y", 50), seed=2),
+    )
     first = batches_of(data, max_sentences=8)
     assert first == batches_of(again, max_sentences=8)
     assert first != batches_of(other, max_sentences=8)
@@ -61,7 +67,10 @@ def test_order_is_new_every_epoch_and_a_function_of_seed_and_epoch():
 
 
 def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
-    data, again = (dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1), by_length=False) for _ in range(2))
+    data, again = (
+        dataset(corpus("en-fr", 100), corpus("en-de", 60, seed=1), by_length=False)
+        for _ in range(2)
+    )
     batches = batches_of(data, max_sentences=16)
     assert sorted(itertools.chain(*batches)) == list(range(160))
     assert all(len({index < 100 for index in batch}) == 1 for batch in batches)
@@ -76,7 +85,10 @@ def test_shuffled_batches_hold_any_lengths_and_the_same_pairs():
 
 
 def test_validation_order_never_changes_and_is_that_of_the_text_where_lengths_do_not_matter():
-    data, as_is = (dataset(corpus("x-y", 50), shuffle=False, by_length=by_length) for by_length in (True, False))
+    data, as_is = (
+        dataset(corpus("x-y", 50), shuffle=False, by_length=by_length)
+        for by_length in (True, False)
+    )
     first = batches_of(data, max_sentences=8)
     data.set_epoch(5)
     assert first == batches_of(data, max_sentences=8)
@@ -85,9 +97,14 @@ def test_validation_order_never_changes_and_is_that_of_the_text_where_lengths_do
 
 @pytest.mark.parametrize("by_length", [True, False])
 def test_the_last_batch_is_dropped_unless_it_is_full(by_length):
-    data = dataset(corpus("en-fr", 100), corpus("en-de", 64, seed=1), by_length=by_length, drop_last=True)
+    data = dataset(
+        corpus("en-fr", 100), corpus("en-de", 64, seed=1), by_length=by_length, drop_last=True
+    )
     assert list(map(len, batches_of(data, max_sentences=16))) == [16] * 10
-    limits, whole = {"max_sentences": 16, "max_tokens": 60}, dataset(*data.corpora, by_length=by_length)
+    limits, whole = (
+        {"max_sentences": 16, "max_tokens": 60},
+        dataset(*data.corpora, by_length=by_length),
+    )
     assert len(batches_of(data, **limits)) == len(batches_of(whole, **limits)) - 2
     message = "--drop-last: 164 pairs of training text make no full batch of --batch-size 200"
     with pytest.raises(InputError, match=message):
@@ -112,9 +129,17 @@ def test_temperature_draws_more_of_the_smaller_pair():
     data = dataset(corpus("en-fr", 81), corpus("en-de", 1), temperature=2.0)
     indices = data.ordered_indices()
     assert ((indices % 82 == 81).sum(), len(indices)) == (8, 82)
-    data = dataset(corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()])
+    data = dataset(
+        corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()]
+    )
     batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
-    assert batch["pair_number"].tolist() == [3, 405, 406, 405, 405]  # equal for a pair that is drawn again
+    assert batch["pair_number"].tolist() == [
+        3,
+        405,
+        406,
+        405,
+        405,
+    ]  # equal for a pair that is drawn again
 
 
 def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
@@ -144,12 +169,18 @@ def test_source_temperature_draws_more_of_the_smaller_source(by_length):
     data = dataset(*text, source_temperature=np.inf, by_length=by_length)
     drawn = data.ordered_indices()
     pair = drawn % 500
-    assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [199, 199, 100]  # 398 pairs are not empty
+    assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [
+        199,
+        199,
+        100,
+    ]  # 398 pairs are not empty
     assert len(set(drawn.tolist())) == len(drawn)
     cut = batches_of(data, max_sentences=20)
     assert all(len({index % 500 for index in batch}) == len(batch) for batch in cut)
     assert all(len({index % 500 < 400 for index in batch}) == 1 for batch in cut)
-    mixed = [np.mean([index % 500 >= 340 for index in batch]) for batch in cut if batch[0] % 500 < 400]
+    mixed = [
+        np.mean([index % 500 >= 340 for index in batch]) for batch in cut if batch[0] % 500 < 400
+    ]
     assert 0.2 < np.median(mixed) < 0.8  # both sources are in a batch
     assert drawn.tolist() == data.ordered_indices().tolist()
 
@@ -174,7 +205,9 @@ def test_collated_batch(masking):
     batch = data.collater(samples)
     assert batch["nsentences"] == 4
     assert batch["id"].tolist() == [4, 9, 2, 17]
-    assert batch["ntokens"] == sum(len(sample[side]) for sample in samples for side in ("source", "target"))
+    assert batch["ntokens"] == sum(
+        len(sample[side]) for sample in samples for side in ("source", "target")
+    )
     for side in ("source", "target"):
         original, read = batch[f"{side}_tokens"], batch["net_input"][side]
         for row, sample in enumerate(samples):
@@ -185,21 +218,30 @@ def test_collated_batch(masking):
             masked = batch[f"{side}_masked_ids"].flatten()[batch[f"{side}_masked_index"]]
             assert original.flatten()[batch[f"{side}_positions"]].tolist() == masked.tolist()
             assert (masked != PAD).all()
-    changed = sum((batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item() for side in ("source", "target"))
+    changed = sum(
+        (batch["net_input"][side] != batch[f"{side}_tokens"]).sum().item()
+        for side in ("source", "target")
+    )
     assert {"one": changed == 4, "tokens": changed >= 1, "none": changed == 0}[masking]
     with pytest.raises(ValueError, match="'words'"):
         Masking("words", VOCABULARY)
     for row, sample in enumerate(samples):  # whatever else is in the batch
         alone = data.collater([sample])["net_input"]
         for side in ("source", "target"):
-            assert torch.equal(batch["net_input"][side][row, : alone[side].shape[1]], alone[side][0])
+            assert torch.equal(
+                batch["net_input"][side][row, : alone[side].shape[1]], alone[side][0]
+            )
 
 
 def test_subword_dropout_gives_other_pieces_every_epoch_and_never_too_many():
     symbols = [chr(0x4E00 + number) for number in range(MASK)]
-    symbols[30:MASK] = [symbols[4 + number % 5] + symbols[10 + number % 7] for number in range(MASK - 30)]
+    symbols[30:MASK] = [
+        symbols[4 + number % 5] + symbols[10 + number % 7] for number in range(MASK - 30)
+    ]
     drop = SubwordDropout(symbols, 4, 0.5)
-    plain, data = (dataset(corpus("en-fr", 20), max_positions=14, subword_dropout=way) for way in (None, drop))
+    plain, data = (
+        dataset(corpus("en-fr", 20), max_positions=14, subword_dropout=way) for way in (None, drop)
+    )
 
     def spelt(item, side):
         return "".join(symbols[piece] for piece in item[side])

@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from fairseq_lxsr.training.dataset import cut_into_batches, rounds, samples_per_corpus, sort_by_length
+from fairseq_lxsr.training.dataset import (
+    cut_into_batches,
+    rounds,
+    samples_per_corpus,
+    sort_by_length,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,11 @@ def test_rounds_of_one_source_use_everything_before_they_repeat():
     assert first.tolist() != second.tolist()
     assert len(rest) == len(set(rest)) == 5
     rng = np.random.default_rng(0)
-    plain = [rng.permutation(10), rng.permutation(10), rng.permutation(10)[:5]]  # as in all versions before
+    plain = [
+        rng.permutation(10),
+        rng.permutation(10),
+        rng.permutation(10)[:5],
+    ]  # as in all versions before
     assert np.concatenate(plain).tolist() == np.concatenate([first, second, rest]).tolist()
     assert rounds([np.arange(0)], [0], np.random.default_rng(0)) == []
 
@@ -43,7 +52,9 @@ def test_rounds_have_the_same_mixture_and_no_index_twice(seed):
     counts = samples_per_corpus(sizes.tolist(), rng.choice([1.5, 5, np.inf]))
     sources = np.split(np.arange(sizes.sum()), sizes.cumsum()[:-1])
     drawn = rounds(sources, counts, rng)
-    assert len(drawn) == np.ceil(max(count / size for count, size in zip(counts, sizes, strict=True) if size))
+    assert len(drawn) == np.ceil(
+        max(count / size for count, size in zip(counts, sizes, strict=True) if size)
+    )
     assert all(len(part) == len(set(part.tolist())) for part in drawn)
     times = np.bincount(np.concatenate(drawn), minlength=sizes.sum())
     for source, count in zip(sources, counts, strict=True):

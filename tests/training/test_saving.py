@@ -56,24 +56,44 @@ def test_what_is_reset_is_not_finished(tmp_path, toy_work):
         assert contents(tmp_path)["checkpoint_last.pt"] != before
 
 
-def test_a_new_run_goes_on_from_the_checkpoint_of_another_but_not_with_another_optimizer(tmp_path, toy_work):
+def test_a_new_run_goes_on_from_the_checkpoint_of_another_but_not_with_another_optimizer(
+    tmp_path, toy_work
+):
     flags = ("--disable-validation", "--no-epoch-checkpoints")
     train_here(toy_work / "data-bin", tmp_path / "one", *flags, max_update="1")
     there = ("--continue-once", tmp_path / "one" / "checkpoint_last.pt")
-    assert "is reached" in train_here(toy_work / "data-bin", tmp_path / "two", *flags, *there, max_update="1").stdout
+    assert (
+        "is reached"
+        in train_here(
+            toy_work / "data-bin", tmp_path / "two", *flags, *there, max_update="1"
+        ).stdout
+    )
     train_here(toy_work / "data-bin", tmp_path / "two", *flags, *there, max_update="2")
-    assert read_checkpoint(tmp_path / "two" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
+    assert (
+        read_checkpoint(tmp_path / "two" / "checkpoint_last.pt")["optimizer_history"][-1][
+            "num_updates"
+        ]
+        == 2
+    )
     before = contents(tmp_path / "two")
-    done = train_here(toy_work / "data-bin", tmp_path / "two", *flags, max_update="3", optimizer="sgd")
+    done = train_here(
+        toy_work / "data-bin", tmp_path / "two", *flags, max_update="3", optimizer="sgd"
+    )
     refused(done, "FairseqAdam, and now SGD", "--reset-optimizer")
     assert contents(tmp_path / "two") == before
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, toy_work):
-    data, save, flags = toy_work / "data-bin", tmp_path / "save", ("--disable-validation", "--no-save")
+    data, save, flags = (
+        toy_work / "data-bin",
+        tmp_path / "save",
+        ("--disable-validation", "--no-save"),
+    )
     with locked(save / ".lock", "x"):
         done = train_here(data, save, max_update="1")
         refused(done, f"{save}: another run works in it (process {os.getpid()} on ")
         assert not contents(save)
-        assert not train_here(data, save, *flags, max_update="1").returncode  # which writes nothing there
+        assert not train_here(
+            data, save, *flags, max_update="1"
+        ).returncode  # which writes nothing there
     assert not train_here(data, save, flags[0], max_update="1").returncode

@@ -38,7 +38,11 @@ def test_a_shard_of_the_teacher_may_lack_the_first_pair(tmp_path, order):
 
 def test_a_criterion_of_another_plugin_is_built(toy_work, monkeypatch):
     built = []
-    monkeypatch.setattr("fairseq.criterions.build_criterion", lambda cfg, *others, **_: built.append(cfg._name))
-    cfg = OmegaConf.merge(OmegaConf.structured(XlingSentConfig), {"data": str(toy_work / "data-bin"), "batch_size": 8})
+    monkeypatch.setattr(
+        "fairseq.criterions.build_criterion", lambda cfg, *others, **_: built.append(cfg._name)
+    )
+    cfg = OmegaConf.merge(
+        OmegaConf.structured(XlingSentConfig), {"data": str(toy_work / "data-bin"), "batch_size": 8}
+    )
     XlingSentTask(cfg).build_criterion(OmegaConf.create({"_name": "other_loss"}))
     assert built == ["other_loss"]

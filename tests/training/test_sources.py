@@ -21,7 +21,11 @@ def prepared(tmp_path_factory):
     toy.write(work / "law.en-fr", pairs[200:600])
     toy.write(work / "speech.en-fr", pairs[600:])
     texts = {"acts": "law", "speech": "speech", "law": "law"}
-    data = [word for file, name in texts.items() for word in ("--data", f"{name}={work}/{file}.{{pair}}")]
+    data = [
+        word
+        for file, name in texts.items()
+        for word in ("--data", f"{name}={work}/{file}.{{pair}}")
+    ]
     out = lxsr_here("prepare", "--work", work, *data, *SMALL, "--workers", 1).stdout
     sources = json.loads((work / "data-bin" / "train.en-fr.sources.json").read_text())
     assert sources["law"] + sources["speech"] == 660
@@ -32,14 +36,24 @@ def prepared(tmp_path_factory):
 
 
 def trained(prepared, save_dir, **options):
-    return train_here(prepared / "data-bin", save_dir, "--no-save", "--disable-validation", max_update=2, **options)
+    return train_here(
+        prepared / "data-bin",
+        save_dir,
+        "--no-save",
+        "--disable-validation",
+        max_update=2,
+        **options,
+    )
 
 
 def test_an_epoch_is_drawn_evenly_from_the_sources_on_demand(prepared, tmp_path):
     sources = json.loads((prepared / "data-bin" / "train.en-fr.sources.json").read_text())
     law, speech = sources.values()
     plain = trained(prepared, tmp_path / "plain").stdout
-    assert re.findall("source .*", plain) == [f"source law, {law} pairs", f"source speech, {speech} pairs"]
+    assert re.findall("source .*", plain) == [
+        f"source law, {law} pairs",
+        f"source speech, {speech} pairs",
+    ]
     even = trained(prepared, tmp_path / "even", source_temperature="inf").stdout
     half = round((law + speech) / 2)
     assert re.findall("source .*", even) == [
@@ -53,12 +67,19 @@ def test_a_temperature_without_sources_is_refused(prepared, tmp_path):
     shutil.copytree(prepared / "data-bin", data)
     (data / "train.en-fr.sources.json").unlink()
     done = trained(tmp_path / "work", tmp_path / "save", source_temperature="2")
-    refused(done, "--source-temperature 2: ", f"{data} has no train.SRC-TGT.sources.json", "--data NAME=PREFIX")
+    refused(
+        done,
+        "--source-temperature 2: ",
+        f"{data} has no train.SRC-TGT.sources.json",
+        "--data NAME=PREFIX",
+    )
 
 
 @pytest.mark.parametrize(("sizes", "warned"), [((4000, 4), True), ((3000, 1004), False)])
 def test_a_small_source_that_makes_batches_small_is_named(caplog, sizes, warned):
-    data = dataset(corpus("en-fr", 4004, sources=dict(zip("ab", sizes, strict=True))), source_temperature=5.0)
+    data = dataset(
+        corpus("en-fr", 4004, sources=dict(zip("ab", sizes, strict=True))), source_temperature=5.0
+    )
     data.set_epoch(1)
     batches = data.batch_by_size(data.ordered_indices(), max_sentences=512)
     assert (len(data.ordered_indices()) / len(batches) < 256) == warned

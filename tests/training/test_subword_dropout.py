@@ -3,7 +3,24 @@ import pytest
 
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
-SYMBOLS = ["<s>", "<pad>", "</s>", "<unk>", "th", "the", "er", "ther", "there", "t", "h", "e", "r", "▁", "▁t", "▁the"]
+SYMBOLS = [
+    "<s>",
+    "<pad>",
+    "</s>",
+    "<unk>",
+    "th",
+    "the",
+    "er",
+    "ther",
+    "there",
+    "t",
+    "h",
+    "e",
+    "r",
+    "▁",
+    "▁t",
+    "▁the",
+]
 SYMBOLS += ["<mask>"]
 ID = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 
@@ -48,7 +65,9 @@ def test_each_piece_as_often_as_asked():
     probability = np.zeros(len(SYMBOLS), np.float32)
     probability[[ID["er"], ID["there"]]] = 0.2, 1
     drop, each = SubwordDropout(SYMBOLS, 4, probability), 10_000
-    pieces = [SYMBOLS[i] for i in one(drop, np.repeat([ID["er"], ID["there"], ID["th"]], each), 1, 0, 0)]
+    pieces = [
+        SYMBOLS[i] for i in one(drop, np.repeat([ID["er"], ID["there"], ID["th"]], each), 1, 0, 0)
+    ]
     assert pieces.count("er") == pytest.approx(8_000, abs=150)
     assert pieces.count("ther") == each
     assert pieces.count("th") == each

@@ -1,6 +1,7 @@
-"""Options of fairseq-train: every number has a range, and what is outside is refused before anything is built."""
+"""Options of fairseq-train: every number has a range, and what is outside is refused before
+anything is built.
+"""
 
-import argparse
 import math
 from dataclasses import fields
 from functools import cache
@@ -10,9 +11,8 @@ from conftest import refused, train_here
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.initialize import add_defaults
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, MODEL_DATACLASS_REGISTRY
-from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from torch.distributed import DistBackendError
 from torch.multiprocessing import ProcessExitedException
@@ -20,9 +20,14 @@ from torch.multiprocessing import ProcessExitedException
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.tasks import families  # noqa: F401  registers tasks, models and criterions
 from fairseq_lxsr.training.checks import OF_TASK, RANGES, check_options
-from fairseq_lxsr.training.mends import explain, ours
+from fairseq_lxsr.training.fairseq_patches import explain
 
-ARCHS = [arch for models, _ in OF_TASK.values() for model in models for arch in ARCH_MODEL_INV_REGISTRY[model]]
+ARCHS = [
+    arch
+    for models, _ in OF_TASK.values()
+    for model in models
+    for arch in ARCH_MODEL_INV_REGISTRY[model]
+]
 DATACLASSES = {
     **{task: TASK_DATACLASS_REGISTRY[task] for task in OF_TASK},
     **{criterion: CRITERION_DATACLASS_REGISTRY[criterion] for _, criterion in OF_TASK.values()},
@@ -37,24 +42,30 @@ def test_every_number_of_ours_has_a_range_that_its_default_is_in(name):
             assert item.default in item.metadata["range"], item.name
 
 
-def test_fairseq_train_has_few_options_of_ours():
-    """A new one needs a recipe, a page or a paper."""
-    of_model = TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY
-    of_training = CRITERION_DATACLASS_REGISTRY, OPTIMIZER_DATACLASS_REGISTRY
-    found = set()
-    for config in (config for registry in (*of_model, *of_training) for config in ours(registry).values()):
-        parser = argparse.ArgumentParser(add_help=False)
-        gen_parser_from_dataclass(parser, config())
-        found |= {action.option_strings[0] for action in parser._actions if action.option_strings}
-    assert len(found) <= 64
-
-
 @cache
 def config(task: str):
     """All options of a run of this task, as fairseq gives them to it."""
     models, criterion = OF_TASK[task]
-    words = ["data", "--task", task, "--arch", f"{models[0]}", "--criterion", criterion, "--optimizer", "adam"]
-    more = ["--lr-scheduler", "polynomial_decay", "--total-num-update", "9", "--batch-size", "32", "--cpu"]
+    words = [
+        "data",
+        "--task",
+        task,
+        "--arch",
+        f"{models[0]}",
+        "--criterion",
+        criterion,
+        "--optimizer",
+        "adam",
+    ]
+    more = [
+        "--lr-scheduler",
+        "polynomial_decay",
+        "--total-num-update",
+        "9",
+        "--batch-size",
+        "32",
+        "--cpu",
+    ]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=words + more)
     cfg = convert_namespace_to_omegaconf(args)
     add_defaults(cfg)
@@ -76,16 +87,28 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("task.align_temperature", math.inf, "--align-temperature inf; expected a number of at least 1e-06"),
+        (
+            "task.align_temperature",
+            math.inf,
+            "--align-temperature inf; expected a number of at least 1e-06",
+        ),
         ("task.gen_weight", -1.0, "--gen-weight -1.0; expected a number of at least 0"),
         ("task.sim_weight", math.nan, "--sim-weight nan"),
         ("task.sampling_temperature", math.nan, "--sampling-temperature nan"),
         ("task.max_positions", 0, "--max-positions 0; expected a whole number of at least 1"),
         ("task.max_positions", 10**9, "--max-positions 1000000000"),
-        ("task.word_dropout", 1.0, "--word-dropout 1.0; expected a number of at least 0.0 and below 1"),
+        (
+            "task.word_dropout",
+            1.0,
+            "--word-dropout 1.0; expected a number of at least 0.0 and below 1",
+        ),
         ("task.subword_dropout", -0.1, "--subword-dropout -0.1"),
         ("model.dropout", 1.5, "--dropout 1.5"),
-        ("model.layer_norm_eps", 0.0, "--layer-norm-eps 0.0; expected a number of at least 1e-30 and of at most 1"),
+        (
+            "model.layer_norm_eps",
+            0.0,
+            "--layer-norm-eps 0.0; expected a number of at least 1e-30 and of at most 1",
+        ),
         ("model.encoder_embed_dim", 10**9, "--encoder-embed-dim 1000000000"),
         ("model.encoder_layers", 10**9, "--encoder-layers 1000000000"),
         ("model.order_coefficients", 10**9, "--order-coefficients 1000000000"),
@@ -97,8 +120,16 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
         ("optimization.lr", [], "--lr is empty"),
         ("optimizer.weight_decay", -1.0, "--weight-decay -1.0"),
         ("optimizer.adam_betas", "__import__('os')", "--adam-betas"),
-        ("optimizer.adam_betas", [0.9, 1.0], "--adam-betas [0.9, 1.0]; expected for example (0.9, 0.999)"),
-        ("checkpoint.optimizer_overrides", "x", "--optimizer-overrides 'x'; expected for example {'adam_eps': 1e-6}"),
+        (
+            "optimizer.adam_betas",
+            [0.9, 1.0],
+            "--adam-betas [0.9, 1.0]; expected for example (0.9, 0.999)",
+        ),
+        (
+            "checkpoint.optimizer_overrides",
+            "x",
+            "--optimizer-overrides 'x'; expected for example {'adam_eps': 1e-6}",
+        ),
         ("lr_scheduler.warmup_updates", -5, "--warmup-updates -5"),
         ("dataset.batch_size", 0, "--batch-size 0; expected a whole number of at least 1"),
         ("dataset.max_tokens", 0, "--max-tokens 0"),
@@ -110,8 +141,16 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
         ("common.fp16", True, "--fp16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
         ("common.bf16", True, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
         ("model._name", "laser_1", "--arch laser_1 with --task xling_sent; expected lxsr, "),
-        ("model._name", "transformer", "--arch transformer with --task xling_sent; expected lxsr, "),
-        ("criterion._name", "cross_entropy", "--criterion cross_entropy with --task xling_sent; expected xling_sent"),
+        (
+            "model._name",
+            "transformer",
+            "--arch transformer with --task xling_sent; expected lxsr, ",
+        ),
+        (
+            "criterion._name",
+            "cross_entropy",
+            "--criterion cross_entropy with --task xling_sent; expected xling_sent",
+        ),
     ],
 )
 def test_an_option_outside_its_range_is_named(option, value, expected):
@@ -128,14 +167,24 @@ def test_no_range_has_nan_and_every_option_with_a_range_is_checked(task):
     cfg = config(task)
     declared = [
         (group, item.name)
-        for group, name in (("task", task), ("model", cfg.model._name), ("criterion", cfg.criterion._name))
+        for group, name in (
+            ("task", task),
+            ("model", cfg.model._name),
+            ("criterion", cfg.criterion._name),
+        )
         for item in fields(DATACLASSES[name])
         if "range" in item.metadata and item.type is float
     ]
     fairseqs = [(group, name) for group, ranges in RANGES.items() for name in ranges]
-    floats = [(group, name) for group, name in fairseqs if isinstance(getattr(cfg[group], name, None), float)]
+    floats = [
+        (group, name)
+        for group, name in fairseqs
+        if isinstance(getattr(cfg[group], name, None), float)
+    ]
     for group, name in declared + floats:
-        assert objection(group, name, math.nan, task).startswith(f"--{name.replace('_', '-')} nan"), name
+        assert objection(group, name, math.nan, task).startswith(
+            f"--{name.replace('_', '-')} nan"
+        ), name
 
 
 OF_FAIRSEQ = [
@@ -143,18 +192,54 @@ OF_FAIRSEQ = [
     ((), {"update_freq": "0"}, "--update-freq 0; expected a whole number of at least 1"),
     ((), {"lr": "1e30"}, "--lr 1e+30; expected"),
     ((), {"warmup_updates": "0"}, "--warmup-updates 0 with --lr-scheduler inverse_sqrt"),
-    ((), {"lr": "0.1,0.01"}, "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt; expected one, or fixed"),
-    (("--best-checkpoint-metric", "acc"), {}, "--best-checkpoint-metric acc; expected one of loss, align, gen, sim"),
-    (("--best-checkpoint-metric", "accuracy"), {}, "accuracy; expected it with --maximize-best-checkpoint-metric"),
-    (("--maximize-best-checkpoint-metric",), {}, "loss; expected it without --maximize-best-checkpoint-metric"),
+    (
+        (),
+        {"lr": "0.1,0.01"},
+        "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt; expected one, or fixed",
+    ),
+    (
+        ("--best-checkpoint-metric", "acc"),
+        {},
+        "--best-checkpoint-metric acc; expected one of loss, align, gen, sim",
+    ),
+    (
+        ("--best-checkpoint-metric", "accuracy"),
+        {},
+        "accuracy; expected it with --maximize-best-checkpoint-metric",
+    ),
+    (
+        ("--maximize-best-checkpoint-metric",),
+        {},
+        "loss; expected it without --maximize-best-checkpoint-metric",
+    ),
     (("--continue-once", "none.pt"), {}, "none.pt: no such checkpoint"),
-    ((), {"matryoshka": "8,8"}, "--matryoshka '8,8'; expected a whole number of at least 1 and of at most 65,536, or"),
+    (
+        (),
+        {"matryoshka": "8,8"},
+        "--matryoshka '8,8'; expected a whole number of at least 1 and of at most 65,536, or",
+    ),
     ((), {"matryoshka": "8,99"}, "--matryoshka 8,99; expected widths of at most"),
-    ((), {"criterion": "cross_entropy"}, "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss"),
+    (
+        (),
+        {"criterion": "cross_entropy"},
+        "--criterion cross_entropy with --task xling_sent; expected xling_sent_loss",
+    ),
     ((), {"arch": "laser_1"}, "--arch laser_1 with --task xling_sent; expected lxsr, lxsr_base"),
-    ((), {"criterion": "sent_context_loss"}, "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or "),
-    ((), {"arch": None}, "--arch is missing; expected a model of the task, xling_sent, lxsr* and xling_sent_loss, or"),
-    ((), {"optimizer": None}, "--optimizer is missing; expected for example --optimizer adam --lr 1e-3"),
+    (
+        (),
+        {"criterion": "sent_context_loss"},
+        "do not go together; expected xling_sent, lxsr* and xling_sent_loss, or ",
+    ),
+    (
+        (),
+        {"arch": None},
+        "--arch is missing; expected a model of the task, xling_sent, lxsr* and xling_sent_loss, or",
+    ),
+    (
+        (),
+        {"optimizer": None},
+        "--optimizer is missing; expected for example --optimizer adam --lr 1e-3",
+    ),
     (
         (),
         {"criterion": None},
@@ -166,12 +251,24 @@ OF_FAIRSEQ = [
         {},
         "arguments: --source-lang en; --source-lang: expected --lang-pairs en-fr",
     ),
-    (("--batchsize", "8", "--epochs=3"), {}, "; --batchsize: expected --batch-size; --epochs: expected --max-epoch"),
-    ((), {"task": "xling_sents"}, "argument --task: invalid choice: 'xling_sents'; expected xling_sent"),
+    (
+        ("--batchsize", "8", "--epochs=3"),
+        {},
+        "; --batchsize: expected --batch-size; --epochs: expected --max-epoch",
+    ),
+    (
+        (),
+        {"task": "xling_sents"},
+        "argument --task: invalid choice: 'xling_sents'; expected xling_sent",
+    ),
     ((), {"optimizer": "adm"}, "argument --optimizer: invalid choice: 'adm'; expected adam"),
     ((), {"criterion": "none"}, "argument --criterion: invalid choice: 'none'; expected one of "),
     ((), {"lr_scheduler": "inverse-sqrt"}, "invalid choice: 'inverse-sqrt'; expected inverse_sqrt"),
-    ((), {"arch": "lxsr_bset"}, "argument --arch/-a: invalid choice: 'lxsr_bset'; expected lxsr_bes"),
+    (
+        (),
+        {"arch": "lxsr_bset"},
+        "argument --arch/-a: invalid choice: 'lxsr_bset'; expected lxsr_bes",
+    ),
     ((), {"lr": "fast"}, "argument --lr: invalid <lambda> value: 'fast'"),
     (("--fp16", "--bf16"), {}, "--fp16 with --bf16; expected one of them"),
     (("--bf16",), {}, "--bf16 without a GPU; on a CPU expected --cpu-precision bfloat16"),
@@ -183,16 +280,27 @@ OF_FAIRSEQ = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "given", "expected"), OF_FAIRSEQ, ids=[str(case[:2]) for case in OF_FAIRSEQ])
+@pytest.mark.parametrize(
+    ("flags", "given", "expected"), OF_FAIRSEQ, ids=[str(case[:2]) for case in OF_FAIRSEQ]
+)
 def test_fairseq_train_ends_in_one_line(tmp_path, toy_work, flags, given, expected):
     refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, **given), expected)
     assert not list(tmp_path.rglob("*.pt"))
 
 
 def test_the_learning_rate_that_is_left_out_is_named(tmp_path, toy_work):
-    done = train_here(toy_work / "data-bin", tmp_path / "save", lr=None, encoder_layers="40", encoder_embed_dim="16384")
+    done = train_here(
+        toy_work / "data-bin",
+        tmp_path / "save",
+        lr=None,
+        encoder_layers="40",
+        encoder_embed_dim="16384",
+    )
     refused(done, "numbers needs")  # what comes next
-    assert "--lr 0.25, fairseq's default, is too big for Adam; give for example --lr 1e-3" in done.stdout
+    assert (
+        "--lr 0.25, fairseq's default, is too big for Adam; give for example --lr 1e-3"
+        in done.stdout
+    )
 
 
 def test_what_fairseq_says_of_mendable_errors_is_one_line():
@@ -201,8 +309,15 @@ def test_what_fairseq_says_of_mendable_errors_is_one_line():
     assert "training diverged" in explain(diverged)
     assert "training diverged" in explain(looking)
     missing = ImportError("\n\nPlease install the fairscale package:\n\n  pip install fairscale")
-    assert explain(missing) == "an option asks for what is not installed; leave it out, or pip install fairscale"
-    found = explain(AssertionError("Optimizer does not match; please reset it (--reset-optimizer). FairseqAdam vs SGD"))
+    assert (
+        explain(missing)
+        == "an option asks for what is not installed; leave it out, or pip install fairscale"
+    )
+    found = explain(
+        AssertionError(
+            "Optimizer does not match; please reset it (--reset-optimizer). FairseqAdam vs SGD"
+        )
+    )
     assert found.startswith("Optimizer of the checkpoint: FairseqAdam, and now SGD; ")
     for dead in (
         RuntimeError("[/pytorch/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:52917."),
@@ -220,16 +335,41 @@ def test_what_fairseq_says_of_mendable_errors_is_one_line():
 
 # -- schedules of fairseq, which say what they need by assertions and a division by zero
 SCHEDULES = [
-    (("--lr-scheduler", "polynomial_decay"), "polynomial_decay without --total-num-update; expected"),
-    (("--lr-scheduler", "tri_stage"), "--lr-scheduler: please specify steps or phase_ratio; expected"),
-    (("--lr-scheduler", "tri_stage", "--phase-ratio", "(1,2,3)"), "--lr-scheduler: phase ratios must add up to 1"),
+    (
+        ("--lr-scheduler", "polynomial_decay"),
+        "polynomial_decay without --total-num-update; expected",
+    ),
+    (
+        ("--lr-scheduler", "tri_stage"),
+        "--lr-scheduler: please specify steps or phase_ratio; expected",
+    ),
+    (
+        ("--lr-scheduler", "tri_stage", "--phase-ratio", "(1,2,3)"),
+        "--lr-scheduler: phase ratios must add up to 1",
+    ),
     (("--lr-scheduler", "pass_through"), "--lr-scheduler: Pass-through schedule can only"),
-    (("--lr-scheduler", "triangular", "--max-lr", "1e-9"), "--lr-scheduler: max_lr must be more than lr"),
-    (("--lr-scheduler", "cosine", "--warmup-updates", "9"), "--max-update 9 with --lr-scheduler cosine and 9 updates"),
-    (("--lr-scheduler", "reduce_lr_on_plateau", "--lr", "0.1,0.2"), "with --lr-scheduler reduce_lr_on_plateau; exp"),
+    (
+        ("--lr-scheduler", "triangular", "--max-lr", "1e-9"),
+        "--lr-scheduler: max_lr must be more than lr",
+    ),
+    (
+        ("--lr-scheduler", "cosine", "--warmup-updates", "9"),
+        "--max-update 9 with --lr-scheduler cosine and 9 updates",
+    ),
+    (
+        ("--lr-scheduler", "reduce_lr_on_plateau", "--lr", "0.1,0.2"),
+        "with --lr-scheduler reduce_lr_on_plateau; exp",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("flags", "expected"), SCHEDULES, ids=[" ".join(flags[1:]) for flags, _ in SCHEDULES])
+@pytest.mark.parametrize(
+    ("flags", "expected"), SCHEDULES, ids=[" ".join(flags[1:]) for flags, _ in SCHEDULES]
+)
 def test_a_schedule_that_lacks_something_ends_in_one_line(tmp_path, toy_work, flags, expected):
-    refused(train_here(toy_work / "data-bin", tmp_path / "save", *flags, max_update="9", warmup_updates=None), expected)
+    refused(
+        train_here(
+            toy_work / "data-bin", tmp_path / "save", *flags, max_update="9", warmup_updates=None
+        ),
+        expected,
+    )

@@ -1,4 +1,6 @@
-"""numpy versions of fairseq's Cython modules: against a slow reference, and against these themselves."""
+"""numpy versions of fairseq's Cython modules: against a slow reference, and against these
+themselves.
+"""
 
 import importlib.util
 
@@ -56,7 +58,9 @@ def blocks_by_steps(sizes, break_mode, block_size, separator):
 
 
 def places_by_steps(sizes, blocks):
-    """The state of its DatasetSearcher, which moves on sentence by sentence until the place is reached."""
+    """The state of its DatasetSearcher, which moves on sentence by sentence until the place is
+    reached.
+    """
 
     def seek(place):
         index, reached = 0, 0
@@ -67,7 +71,9 @@ def places_by_steps(sizes, blocks):
             index += 1
         return index, 0
 
-    return np.array([(*seek(start), seek(max(start, end - 1))[0]) for start, end in blocks]).reshape(-1, 3)
+    return np.array(
+        [(*seek(start), seek(max(start, end - 1))[0]) for start, end in blocks]
+    ).reshape(-1, 3)
 
 
 def compiled(module):
@@ -84,18 +90,29 @@ def drawn_batching(rng):
     lengths = rng.integers(0 if rng.random() < 0.2 else 1, rng.choice([2, 12, 300]), count)
     lengths = np.sort(lengths) if rng.random() < 0.5 else lengths
     longest = int(lengths.max(initial=1))
-    max_tokens = int(rng.choice([-1, 0, longest, longest + rng.integers(40), longest * rng.integers(1, 40)]))
-    limits = (max_tokens, int(rng.choice([-1, 0, 1, 3, 8, 50, 1000])), int(rng.choice([1, 1, 2, 3, 8, 64])))
+    max_tokens = int(
+        rng.choice([-1, 0, longest, longest + rng.integers(40), longest * rng.integers(1, 40)])
+    )
+    limits = (
+        max_tokens,
+        int(rng.choice([-1, 0, 1, 3, 8, 50, 1000])),
+        int(rng.choice([1, 1, 2, 3, 8, 64])),
+    )
     return (rng.permutation(count), lengths, *limits)
 
 
 def drawn_text(rng):
-    sizes = rng.integers(0 if rng.random() < 0.5 else 1, rng.choice([2, 5, 40]), rng.integers(1, 80))
+    sizes = rng.integers(
+        0 if rng.random() < 0.5 else 1, rng.choice([2, 5, 40]), rng.integers(1, 80)
+    )
     return sizes, int(rng.choice([1, 2, 7, 30, 500])), int(rng.choice([0, 1, 1, 2]))
 
 
 def batch_with(module, seed):
-    return [batch.tolist() for batch in module.batch_by_size_vec(*drawn_batching(np.random.default_rng(seed)))]
+    return [
+        batch.tolist()
+        for batch in module.batch_by_size_vec(*drawn_batching(np.random.default_rng(seed)))
+    ]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -136,7 +153,9 @@ def test_batches_of_fixed_shapes_are_those_of_the_compiled_module():
         lengths = rng.integers(1, 20, 50)
         shapes = rng.integers(1, 24, (rng.integers(1, 5), 2))
         arguments = (rng.permutation(50), lengths.__getitem__, shapes[np.lexsort(shapes.T)])
-        assert uncompiled.batch_fixed_shapes_fast(*arguments) == module.batch_fixed_shapes_fast(*arguments), seed
+        assert uncompiled.batch_fixed_shapes_fast(*arguments) == module.batch_fixed_shapes_fast(
+            *arguments
+        ), seed
 
 
 @pytest.mark.parametrize("mode", ["complete", "complete_doc"])
@@ -152,7 +171,11 @@ def test_blocks_of_whole_sentences_are_those_of_the_slow_reference(mode):
 def test_blocks_by_hand():
     """Seven tokens: sentences of 3, 0 and 4."""
     sizes = np.array([3, 0, 4])
-    expected = {"none": [[0, 5], [5, 7]], "eos": [[0, 3], [3, 3], [3, 7]], "complete": [[0, 3], [3, 7]]}
+    expected = {
+        "none": [[0, 5], [5, 7]],
+        "eos": [[0, 3], [3, 3], [3, 7]],
+        "complete": [[0, 3], [3, 7]],
+    }
     for mode, blocks in expected.items():
         assert uncompiled._get_slice_indices_fast(sizes, mode, 5, 1).tolist() == blocks
     places = uncompiled._get_block_to_dataset_index_fast(sizes, np.array(expected["none"]))
@@ -168,9 +191,13 @@ def test_blocks_are_those_of_the_compiled_module(mode):
         sizes, block_size, separator = drawn_text(np.random.default_rng(seed))
         blocks = uncompiled._get_slice_indices_fast(sizes, mode, block_size, separator)
         if len(blocks):  # the compiled one fails where there is no block
-            np.testing.assert_array_equal(blocks, module._get_slice_indices_fast(sizes, mode, block_size, separator))
+            np.testing.assert_array_equal(
+                blocks, module._get_slice_indices_fast(sizes, mode, block_size, separator)
+            )
             places = uncompiled._get_block_to_dataset_index_fast(sizes, blocks)
-            np.testing.assert_array_equal(places, module._get_block_to_dataset_index_fast(sizes, blocks))
+            np.testing.assert_array_equal(
+                places, module._get_block_to_dataset_index_fast(sizes, blocks)
+            )
 
 
 UNBUILT = """
@@ -185,7 +212,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 from fairseq.data import TokenBlockDataset, data_utils
-import fairseq_lxsr.training.mends
+import fairseq_lxsr.training.fairseq_patches
 import numpy as np, torch
 
 lengths = np.array([1, 2, 3, 4, 5])
@@ -202,17 +229,26 @@ def test_fairseq_batches_where_it_was_not_built_or_for_another_numpy():
 
 def test_what_is_compiled_is_used():
     """Where fairseq was built for this Python and numpy, nothing is replaced."""
-    importlib.import_module("fairseq_lxsr.training.mends")
+    importlib.import_module("fairseq_lxsr.training.fairseq_patches")
     for module in ("data_utils_fast", "token_block_utils_fast"):
         assert compiled(module).__file__.endswith(".so")
 
 
 def test_bleu_counts_words_and_their_runs():
-    """Unknown words of the reference match nothing; what surrounds a sentence does not count, in it it does."""
+    """Unknown words of the reference match nothing; what surrounds a sentence does not count, in it
+    it does.
+    """
     reference, prediction = [1, 5, 6, 7, 8, 2], [5, 6, 6, 2, 7, 8, 2, 1]
     found = uncompiled.count_for_bleu(reference, prediction, 1, 2)
     matches = {"match1": 4, "match2": 2, "match3": 0, "match4": 0}
-    assert found == matches | {"reflen": 4, "predlen": 6, "count1": 6, "count2": 5, "count3": 4, "count4": 3}
+    assert found == matches | {
+        "reflen": 4,
+        "predlen": 6,
+        "count1": 6,
+        "count2": 5,
+        "count3": 4,
+        "count4": 3,
+    }
     ends = uncompiled.count_for_bleu([2], [1, 1], 1, 2)
     assert (ends["reflen"], ends["predlen"], ends["count1"]) == (1, 0, 0)
 
@@ -224,8 +260,8 @@ import torch
 from fairseq.scoring import bleu
 compiled = bleu.Scorer(bleu.BleuConfig()) if sys.argv[1] == "compiled" else None
 methods = bleu.Scorer.reset, bleu.Scorer.add
-from fairseq_lxsr.training import mends
-mends.count_bleu_without_a_library()
+from fairseq_lxsr.training import fairseq_patches
+fairseq_patches.count_bleu_without_a_library()
 ours, rng = bleu.Scorer(bleu.BleuConfig()), np.random.default_rng(1)
 for number in range(300):
     sides = [torch.IntTensor(np.append(rng.integers(1, 9, rng.integers(1, 12)), rng.integers(2, 5))) for _ in range(2)]
@@ -243,4 +279,8 @@ assert 0 < ours.precision()[0] < 1, ours.result_string()
 
 def test_bleu_is_that_of_the_compiled_library():
     """Without the library it is only that the scorer runs."""
-    python(BLEU, "compiled" if importlib.util.find_spec("fairseq.libbleu") else "none", preloaded=FAIRSEQ)
+    python(
+        BLEU,
+        "compiled" if importlib.util.find_spec("fairseq.libbleu") else "none",
+        preloaded=FAIRSEQ,
+    )

@@ -11,7 +11,14 @@ import pytest
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.vectors import build_index, nearest_neighbours, normalise_rows, read_index, search_index, write_index
+from fairseq_lxsr.vectors import (
+    build_index,
+    nearest_neighbours,
+    normalise_rows,
+    read_index,
+    search_index,
+    write_index,
+)
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.standard_normal((40, 16))
@@ -31,7 +38,8 @@ def peak_megabytes():
 
 
 @pytest.mark.parametrize(
-    ("kind", "recall"), [("flat", 1), ("float16", 1), ("int8", 1), ("binary", 0.99), ("ivf", 0.97), ("ivf-pq", 0.6)]
+    ("kind", "recall"),
+    [("flat", 1), ("float16", 1), ("int8", 1), ("binary", 0.99), ("ivf", 0.97), ("ivf-pq", 0.6)],
 )
 def test_recall(kind, recall, tmp_path):
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 1)
@@ -47,7 +55,10 @@ def test_recall(kind, recall, tmp_path):
 def test_more_probes_find_more():
     index = built("ivf")
     _, exact = nearest_neighbours(QUERIES, CANDIDATES, 50)
-    shares = [(np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean() for n in (1, 100)]
+    shares = [
+        (np.sort(search_index(index, QUERIES, 50, probes=n)[1]) == np.sort(exact)).mean()
+        for n in (1, 100)
+    ]
     assert shares[0] < shares[1] == 1
     cosines, found = search_index(build_index(CANDIDATES, "ivf", lists=200), QUERIES, 500, probes=1)
     assert (found[:, -1] == -1).all()  # what a list does not hold
@@ -57,10 +68,14 @@ def test_more_probes_find_more():
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_every_byte_of_the_header_changed(kind, tmp_path):
     """A length of the wrong size takes neither the memory nor a traceback."""
-    write_index(built(kind) if kind == "ivf-pq" else build_index(CANDIDATES[:400], kind), tmp_path / "index")
+    write_index(
+        built(kind) if kind == "ivf-pq" else build_index(CANDIDATES[:400], kind), tmp_path / "index"
+    )
     whole = (tmp_path / "index").read_bytes()
     limit, peak, messages = faiss.get_deserialization_vector_byte_limit(), peak_megabytes(), []
-    for place, value in itertools.product([*range(160), *range(200, len(whole), 211)], (0, 1, 127, 255)):
+    for place, value in itertools.product(
+        [*range(160), *range(200, len(whole), 211)], (0, 1, 127, 255)
+    ):
         (tmp_path / "index").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
         try:
             read_index(tmp_path / "index")
@@ -81,10 +96,14 @@ def test_threads_with_other_probes_do_not_disturb_each_other(kind):
     work = [*alone] * 100
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda probes: search_index(index, QUERIES, 20, probes)[1], work))
-    assert [probes for probes, ids in zip(work, found, strict=True) if (ids != alone[probes]).any()] == []
+    assert [
+        probes for probes, ids in zip(work, found, strict=True) if (ids != alone[probes]).any()
+    ] == []
 
 
-@pytest.mark.parametrize(("kind", "size"), [("flat", 64), ("float16", 32), ("int8", 16), ("binary", 18)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("flat", 64), ("float16", 32), ("int8", 16), ("binary", 18)]
+)
 def test_bytes_of_a_vector(kind, size, tmp_path):
     """The rest, such as the rotation of `binary`, does not grow with the vectors."""
     few, many = tmp_path / "few", tmp_path / "many"
@@ -116,10 +135,14 @@ def test_signs_alone_are_worse_than_scored_again():
     assert alone < 0.7 < 0.9 < again
 
 
-@pytest.mark.parametrize(("kind", "lists", "enough"), [("ivf-pq", None, "9,984"), ("ivf", 100, "3,900")])
+@pytest.mark.parametrize(
+    ("kind", "lists", "enough"), [("ivf-pq", None, "9,984"), ("ivf", 100, "3,900")]
+)
 def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
     build_index(CANDIDATES, kind, lists)
-    message = f"{kind} of 2,000 vectors, learnt from fewer than {enough}: it finds less; flat finds all"
+    message = (
+        f"{kind} of 2,000 vectors, learnt from fewer than {enough}: it finds less; flat finds all"
+    )
     assert caplog.messages == [message]
     assert "WARNING" not in capfd.readouterr().err  # of faiss
     caplog.clear()
@@ -142,7 +165,10 @@ def test_indexes_that_cannot_be_built(message, count, arguments):
 
 
 def test_bad_queries():  # bad files: test_every_byte_of_the_header_changed
-    narrow, many = r"queries have shape \(100, 5\); expected \[N, 16\]", "k is 2001; expected 1 to 2000"
+    narrow, many = (
+        r"queries have shape \(100, 5\); expected \[N, 16\]",
+        "k is 2001; expected 1 to 2000",
+    )
     for queries, k, message in ((QUERIES[:, :5], 1, narrow), (QUERIES, 2001, many)):
         with pytest.raises(InputError, match=message):
             search_index(build_index(CANDIDATES), queries, k)

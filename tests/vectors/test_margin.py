@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.vectors import csls_neighbours, margin_neighbours, margin_scores, nearest_neighbours
+from fairseq_lxsr.vectors import (
+    csls_neighbours,
+    margin_neighbours,
+    margin_scores,
+    nearest_neighbours,
+)
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((40, 6)) + 0.5, RNG.standard_normal((55, 6)) + 0.5
@@ -26,10 +31,16 @@ def test_margins_worked_out_by_hand():
     assert margin_scores(*arguments, "absolute") == pytest.approx(0.8)
     assert margin_scores(*arguments, "distance") == pytest.approx(0.3)
     assert margin_scores(*arguments, "ratio") == pytest.approx(1.6)
-    with pytest.raises(InputError, match="margin 'size'; expected one of ratio, distance, absolute"):
+    with pytest.raises(
+        InputError, match="margin 'size'; expected one of ratio, distance, absolute"
+    ):
         margin_scores(*arguments, "size")
-    scores = margin_scores(np.float32([0.1, -0.1, 0]), np.float32([-0.2] * 3), np.float32([0.1] * 3), "ratio")
-    np.testing.assert_array_equal(scores, [np.inf, -np.inf, 0])  # a ratio to nothing does not turn the order round
+    scores = margin_scores(
+        np.float32([0.1, -0.1, 0]), np.float32([-0.2] * 3), np.float32([0.1] * 3), "ratio"
+    )
+    np.testing.assert_array_equal(
+        scores, [np.inf, -np.inf, 0]
+    )  # a ratio to nothing does not turn the order round
 
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
@@ -57,7 +68,9 @@ def test_csls_ranks_all_candidates(precision):
 
 
 def test_csls_finds_the_translation_behind_a_hub():
-    """Candidate 1 is near to every query (cosine 0.8 and 0.77); candidate 0 only to query 0 (0.78)."""
+    """Candidate 1 is near to every query (cosine 0.8 and 0.77); candidate 0 only to query 0
+    (0.78).
+    """
     queries = np.array([[1, 0, 0], [0.3, 1, 0.1]])
     candidates = np.array([[0.78, 0, -((1 - 0.78**2) ** 0.5)], [0.8, 0.6, 0.0]])
     assert nearest_neighbours(queries, candidates, 1)[1][:, 0].tolist() == [1, 1]

@@ -1,4 +1,6 @@
-"""Mining against a slow reference written from the definition, and on a matrix worked out by hand."""
+"""Mining against a slow reference written from the definition, and on a matrix worked out by
+hand.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,12 @@ def slow_mine(source, target, k, retrieval):
     backward = {(max(near, key=lambda i: ratio(i, j)), j) for j, near in enumerate(near_source)}
     all_near = {(i, j) for i, near in enumerate(near_target) for j in near}
     all_near |= {(i, j) for j, near in enumerate(near_source) for i in near}
-    ways = {"fwd": forward, "bwd": backward, "intersect": forward & backward, "max": forward | backward}
+    ways = {
+        "fwd": forward,
+        "bwd": backward,
+        "intersect": forward & backward,
+        "max": forward | backward,
+    }
     pairs = (ways | {"all": all_near})[retrieval]
     pairs = sorted(pairs, key=lambda pair: -ratio(*pair))
     if retrieval == "max":
@@ -40,7 +47,9 @@ def slow_mine(source, target, k, retrieval):
 def test_equal_to_the_slow_reference(retrieval, n, m, k):
     rng = np.random.default_rng(n)
     source = rng.standard_normal((n, 5)) + 1
-    target = np.concatenate([source[: m // 2], rng.standard_normal((m, 5)) + 1])[:m] + 0.3 * rng.standard_normal((m, 5))
+    target = np.concatenate([source[: m // 2], rng.standard_normal((m, 5)) + 1])[
+        :m
+    ] + 0.3 * rng.standard_normal((m, 5))
     expected, scores = slow_mine(source, target, k, retrieval)
     mined = mine(source, target, k, retrieval=retrieval)
     assert list(zip(mined.source.tolist(), mined.target.tolist(), strict=True)) == expected
@@ -69,11 +78,17 @@ def test_by_hand(retrieval, pairs):
 
 
 def test_greedy_pairs_prefer_the_first_of_equal_scores_and_a_threshold_keeps_them_all():
-    pairs = MinedPairs(np.float32([0.9, 0.9, 0.8, 0.7]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2]))
+    pairs = MinedPairs(
+        np.float32([0.9, 0.9, 0.8, 0.7]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2])
+    )
     kept = one_to_one(pairs)
     assert (kept.source.tolist(), kept.target.tolist()) == ([0, 1], [1, 2])
     pairs = MinedPairs(np.float32([1.2, 1.1, 1.1, 0.9]), np.arange(4), np.arange(4))
-    assert (len(pairs.above(1.1)), len(pairs.above(2)), pairs.first(2).source.tolist()) == (3, 0, [0, 1])
+    assert (len(pairs.above(1.1)), len(pairs.above(2)), pairs.first(2).source.tolist()) == (
+        3,
+        0,
+        [0, 1],
+    )
 
 
 def test_duplicates_are_taken_once_each():
@@ -86,10 +101,15 @@ def test_duplicates_are_taken_once_each():
 
 
 def slow_within(rows, k, retrieval):
-    """Pairs within one set from the definition: those of two sets of which a row is no neighbour of itself."""
+    """Pairs within one set from the definition: those of two sets of which a row is no neighbour of
+    itself.
+    """
     units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     cosines = units @ units.T
-    near = [sorted(set(range(len(rows))) - {i}, key=lambda j: -cosines[i, j])[:k] for i in range(len(rows))]
+    near = [
+        sorted(set(range(len(rows))) - {i}, key=lambda j: -cosines[i, j])[:k]
+        for i in range(len(rows))
+    ]
     means = [cosines[i, near[i]].mean() for i in range(len(rows))]
 
     def ratio(pair):
@@ -126,7 +146,9 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
     assert (mined.source < mined.target).all()
     assert len(mined) > 9
     for k in (0, 3):
-        with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2, the number of other rows"):
+        with pytest.raises(
+            InputError, match=f"k is {k}; expected 1 to 2, the number of other rows"
+        ):
             mine(np.eye(3), k=k)
     with pytest.raises(InputError, match="k is 1; expected more text: there are no other rows"):
         mine(np.eye(1), k=1)
@@ -134,19 +156,26 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({}, "k is 4; expected 1 to 3"), ({"k": 2, "retrieval": "best"}, "one of max, intersect, fwd")],
+    [
+        ({}, "k is 4; expected 1 to 3"),
+        ({"k": 2, "retrieval": "best"}, "one of max, intersect, fwd"),
+    ],
 )
 def test_what_cannot_be_mined(options, message):
     with pytest.raises(InputError, match=message):
         mine(np.eye(5), np.eye(5)[:3], **options)
 
 
-@pytest.mark.parametrize(("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)])
+@pytest.mark.parametrize(
+    ("n", "m", "count"), [(7, 5, 35), (40, 30, 25), (1, 1, 1), (1100, 90, 200), (1100, 2, 2100)]
+)
 def test_csls_pairs_are_the_best_of_all(n, m, count):
     rng = np.random.default_rng(n)
     queries, candidates = (rng.standard_normal((size, 6)).astype(np.float32) for size in (n, m))
     k = min(10, n, m)
-    cosines = (queries @ candidates.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (queries, candidates)))
+    cosines = (queries @ candidates.T) / np.outer(
+        *(np.linalg.norm(side, axis=1) for side in (queries, candidates))
+    )
     to_candidates = np.sort(cosines, axis=1)[:, -k:].mean(axis=1)
     to_queries = np.sort(cosines, axis=0)[-k:].mean(axis=0)
     scores = 2 * cosines - to_candidates[:, None] - to_queries

@@ -25,7 +25,10 @@ PRECISIONS = ("float32", "bfloat16")
 
 def brute_force(queries, candidates, k, penalty=0.0):
     """All cosines in float64, the k largest, of equal ones the first."""
-    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries.astype(float), candidates.astype(float)))
+    a, b = (
+        x / np.linalg.norm(x, axis=1, keepdims=True)
+        for x in (queries.astype(float), candidates.astype(float))
+    )
     scores = a @ b.T - penalty
     found = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, found, axis=1), found
@@ -45,7 +48,8 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
-    ("queries", "candidates", "width", "k"), [(1, 1, 3, 1), (17, 50, 8, 10), (40, 33, 5, 33), (23, 700, 16, 3)]
+    ("queries", "candidates", "width", "k"),
+    [(1, 1, 3, 1), (17, 50, 8, 10), (40, 33, 5, 33), (23, 700, 16, 3)],
 )
 @pytest.mark.usefixtures("small_blocks")
 def test_equal_to_brute_force(queries, candidates, width, k, precision):
@@ -64,7 +68,9 @@ def test_equal_to_faiss_on_many_candidates(precision):
     queries = normalise_rows(candidates[:300] + 0.1 * rng.standard_normal((300, 32)))
     index = faiss.IndexFlatIP(32)
     index.add(candidates)
-    assert_same_neighbours(nearest_neighbours(queries, candidates, 10, precision=precision), index.search(queries, 10))
+    assert_same_neighbours(
+        nearest_neighbours(queries, candidates, 10, precision=precision), index.search(queries, 10)
+    )
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -72,7 +78,9 @@ def test_equal_to_faiss_on_many_candidates(precision):
 def test_of_equal_candidates_the_first_are_found_first(precision):
     rng = np.random.default_rng(2)
     once = rng.standard_normal((60, 8)).astype(np.float32)
-    candidates = np.concatenate([once, once[::-1], once])  # row i is also row 119 - i and row 120 + i
+    candidates = np.concatenate(
+        [once, once[::-1], once]
+    )  # row i is also row 119 - i and row 120 + i
     _, found = nearest_neighbours(once, candidates, 3, precision=precision)
     rows = np.arange(60)
     np.testing.assert_array_equal(found, np.stack([rows, 119 - rows, 120 + rows], axis=1))
@@ -82,7 +90,9 @@ def test_of_equal_candidates_the_first_are_found_first(precision):
 
 @pytest.mark.parametrize("penalised", [False, True])
 def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
-    """Thousands of candidates closer to each other than bfloat16 can tell: the search falls back to float32."""
+    """Thousands of candidates closer to each other than bfloat16 can tell: the search falls back to
+    float32.
+    """
     rng = np.random.default_rng(3)
     candidates = np.ones((5000, 16)) + 1e-3 * rng.standard_normal((5000, 16))
     queries = np.ones((20, 16)) + 1e-3 * rng.standard_normal((20, 16))
@@ -91,7 +101,9 @@ def test_bfloat16_finds_what_its_own_rounding_hides(penalised):
     rounded = nearest_neighbours(queries, candidates, 4, penalty=penalty, precision="bfloat16")
     np.testing.assert_array_equal(rounded, exact)
     units = rows.unit_rows(queries, 0, 20, "queries")
-    _, found, certain = bfloat16.search_bfloat16(units, rows.CandidateRows(candidates, penalty, memory_mb=100), 4)
+    _, found, certain = bfloat16.search_bfloat16(
+        units, rows.CandidateRows(candidates, penalty, memory_mb=100), 4
+    )
     assert not certain.all()  # the fallback was needed
     assert (found != exact[1]).any()
 
@@ -109,7 +121,9 @@ def test_float16_in_a_memory_map_and_any_memory_limit(tmp_path, monkeypatch):
 
 
 def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
-    """Every coordinate of y lies just below the middle of two bfloat16 numbers: 2^-4 (1 + 2^-8), rounded down."""
+    """Every coordinate of y lies just below the middle of two bfloat16 numbers: 2^-4 (1 + 2^-8),
+    rounded down.
+    """
     x = np.full((1, 256), 2.0**-4)
     y = np.full((1, 256), 2.0**-4 * (1 + 2.0**-8 * 0.999))
     y[0, 253:] = 0  # so that y is shorter than one
@@ -126,7 +140,9 @@ def test_the_bound_on_bfloat16_holds_where_rounding_is_worst():
 def test_the_bound_on_bfloat16_holds(seed):
     rng = np.random.default_rng(seed)
     width = int(rng.integers(2, 600))
-    units, candidates = (torch.from_numpy(normalise_rows(rng.standard_normal((200, width)))) for _ in range(2))
+    units, candidates = (
+        torch.from_numpy(normalise_rows(rng.standard_normal((200, width)))) for _ in range(2)
+    )
     candidates[:100] = units[:100]
     penalty = rng.random(200).astype(np.float32) if seed % 2 else None
     minus = torch.zeros(200) if penalty is None else torch.from_numpy(penalty)
@@ -156,9 +172,14 @@ def test_a_reversed_view_and_lists_are_searched():
 def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
     """Whose squares are 0 or infinite in float32; ordinary rows beside them keep every bit."""
     rng = np.random.default_rng(6)
-    queries, candidates = (rng.standard_normal((count, 16)).astype(np.float32) for count in (20, 90))
+    queries, candidates = (
+        rng.standard_normal((count, 16)).astype(np.float32) for count in (20, 90)
+    )
     expected = nearest_neighbours(queries, candidates, 5)
-    queries[::2], candidates[1::3] = queries[::2] * np.float32(factor), candidates[1::3] * np.float32(factor)
+    queries[::2], candidates[1::3] = (
+        queries[::2] * np.float32(factor),
+        candidates[1::3] * np.float32(factor),
+    )
     scores, found = nearest_neighbours(queries, candidates, 5, precision=precision)
     np.testing.assert_array_equal(found, expected[1])
     np.testing.assert_allclose(scores, expected[0], rtol=0, atol=2e-7)
@@ -173,10 +194,20 @@ def test_vectors_of_any_finite_length_have_the_same_cosines(factor, precision):
         (np.ones((2, 3)), np.ones((2, 3)), 3, "k is 3; expected 1 to 2"),
         (np.ones((2, 3)), np.ones((2, 3)), 0, "k is 0; expected 1 to 2"),
         (np.full((2, 3), np.nan), np.ones((2, 3)), 1, "row 0 of the queries has NaN"),
-        (np.ones((2, 3)), np.array([[1, 2, 3], [1, np.inf, 3]]), 1, "row 1 of the candidates has NaN or infinity"),
+        (
+            np.ones((2, 3)),
+            np.array([[1, 2, 3], [1, np.inf, 3]]),
+            1,
+            "row 1 of the candidates has NaN or infinity",
+        ),
         (np.ones(3), np.ones((2, 3)), 1, r"queries have shape \(3,\)"),
         (np.ones((2, 3)), np.ones((0, 3)), 1, r"candidates have shape \(0, 3\)"),
-        ([[1, 2], [1]], np.ones((2, 2)), 1, "queries are not an array of numbers .*; expected rows of one length"),
+        (
+            [[1, 2], [1]],
+            np.ones((2, 2)),
+            1,
+            "queries are not an array of numbers .*; expected rows of one length",
+        ),
         ([["a", "b"]], np.ones((2, 2)), 1, "queries are <U1; expected floating-point numbers"),
         ([1.0, 2.0], np.ones((2, 2)), 1, r"queries have shape \(2,\)"),
     ],
@@ -198,17 +229,24 @@ def test_merged_parts_are_one_search_to_the_last_bit(precision):
     candidates[100:104] = candidates[400] = candidates[3]  # ties in one part and in several
     for cuts in ([0, 500], [0, 101, 103, 250, 500], [0, 2, 4, 499, 500]):
         parts = [
-            shifted(nearest_neighbours(queries, candidates[start:stop], min(5, stop - start)), start)
+            shifted(
+                nearest_neighbours(queries, candidates[start:stop], min(5, stop - start)), start
+            )
             for start, stop in pairwise(cuts)
         ]
-        merged, whole = merge_neighbours(parts, 5), nearest_neighbours(queries, candidates, 5, precision=precision)
+        merged, whole = (
+            merge_neighbours(parts, 5),
+            nearest_neighbours(queries, candidates, 5, precision=precision),
+        )
         for one, other in zip(merged, whole, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, bool])
 def test_codes_are_refused(kind):
-    """Their directions are not those of the vectors; whole numbers of other types are taken for what they are."""
+    """Their directions are not those of the vectors; whole numbers of other types are taken for
+    what they are.
+    """
     vectors, codes = np.eye(4), np.eye(4, dtype=kind)
     for search in (
         lambda: nearest_neighbours(vectors, codes, 1),
@@ -219,9 +257,16 @@ def test_codes_are_refused(kind):
         lambda: build_index(codes, "int8"),
         lambda: search_index(build_index(vectors), codes, 1),
     ):
-        with pytest.raises(InputError, match=r"are (u?int8|bool); expected .*embeddings\.load_embeddings\(path\)"):
+        with pytest.raises(
+            InputError, match=r"are (u?int8|bool); expected .*embeddings\.load_embeddings\(path\)"
+        ):
             search()
-    assert nearest_neighbours(vectors.astype(int), vectors.tolist(), 1)[1].ravel().tolist() == [0, 1, 2, 3]
+    assert nearest_neighbours(vectors.astype(int), vectors.tolist(), 1)[1].ravel().tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, None, "3", float("nan")])
@@ -236,4 +281,9 @@ def test_numbers_of_neighbours_and_of_lists(value):
     ):
         with pytest.raises(InputError, match=f"{name} is .*; expected "):
             search()
-    assert search_index(index, vectors, np.int64(1), probes=np.int32(3))[1].ravel().tolist() == [0, 1, 2, 3]
+    assert search_index(index, vectors, np.int64(1), probes=np.int32(3))[1].ravel().tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ]

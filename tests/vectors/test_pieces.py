@@ -9,7 +9,10 @@ def slowly(table: np.ndarray, x: list[int], y: list[int]) -> float:
 
     def vectors(sentence: list[int]) -> list[np.ndarray]:
         rows = [np.zeros(table.shape[1]), *table[sentence].astype(float), np.zeros(table.shape[1])]
-        return [row + (before + after) / 5 for before, row, after in zip(rows, rows[1:], rows[2:], strict=False)]
+        return [
+            row + (before + after) / 5
+            for before, row, after in zip(rows, rows[1:], rows[2:], strict=False)
+        ]
 
     def similarity(t: int, u: int) -> float:
         one, other = vectors(x)[t], vectors(y)[u]
@@ -29,22 +32,28 @@ def pieces_of(sentences: list[list[int]]) -> Pieces:
 
 
 def test_a_pair_by_hand():
-    """x = (3, 0), (0, 5): at places 1/4 and 3/4, weights 3 and 5, compared by (3, 1) and (0.6, 5). y = (2, 0): at 1/2.
+    """x = (3, 0), (0, 5): at places 1/4 and 3/4, weights 3 and 5, compared by (3, 1) and (0.6, 5).
+    y = (2, 0): at 1/2.
 
-    The cosines 3 / sqrt(10) and 0.6 / sqrt(25.36) lose an eighth, since 1/4 lies between the places; y finds the first.
+    The cosines 3 / sqrt(10) and 0.6 / sqrt(25.36) lose an eighth, since 1/4 lies between the
+    places; y finds the first.
     """
     table = np.array([[3, 0], [0, 5], [2, 0]], dtype=np.float32)
     found = piece_scores(table, pieces_of([[0, 1]]), pieces_of([[2]]), np.array([[0]]))
     first, second = 0.875 * 3 / 10**0.5, 0.875 * 0.6 / 25.36**0.5
     mean = ((8**8 + 2**8) / 2) ** (1 / 8)
-    np.testing.assert_allclose(found, [[(3 * first + 5 * second + 2 * first) / (2 * mean)]], rtol=1e-6)
+    np.testing.assert_allclose(
+        found, [[(3 * first + 5 * second + 2 * first) / (2 * mean)]], rtol=1e-6
+    )
 
 
 def test_exchanged_pieces_score_less_and_a_piece_more_is_not_free():
     table = np.eye(9, dtype=np.float32) * 2
     query = [0, 1, 2, 3, 4, 5, 6, 7]
     others = [query, [7, 1, 2, 3, 4, 5, 6, 0], [0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 8, 4, 5, 6]]
-    same, exchanged, lighter, more = piece_scores(table, pieces_of([query]), pieces_of(others), np.arange(4)[None])[0]
+    same, exchanged, lighter, more = piece_scores(
+        table, pieces_of([query]), pieces_of(others), np.arange(4)[None]
+    )[0]
     assert same == pytest.approx(1, abs=1e-6)
     assert exchanged < 0.9
     assert more < lighter  # though it makes the lighter sentence as heavy as the query
@@ -61,11 +70,17 @@ def test_sentences_of_any_length_as_by_definition():
     found = random.integers(30, size=(20, 4))
     with np.errstate(all="raise", under="ignore"):
         scores = piece_scores(table, pieces_of(queries), pieces_of(candidates), found)
-    expected = [[slowly(table, queries[i], candidates[j]) for j in row] for i, row in enumerate(found)]
+    expected = [
+        [slowly(table, queries[i], candidates[j]) for j in row] for i, row in enumerate(found)
+    ]
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, atol=1e-6)
-    back = piece_scores(table, pieces_of(candidates), pieces_of(queries), np.arange(20)[None].repeat(30, 0))
-    np.testing.assert_allclose(scores, back[found, np.arange(20)[:, None]], atol=1e-6)  # a pair has one score
+    back = piece_scores(
+        table, pieces_of(candidates), pieces_of(queries), np.arange(20)[None].repeat(30, 0)
+    )
+    np.testing.assert_allclose(
+        scores, back[found, np.arange(20)[:, None]], atol=1e-6
+    )  # a pair has one score
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
@@ -91,7 +106,9 @@ def test_itself_scores_one_and_a_zero_row_weighs_nothing():
 def test_places_without_a_candidate_have_no_score_and_change_no_other(monkeypatch):
     rng = np.random.default_rng(6)
     table = rng.standard_normal((30, 8)).astype(np.float32)
-    queries, candidates = (pieces_of([rng.integers(30, size=n) for n in rng.integers(1, 9, 20)]) for _ in range(2))
+    queries, candidates = (
+        pieces_of([rng.integers(30, size=n) for n in rng.integers(1, 9, 20)]) for _ in range(2)
+    )
     found = rng.integers(20, size=(20, 5))
     whole = piece_scores(table, queries, candidates, found)
     some = np.where(rng.random((20, 5)) < 0.4, -1, found)

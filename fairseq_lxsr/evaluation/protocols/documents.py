@@ -1,4 +1,5 @@
-"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles, or labelled text in their format.
+"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles, or labelled text in
+their format.
 
 A language has the files train (train.1000), dev (or val) and test, with lines `label<TAB>text`.
 """
@@ -24,9 +25,13 @@ HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
-# Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2 chosen on dev
+# Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2
+# chosen on dev
 DOCUMENT_CLASSIFIERS = {
-    "mldoc": {"mlp": ClassifierConfig(), "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0)},
+    "mldoc": {
+        "mlp": ClassifierConfig(),
+        "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0),
+    },
     "titles": {
         "mlp": ClassifierConfig(hidden=(10,), l2=TITLE_L2),
         "linear": ClassifierConfig(hidden=(), dropout=0, input_dropout=0, l2=TITLE_L2),
@@ -47,7 +52,9 @@ class Labelled:
 
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
-    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None where there is none."""
+    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None
+    where there is none.
+    """
     path = first_file(
         (
             Path(data) / pattern
@@ -63,7 +70,9 @@ def read_part(data: str, language: str, part: str) -> Labelled | None:
 
 
 def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
-    """Read train and dev to learn, and test to test; without dev, every 10th line of train is held out."""
+    """Read train and dev to learn, and test to test; without dev, every 10th line of train is held
+    out.
+    """
     needed = [*(("train", "dev") if learn else ()), *(("test",) if test else ())]
     parts = {part: read_part(data, language, part) for part in needed}
     if parts.get("train") and not parts["dev"]:
@@ -74,7 +83,9 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
     missing = [part for part, found in parts.items() if found is None or not found.labels]
     if missing:
         names = " or ".join(f"{language}.{name}" for name in PART_FILES[missing[0]])
-        raise InputError(f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages")
+        raise InputError(
+            f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages"
+        )
     return {part: found for part, found in parts.items() if found is not None}
 
 
@@ -86,7 +97,8 @@ def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
 def without_copyright(found: Labelled) -> Labelled:
     """Remove Reuters' copyright line and the space before the dot of Co. and Inc. from documents.
 
-    Source: the two patterns of LASER's code (tasks/mldoc/mldoc.sh, lines 60 and 61), which does so for all parts.
+    Source: the two patterns of LASER's code (tasks/mldoc/mldoc.sh, lines 60 and 61), which does so
+    for all parts.
     """
     lines = []
     for line in found.text.lines:
@@ -100,11 +112,18 @@ def without_copyright(found: Labelled) -> Labelled:
 class Titles(TransferProtocol):
     """Accuracy on titles for every pair of a train language and a test language."""
 
-    data: str = option("LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER")
-    train_langs: tuple[str, ...] | None = option(
-        "trained in (default: all of --langs; en for en to X)", None, type=comma_separated("languages"), metavar="LANGS"
+    data: str = option(
+        "LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER"
     )
-    classifier: str = option("mlp as in LASER's code, linear as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS)
+    train_langs: tuple[str, ...] | None = option(
+        "trained in (default: all of --langs; en for en to X)",
+        None,
+        type=comma_separated("languages"),
+        metavar="LANGS",
+    )
+    classifier: str = option(
+        "mlp as in LASER's code, linear as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS
+    )
 
     name = "titles"
     strip_copyright = False
@@ -113,12 +132,17 @@ class Titles(TransferProtocol):
         """Read the parts of every language, by language, see `read_language`."""
         train_langs = self.train_langs or self.langs
         return {
-            language: read_language(self.data, language, language in train_langs, language in self.langs)
+            language: read_language(
+                self.data, language, language in train_langs, language in self.langs
+            )
             for language in dict.fromkeys([*self.langs, *train_langs])
         }
 
     def scores(
-        self, texts: Mapping[str, Mapping[str, Labelled]], encoder: Encoder, config: ClassifierConfig | None = None
+        self,
+        texts: Mapping[str, Mapping[str, Labelled]],
+        encoder: Encoder,
+        config: ClassifierConfig | None = None,
     ) -> list[Score]:
         read = without_copyright if self.strip_copyright else lambda found: found
         features = {
@@ -128,7 +152,9 @@ class Titles(TransferProtocol):
         config = config or self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
         from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
 
-        scores = transfer_scores(self.name, features, self.train_langs or self.langs, config, encoder.fingerprint)
+        scores = transfer_scores(
+            self.name, features, self.train_langs or self.langs, config, encoder.fingerprint
+        )
         signed = {"copyright": "stripped"} if self.strip_copyright else {}
         return [replace(score, settings=signed | score.settings) for score in scores]
 

@@ -1,7 +1,9 @@
-"""Minimal pairs: is a translation nearer to its English sentence than to one that differs a little and means another?
+"""Minimal pairs: is a translation nearer to its English sentence than to one that differs a little
+and means another?
 
-Three rules change the English: two nouns change places (`swap`), a statement is negated (`negation`), a number becomes
-another (`number`). A bag of words cannot tell a swap. The rules are ours; they need no other data than aligned text.
+Three rules change the English: two nouns change places (`swap`), a statement is negated
+(`negation`), a number becomes another (`number`). A bag of words cannot tell a swap. The rules are
+ours; they need no other data than aligned text.
 """
 
 import itertools
@@ -21,10 +23,14 @@ from fairseq_lxsr.options import FILE_NAME, option
 from fairseq_lxsr.vectors import normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
-AUXILIARY = re.compile(r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)")
+AUXILIARY = re.compile(
+    r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)"
+)
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
 # a noun ends its phrase: punctuation or one of these words follows, not another noun
-FUNCTION_WORDS = "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
+FUNCTION_WORDS = (
+    "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
+)
 AFTER = rf"(?=[.,;:!?]|$| (?:{FUNCTION_WORDS})\b)"
 PHRASE = re.compile(rf"\b([Tt]he|[Aa]n?) ([a-z]{{3,}})\b{AFTER}")
 COORDINATION = re.compile(r"\b(and|or)\b")
@@ -32,13 +38,23 @@ TIE = 1e-6  # cosines that differ by less are equal
 
 
 def swapped(sentence: str) -> str | None:
-    """Exchange two nouns with the same article: the same words, another sentence; None where there are none."""
+    """Exchange two nouns with the same article: the same words, another sentence; None where there
+    are none.
+    """
     for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
         noun, other = first[2], second[2]
         between = sentence[first.end() : second.start()]
         if noun == other or first[1].lower() != second[1].lower() or COORDINATION.search(between):
             continue
-        return sentence[: first.start(2)] + other + between + second[1] + " " + noun + sentence[second.end() :]
+        return (
+            sentence[: first.start(2)]
+            + other
+            + between
+            + second[1]
+            + " "
+            + noun
+            + sentence[second.end() :]
+        )
     return None
 
 
@@ -56,16 +72,26 @@ def renumbered(sentence: str) -> str | None:
     if found is None:
         return None
     digits = found.group()
-    other = str((int(digits[0]) + 3) % 9 + 1) + digits[1:-1] + str((int(digits[-1]) + 4) % 10) * (len(digits) > 1)
+    other = (
+        str((int(digits[0]) + 3) % 9 + 1)
+        + digits[1:-1]
+        + str((int(digits[-1]) + 4) % 10) * (len(digits) > 1)
+    )
     return sentence[: found.start()] + other + sentence[found.end() :]
 
 
-RULES: Mapping[str, Callable[[str], str | None]] = {"swap": swapped, "negation": negated, "number": renumbered}
+RULES: Mapping[str, Callable[[str], str | None]] = {
+    "swap": swapped,
+    "negation": negated,
+    "number": renumbered,
+}
 
 
 @dataclass(frozen=True)
 class Changed:
-    """The P English sentences that a rule applies to: their rows in the text, and what the rule makes of them."""
+    """The P English sentences that a rule applies to: their rows in the text, and what the rule
+    makes of them.
+    """
 
     rows: list[int]
     sentences: list[str]
@@ -84,7 +110,8 @@ def change(english: Sequence[str]) -> dict[str, Changed]:
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the share of P minimal pairs whose true sentence is nearer to the translation by cosine, [P, D] each.
+    """Compute the share of P minimal pairs whose true sentence is nearer to the translation by
+    cosine, [P, D] each.
 
     It is 1, 0, or for a tie 1/2, by pair; chance is 50 %.
     """
@@ -93,19 +120,26 @@ def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Out
 
 
 def preferred(difference: FloatArray) -> Outcomes:
-    """Return 1, 0, or for a tie 1/2, by pair, of scores of the true sentences minus those of the changed ones [P]."""
+    """Return 1, 0, or for a tie 1/2, by pair, of scores of the true sentences minus those of the
+    changed ones [P].
+    """
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
 
-def score_minimal_pairs(foreign: Text, english: Text, encoder: Encoder) -> tuple[Score, dict[str, Changed]]:
+def score_minimal_pairs(
+    foreign: Text, english: Text, encoder: Encoder
+) -> tuple[Score, dict[str, Changed]]:
     """Measure each rule on aligned text; return the accuracy by rule, and the pairs.
 
-    Embeddings made elsewhere need those of the changed sentences, under the name of the English file and the rule.
+    Embeddings made elsewhere need those of the changed sentences, under the name of the English
+    file and the rule.
     """
     check_aligned(foreign, english)
     pairs = change(english.lines)
     if not any(found.rows for found in pairs.values()):
-        raise InputError(f"{english.file}: no sentence that {', '.join(RULES)} can change; give more English text")
+        raise InputError(
+            f"{english.file}: no sentence that {', '.join(RULES)} can change; give more English text"
+        )
     hits = {}
     for name, found in pairs.items():
         if found.rows:
@@ -125,13 +159,17 @@ ENGLISH = ("en", "eng", "eng_Latn")
 class MinimalPairs(AlignedProtocol):
     """Accuracy by rule on aligned files of English and another language."""
 
-    pairs_output: str | None = option("write rule, translation, English, changed", None, FILE_NAME, metavar="FILE.tsv")
+    pairs_output: str | None = option(
+        "write rule, translation, English, changed", None, FILE_NAME, metavar="FILE.tsv"
+    )
 
     def prepare(self) -> Plan:
         pairs = self.pairs()
         for pair in pairs if self.lang_pairs else ():
             if not set(pair) & set(ENGLISH):
-                raise InputError(f"--lang-pairs {'-'.join(pair)}: no English; the rules need {' or '.join(ENGLISH)}")
+                raise InputError(
+                    f"--lang-pairs {'-'.join(pair)}: no English; the rules need {' or '.join(ENGLISH)}"
+                )
         if not self.pairs_output:
             return super().prepare()
         if len(pairs) > 1:
@@ -140,12 +178,18 @@ class MinimalPairs(AlignedProtocol):
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         # without languages the source is English
-        english, foreign = (target, source) if source.language and source.language not in ENGLISH else (source, target)
+        english, foreign = (
+            (target, source)
+            if source.language and source.language not in ENGLISH
+            else (source, target)
+        )
         score, pairs = score_minimal_pairs(foreign, english, encoder)
         if self.pairs_output:
             with atomic_write(self.pairs_output) as stream:
                 for rule, found in pairs.items():
                     for row, changed in zip(found.rows, found.sentences, strict=True):
                         columns = (rule, foreign.lines[row], english.lines[row], changed)
-                        stream.write("\t".join(column.replace("\t", " ") for column in columns) + "\n")
+                        stream.write(
+                            "\t".join(column.replace("\t", " ") for column in columns) + "\n"
+                        )
         return [score]

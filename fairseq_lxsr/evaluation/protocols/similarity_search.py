@@ -1,6 +1,7 @@
 """Similarity search on aligned text: is the first neighbour of a sentence its translation?
 
-`tatoeba` searches by cosine, `xsim` by ratio margin (Artetxe and Schwenk 2019a), both in both directions.
+`tatoeba` searches by cosine, `xsim` by ratio margin (Artetxe and Schwenk 2019a), both in both
+directions.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,13 @@ from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
-from fairseq_lxsr.evaluation.texts import TextReranker, check_aligned, check_pair, directions, identities
+from fairseq_lxsr.evaluation.texts import (
+    TextReranker,
+    check_aligned,
+    check_pair,
+    directions,
+    identities,
+)
 from fairseq_lxsr.search.options import RerankOption
 from fairseq_lxsr.search.reranker import Reranker, find_reranker
 from fairseq_lxsr.vectors import margin_neighbours, nearest_neighbours
@@ -28,10 +35,11 @@ def error_rate(
     same: IntArray | None = None,
     again: TextReranker | None = None,
 ) -> Outcomes:
-    """Compute the share of source sentences whose first neighbour is neither their translation nor identical to it.
+    """Compute the share of source sentences whose first neighbour is neither their translation nor
+    identical to it.
 
-    Embeddings are aligned, [N, D] each; `same` are the `texts.identities` of the target [N]; `again` ranks in place of
-    the protocol, `tatoeba` or `xsim`.
+    Embeddings are aligned, [N, D] each; `same` are the `texts.identities` of the target [N];
+    `again` ranks in place of the protocol, `tatoeba` or `xsim`.
     """
     check_pair(source, target)
     if len(source) != len(target):
@@ -42,7 +50,9 @@ def error_rate(
         _, found = nearest_neighbours(source, target, 1, show_progress=True)
     else:
         if len(source) < XSIM_NEIGHBOURS:
-            raise InputError(f"{len(source)} sentence pairs; xsim expects at least {XSIM_NEIGHBOURS}: add text")
+            raise InputError(
+                f"{len(source)} sentence pairs; xsim expects at least {XSIM_NEIGHBOURS}: add text"
+            )
         _, found = margin_neighbours(source, target, XSIM_NEIGHBOURS, show_progress=True)
     same = np.arange(len(target)) if same is None else same
     return Outcomes(as_units(same[found[:, 0]] != same))
@@ -54,11 +64,19 @@ def search_scores(
     """Measure both directions of a pair; a reranker scores the nearest by cosine again."""
     check_aligned(source, target)
     metric = reranker.name if reranker else SEARCH_METRICS[protocol]
-    settings = {"metric": metric, "norm": "l2", "case": "mixed", "identical": "hit", "pairs": len(source)}
+    settings = {
+        "metric": metric,
+        "norm": "l2",
+        "case": "mixed",
+        "identical": "hit",
+        "pairs": len(source),
+    }
     settings |= text_and_model(encoder.fingerprint, source.lines, target.lines)
     sides = (source, embed(encoder, source)), (target, embed(encoder, target))
     scores = []
-    for task, (queries, left), (candidates, right) in zip(directions(source, target), sides, sides[::-1], strict=True):
+    for task, (queries, left), (candidates, right) in zip(
+        directions(source, target), sides, sides[::-1], strict=True
+    ):
         again = TextReranker(reranker, queries.lines, candidates.lines) if reranker else None
         errors = error_rate(left, right, protocol, identities(candidates.lines), again)
         scores.append(from_hits(protocol, task, {"error": errors}, settings))

@@ -1,7 +1,9 @@
-"""Semantic textual similarity: correlation of the cosine of two sentences with the score that people gave.
+"""Semantic textual similarity: correlation of the cosine of two sentences with the score that
+people gave.
 
-Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), Pearson's r stands beside it; both
-times 100. Across languages, the two sentences are of one language each (Cer et al. 2017, SemEval-2017 task 1).
+Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), Pearson's r stands
+beside it; both times 100. Across languages, the two sentences are of one language each (Cer et al.
+2017, SemEval-2017 task 1).
 """
 
 import argparse
@@ -43,8 +45,8 @@ def read_rated(
 ) -> Rated:
     """Read a file of columns separated by tabs; a first line whose score is no number is a header.
 
-    `columns` are those of the first sentence, the second one and the score, from 1. Embeddings made elsewhere are those
-    of `FILE.first` and `FILE.second`.
+    `columns` are those of the first sentence, the second one and the score, from 1. Embeddings made
+    elsewhere are those of `FILE.first` and `FILE.second`.
     """
     numbered = list(_rows(path, columns))
     if len(numbered) < FEWEST:
@@ -53,10 +55,14 @@ def read_rated(
     where, total = np.array(rows), sum(1 for _ in read_lines(path))
     sides = [
         Text(lines, language, f"{path}.{name}", where, total)
-        for lines, language, name in zip((first, second), languages, ("first", "second"), strict=True)
+        for lines, language, name in zip(
+            (first, second), languages, ("first", "second"), strict=True
+        )
     ]
     if len(set(scores)) == 1:
-        raise InputError(f"{path}: every score is {scores[0]:g}; expected different ones, to correlate with")
+        raise InputError(
+            f"{path}: every score is {scores[0]:g}; expected different ones, to correlate with"
+        )
     return Rated(sides[0], sides[1], np.array(scores))
 
 
@@ -65,12 +71,16 @@ def _rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str
         fields = line.split("\t")
         where = f"{path}, line {row + 1}"
         if len(fields) < max(columns):
-            raise InputError(f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns")
+            raise InputError(
+                f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns"
+            )
         first, second, score = (fields[column - 1] for column in columns)
         number = _number(score)
         is_named = re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", score.strip().casefold())
         if number is None and (row or not is_named):
-            raise InputError(f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns")
+            raise InputError(
+                f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns"
+            )
         if number is not None:
             yield row, first, second, number
 
@@ -84,7 +94,9 @@ def _number(text: str) -> float | None:
 
 
 def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
-    """Compute the cosine of every pair [N] in double precision; equal vectors have exactly 1, so that they are tied."""
+    """Compute the cosine of every pair [N] in double precision; equal vectors have exactly 1, so
+    that they are tied.
+    """
 
     def of_block(rows: slice) -> NDArray[np.float64]:
         units = [
@@ -104,18 +116,26 @@ def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return (last - (counts - 1) / 2)[place]
 
 
-def correlations(first: FloatArray, second: FloatArray, scores: NDArray[np.float64]) -> dict[str, Outcomes]:
-    """Compute Spearman's and Pearson's correlation, times 100, of cosines ([N, D] each) with what people gave [N].
+def correlations(
+    first: FloatArray, second: FloatArray, scores: NDArray[np.float64]
+) -> dict[str, Outcomes]:
+    """Compute Spearman's and Pearson's correlation, times 100, of cosines ([N, D] each) with what
+    people gave [N].
 
-    Spearman's is Pearson's of the ranks; the bootstrap draws pairs with the ranks that they have among all.
+    Spearman's is Pearson's of the ranks; the bootstrap draws pairs with the ranks that they have
+    among all.
     """
     check_pair(first, second)
     found = cosines(first, second)
     for name, values in (("cosines", found), ("scores", scores)):
         if np.ptp(values) == 0:
-            raise InputError(f"the {name} of all {len(values)} pairs are equal; expected different ones, to correlate")
+            raise InputError(
+                f"the {name} of all {len(values)} pairs are equal; expected different ones, to correlate"
+            )
     samples = {"Spearman": (ranks(found), ranks(scores)), "Pearson": (found, scores)}
-    return {name: Outcomes(x.tolist(), y.tolist(), correlation=True) for name, (x, y) in samples.items()}
+    return {
+        name: Outcomes(x.tolist(), y.tolist(), correlation=True) for name, (x, y) in samples.items()
+    }
 
 
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
@@ -133,7 +153,9 @@ def three_columns(text: str) -> tuple[int, ...]:
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected three numbers from 1, for example 6,7,5") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.60}; expected three numbers from 1, for example 6,7,5"
+        ) from None
     return first, second, score
 
 
@@ -157,5 +179,7 @@ class Similarity(Protocol):
     def prepare(self) -> Plan:
         pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
         files = [find_file(self.data, pair="-".join(pair)) for pair in pairs]
-        rated = [read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)]
+        rated = [
+            read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)
+        ]
         return Plan(lambda encoder: ([score_rated(one, encoder)] for one in rated), files)

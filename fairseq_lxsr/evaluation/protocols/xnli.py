@@ -1,7 +1,9 @@
-"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is trained in English.
+"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is trained in
+English.
 
-Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the MultiNLI file), or
-from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
+Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the
+MultiNLI file), or from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is
+train, dev or test.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,10 +23,15 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not normalized
+# Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not
+# normalized
 NLI_CLASSIFIERS = {
-    "laser": ClassifierConfig((512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1),
-    "wang": ClassifierConfig((512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1),
+    "laser": ClassifierConfig(
+        (512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1
+    ),
+    "wang": ClassifierConfig(
+        (512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1
+    ),
 }
 NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
 ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # whose name has no language
@@ -50,7 +57,9 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
     """Build the features [p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
     check_pair(premises, hypotheses)
     return np.concatenate(
-        [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses], axis=1, dtype=np.float32
+        [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses],
+        axis=1,
+        dtype=np.float32,
     )
 
 
@@ -72,18 +81,27 @@ def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
 
 
 def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows of a published file by its column names; unlabelled rows (-) are skipped, as is common practice."""
+    """Yield rows of a published file by its column names; unlabelled rows (-) are skipped, as is
+    common practice.
+    """
     lines = enumerate(read_lines(path), start=1)
     header = next(lines, (1, ""))[1].split("\t")
     try:
-        places = [next(header.index(name) for name in names if name in header) for names in NLI_COLUMNS.values()]
+        places = [
+            next(header.index(name) for name in names if name in header)
+            for names in NLI_COLUMNS.values()
+        ]
     except StopIteration:
-        raise InputError(f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences") from None
+        raise InputError(
+            f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences"
+        ) from None
     place = header.index("language") if "language" in header else None
     for number, line in lines:
         fields = line.split("\t")
         if len(fields) < len(header):
-            raise InputError(f"{path}, line {number}: {len(fields)} columns; expected {len(header)} as in the header")
+            raise InputError(
+                f"{path}, line {number}: {len(fields)} columns; expected {len(header)} as in the header"
+            )
         if (place is None or fields[place] == language) and fields[places[0]] != "-":
             yield number, [fields[index] for index in places]
 
@@ -120,14 +138,24 @@ class Xnli(TransferProtocol):
     preset: str = option("default: laser", "laser", XNLI_PRESETS)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
-        """Read test in every language, and train and dev in the language to learn in, by language and part."""
-        texts = {language: {"test": read_nli_pairs(self.data, language, "test")} for language in self.langs}
-        training = {part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")}
+        """Read test in every language, and train and dev in the language to learn in, by language
+        and part.
+        """
+        texts = {
+            language: {"test": read_nli_pairs(self.data, language, "test")}
+            for language in self.langs
+        }
+        training = {
+            part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")
+        }
         texts.setdefault(self.train_lang, {}).update(training)
         return texts
 
     def scores(
-        self, texts: Mapping[str, Mapping[str, NliPairs]], encoder: Encoder, config: ClassifierConfig | None = None
+        self,
+        texts: Mapping[str, Mapping[str, NliPairs]],
+        encoder: Encoder,
+        config: ClassifierConfig | None = None,
     ) -> list[Score]:
         normalise = self.preset in NORMALISED
         features = {

@@ -1,7 +1,9 @@
-"""XSR: cross-lingual sentence retrieval, P@1, P@5, P@10 both ways (Sabet et al. 2019; Mao et al. 2021, section 4.4).
+"""XSR: cross-lingual sentence retrieval, P@1, P@5, P@10 both ways (Sabet et al. 2019; Mao et al.
+2021, section 4.4).
 
-The papers leave open whether the nearest neighbour or the largest margin is taken: Mao et al. calculate P@1 as Artetxe
-and Schwenk (2019a), who introduce the margin. Report both, `nn` and `margin`, which one run measures.
+The papers leave open whether the nearest neighbour or the largest margin is taken: Mao et al.
+calculate P@1 as Artetxe and Schwenk (2019a), who introduce the margin. Report both, `nn` and
+`margin`, which one run measures.
 """
 
 import random
@@ -44,9 +46,14 @@ class RetrievalSet:
 
 
 def select(
-    pairs: Iterable[tuple[str, str]], seed: int = 1, languages: tuple[str, str] = ("", ""), files=("", "")
+    pairs: Iterable[tuple[str, str]],
+    seed: int = 1,
+    languages: tuple[str, str] = ("", ""),
+    files=("", ""),
 ) -> RetrievalSet:
-    """Select the protocol's text: lower-case, drop pairs with an empty or duplicate side, shuffle, cut to 200,000."""
+    """Select the protocol's text: lower-case, drop pairs with an empty or duplicate side, shuffle,
+    cut to 200,000.
+    """
     kept: list[tuple[str, str, int]] = []
     row, empty = -1, 0
     seen: tuple[set[str], set[str]] = (set(), set())
@@ -61,7 +68,9 @@ def select(
         seen[1].add(pair[1])
         kept.append((*pair, row))
     if len(kept) < max(RANKS):
-        raise InputError(f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text")
+        raise InputError(
+            f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text"
+        )
     repeated = row + 1 - empty - len(kept)
     random.Random(seed).shuffle(kept)
     left, right, rows = zip(*kept[:XSR_CANDIDATES], strict=True)
@@ -73,12 +82,17 @@ def select(
 
 
 def precision_at(
-    queries: FloatArray, candidates: FloatArray, metric: str = "nn", seed: int = 1, again: TextReranker | None = None
+    queries: FloatArray,
+    candidates: FloatArray,
+    metric: str = "nn",
+    seed: int = 1,
+    again: TextReranker | None = None,
 ) -> dict[str, Outcomes]:
-    """Compute P@1, P@5 and P@10 of queries [Q, D] among candidates [M, D]; candidate i is the translation of query i.
+    """Compute P@1, P@5 and P@10 of queries [Q, D] among candidates [M, D]; candidate i is the
+    translation of query i.
 
-    Equal candidates are ranked in random order, so that the position of the translation gives no advantage. `again`
-    ranks in place of the metric, see `texts.rank`.
+    Equal candidates are ranked in random order, so that the position of the translation gives no
+    advantage. `again` ranks in place of the metric, see `texts.rank`.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if again:
@@ -105,7 +119,9 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
 
         def measure(encoder: Encoder) -> Iterator[list[Score]]:
             for first, second, source, target in files:
-                texts = select(read_parallel(source, target), self.seed, (first, second), (source, target))
+                texts = select(
+                    read_parallel(source, target), self.seed, (first, second), (source, target)
+                )
                 if texts.empty or texts.repeated:
                     say(
                         f"{source}, {target}: of {texts.source.total:,} pairs, {texts.empty:,} with an empty side and "
@@ -120,16 +136,22 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         metrics = self.metric or (("nn",) if self.rerank else tuple(RANKING_METRICS))
         reranker = find_reranker(encoder, self)
         if reranker and list(metrics) != ["nn"]:
-            raise InputError(f"rerank with the metric {', '.join(metrics)}; expected nn, which is averaged with MaxSim")
+            raise InputError(
+                f"rerank with the metric {', '.join(metrics)}; expected nn, which is averaged with MaxSim"
+            )
         sides = [(text.lines, embed(encoder, text)) for text in (texts.source, texts.target)]
         tasks = directions(texts.source, texts.target)
         sizes = {"queries": texts.queries, "candidates": len(texts.target), "seed": texts.seed}
-        measured = sizes | text_and_model(encoder.fingerprint, texts.source.lines, texts.target.lines)
+        measured = sizes | text_and_model(
+            encoder.fingerprint, texts.source.lines, texts.target.lines
+        )
         scores = []
         for metric in metrics:
             name = reranker.name if reranker else RANKING_METRICS[metric]
             settings = {"metric": name, "norm": "l2", "case": "lower", **measured}
-            for task, (lines, queries), (others, candidates) in zip(tasks, sides, sides[::-1], strict=True):
+            for task, (lines, queries), (others, candidates) in zip(
+                tasks, sides, sides[::-1], strict=True
+            ):
                 again = TextReranker(reranker, lines[: texts.queries], others) if reranker else None
                 hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again)
                 scores.append(from_hits("xsr", task, hits, settings))

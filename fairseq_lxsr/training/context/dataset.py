@@ -1,7 +1,8 @@
 """Sentences in their contexts, for training without parallel text.
 
-Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the encoder reads:
-the sentences before, one in the middle, and the sentences after; those before and after are of one document.
+Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the
+encoder reads: the sentences before, one in the middle, and the sentences after; those before and
+after are of one document.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,9 @@ class DocumentCorpus:
     starts: IntArray  # [documents + 1] first sentence of each document, then the number of all sentences
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Find the first sentences [N], and the last (exclusive) [N], of contexts of N sentences in their documents."""
+        """Find the first sentences [N], and the last (exclusive) [N], of contexts of N sentences in
+        their documents.
+        """
         document = np.searchsorted(self.starts, index, side="right")
         first = np.maximum(index - context, self.starts[document - 1])
         return first, np.minimum(index + context + 1, self.starts[document])
@@ -43,20 +46,29 @@ class CoherentPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Samples that consist of a context, a middle sentence and a label; sub-classes set the attributes for an epoch."""
+    """Samples that consist of a context, a middle sentence and a label; sub-classes set the
+    attributes for an epoch.
+    """
 
     places: IntArray  # [S, 2] language and sentence whose context is read
     middles: IntArray  # [S, 2] language and sentence that is read in the middle
     labels: FloatArray  # [S]
 
     def __init__(
-        self, corpora: Sequence[DocumentCorpus], *, context: int = 1, max_positions: int = 150, **options: Any
+        self,
+        corpora: Sequence[DocumentCorpus],
+        *,
+        context: int = 1,
+        max_positions: int = 150,
+        **options: Any,
     ):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
         # number of pieces before each sentence: the length of a context is a difference of two
-        self.pieces_before = [np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora]
+        self.pieces_before = [
+            np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora
+        ]
 
     def __len__(self) -> int:
         return len(self.places)
@@ -68,7 +80,9 @@ class ContextDataset(EpochDataset):
         parts = [corpus.sentences[other] for other in range(first, last)]
         other, middle = self.middles[index]
         parts[sentence - first] = self.corpora[other].sentences[middle]
-        pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])[: self.max_positions]
+        pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])[
+            : self.max_positions
+        ]
         return {"id": index, "pieces": pieces, "label": self.labels[index]}
 
     @property
@@ -86,14 +100,18 @@ class ContextDataset(EpochDataset):
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Sort the samples of this epoch by length, equal lengths in random order, and leave out empty ones."""
+        """Sort the samples of this epoch by length, equal lengths in random order, and leave out
+        empty ones.
+        """
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:
             indices = np.random.default_rng((self.seed, self.epoch)).permutation(indices)
         return indices[np.argsort(lengths[indices], kind="stable")]
 
-    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+    def batch_by_size(
+        self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
+    ):
         """Cut into batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
         return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
 
@@ -106,7 +124,9 @@ class ContextDataset(EpochDataset):
     num_tokens = size
 
     def collater(self, samples: list[dict]) -> dict:
-        """Make a batch: `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B], `nsentences`, `ntokens`."""
+        """Make a batch: `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B],
+        `nsentences`, `ntokens`.
+        """
         if not samples:
             return {}
         tokens = padded([sample["pieces"] for sample in samples], self.padding_idx)
@@ -124,12 +144,18 @@ class ContextDataset(EpochDataset):
 class ReplacedSentences(ContextDataset):
     """Stage 1: every sentence that has a context, in its place or exchanged for another.
 
-    With `both`, every sentence twice per epoch, once in its place and once exchanged; else once, with one of the two
-    drawn. The other sentence is one of all languages with `negatives` corpus, as Wang et al. draw it, else of its own.
+    With `both`, every sentence twice per epoch, once in its place and once exchanged; else once,
+    with one of the two drawn. The other sentence is one of all languages with `negatives` corpus,
+    as Wang et al. draw it, else of its own.
     """
 
     def __init__(
-        self, corpora: Sequence[DocumentCorpus], *, both: bool = False, negatives: str = "language", **options: Any
+        self,
+        corpora: Sequence[DocumentCorpus],
+        *,
+        both: bool = False,
+        negatives: str = "language",
+        **options: Any,
     ):
         super().__init__(corpora, **options)
         self.both, self.negatives = both, negatives
@@ -146,7 +172,11 @@ class ReplacedSentences(ContextDataset):
         super().set_epoch(epoch)
         samples = np.arange(len(self))
         # with both, the first half of the samples stays in its place
-        stays = 2 * samples < len(self) if self.both else uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
+        stays = (
+            2 * samples < len(self)
+            if self.both
+            else uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
+        )
         self.labels = stays.astype(np.float32)
         self.middles = np.where(stays[:, None], self.places, self._others(epoch))
 
@@ -156,7 +186,9 @@ class ReplacedSentences(ContextDataset):
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])
         before = sizes.cumsum() - sizes
         whole = self.negatives == "corpus"
-        number, count = (before[language] + sentence, sizes.sum()) if whole else (sentence, sizes[language])
+        number, count = (
+            (before[language] + sentence, sizes.sum()) if whole else (sentence, sizes[language])
+        )
         # a step of 1 to count - 1, modulo the number of sentences, always reaches another sentence
         drawn = uniform(self.seed, epoch, np.arange(len(self)), ContextDraw.REPLACEMENT)
         others = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count

@@ -1,4 +1,6 @@
-"""fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits its context."""
+"""fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits
+its context.
+"""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -16,7 +18,12 @@ from fairseq_lxsr.modules.pooling import POOLINGS
 from fairseq_lxsr.modules.sizes import LAYERS, WIDTH
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.criterion import SummedCriterion, log_means
-from fairseq_lxsr.training.model_options import TransformerOptions, register_presets, sizes, transformer_sizes
+from fairseq_lxsr.training.model_options import (
+    TransformerOptions,
+    register_presets,
+    sizes,
+    transformer_sizes,
+)
 
 # Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
 CONTEXT_PRESETS = {
@@ -40,7 +47,9 @@ class ContextTransformerConfig(TransformerOptions):
 
 @register_model("context_transformer", dataclass=ContextTransformerConfig)
 class ContextTransformerModel(BaseFairseqModel):
-    """Scores sentences in their contexts: a logit in stage 1, a cosine in stage 2, which starts from stage 1."""
+    """Scores sentences in their contexts: a logit in stage 1, a cosine in stage 2, which starts
+    from stage 1.
+    """
 
     def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
         super().__init__()
@@ -79,14 +88,31 @@ class SentContextLoss(SummedCriterion):
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
         self.classifies = cfg.mined is None
-        self.metrics = ("loss", "accuracy") if self.classifies else ("loss",)  # validation can choose the best by these
+        self.metrics = (
+            ("loss", "accuracy") if self.classifies else ("loss",)
+        )  # validation can choose the best by these
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss summed over the samples, their number, and the logged values, without synchronizing."""
-        scores, labels, samples = model(**sample["net_input"]), sample["label"], sample["nsentences"]
-        loss_of = losses.context_classification_loss if self.classifies else losses.coherence_regression_loss
+        """Compute the loss summed over the samples, their number, and the logged values, without
+        synchronizing.
+        """
+        scores, labels, samples = (
+            model(**sample["net_input"]),
+            sample["label"],
+            sample["nsentences"],
+        )
+        loss_of = (
+            losses.context_classification_loss
+            if self.classifies
+            else losses.coherence_regression_loss
+        )
         loss = loss_of(scores, labels)
-        logged = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": samples, "sample_size": samples}
+        logged = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": samples,
+            "sample_size": samples,
+        }
         if self.classifies:
             logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
         return loss, samples, logged

@@ -1,4 +1,6 @@
-"""fairseq criterion `xling_translation_loss`: translation and, for cLASER and cT-LASER, the distance constraint."""
+"""fairseq criterion `xling_translation_loss`: translation and, for cLASER and cT-LASER, the
+distance constraint.
+"""
 
 import math
 from dataclasses import dataclass
@@ -46,14 +48,18 @@ def check_constraint(cfg: XlingTranslationLossConfig) -> None:
     changed = [name for name in CONSTRAINT_OPTIONS if getattr(cfg, name) != getattr(defaults, name)]
     if cfg.constraint == "none" and changed:
         name = f"--{changed[0].replace('_', '-')}"
-        raise InputError(f"{name} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(CONSTRAINTS)}")
+        raise InputError(
+            f"{name} {getattr(cfg, changed[0])} without --constraint; expected {', '.join(CONSTRAINTS)}"
+        )
 
 
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
 class XlingTranslationLoss(SummedCriterion):
-    """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak 2020).
+    """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak
+    2020).
 
-    The sums over the pieces and over the pairs of a batch are divided by the number of pieces, as the authors do.
+    The sums over the pieces and over the pairs of a batch are divided by the number of pieces, as
+    the authors do.
     """
 
     def __init__(self, cfg: XlingTranslationLossConfig, task):
@@ -61,10 +67,17 @@ class XlingTranslationLoss(SummedCriterion):
         check_constraint(cfg)
         self.cfg = cfg
         of_constraint = () if cfg.constraint == "none" else ("pair", "negative", "accuracy")
-        self.metrics = ("loss", "nll_loss", "ppl", *of_constraint)  # validation can choose the best checkpoint by these
+        self.metrics = (
+            "loss",
+            "nll_loss",
+            "ppl",
+            *of_constraint,
+        )  # validation can choose the best checkpoint by these
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the summed loss of the batch, the number of pieces, and the logged values, without synchronizing."""
+        """Compute the summed loss of the batch, the number of pieces, and the logged values,
+        without synchronizing.
+        """
         constrained = self.cfg.constraint != "none"
         pieces, pairs = sample["ntokens"], sample["nsentences"]
         logits, embeddings = model(
@@ -83,11 +96,17 @@ class XlingTranslationLoss(SummedCriterion):
             distance = pair + self.cfg.negative_weight * negative
             loss = TRANSLATION_WEIGHT * smoothed + self.cfg.constraint_weight * distance
             forward, backward = losses.in_batch_accuracy(losses.cosine_similarities(u, v))
-            logged |= {"pair": pair.detach(), "negative": negative.detach(), "accuracy": (forward + backward) / 2}
+            logged |= {
+                "pair": pair.detach(),
+                "negative": negative.detach(),
+                "accuracy": (forward + backward) / 2,
+            }
         return loss, pieces, logged | {"loss": loss.detach()}
 
     def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute L_pair and L_neg, with random negatives in training, and with all of them in validation."""
+        """Compute L_pair and L_neg, with random negatives in training, and with all of them in
+        validation.
+        """
         negatives = None
         if self.training and len(u) > 1:
             negatives = losses.draw_negatives(self.cfg.negatives, len(u), u.device)
@@ -102,7 +121,12 @@ class XlingTranslationLoss(SummedCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
-        """Log means over all workers and batches: losses in nats per piece, the constraint's parts per pair."""
+        """Log means over all workers and batches: losses in nats per piece, the constraint's parts
+        per pair.
+        """
         of_pieces, of_pairs = ("loss", "nll_loss"), ("pair", "negative", "accuracy")
-        log_means(logging_outputs, dict.fromkeys(of_pieces, "sample_size") | dict.fromkeys(of_pairs, "nsentences"))
+        log_means(
+            logging_outputs,
+            dict.fromkeys(of_pieces, "sample_size") | dict.fromkeys(of_pairs, "nsentences"),
+        )
         metrics.log_derived("ppl", lambda meters: math.exp(min(100, meters["nll_loss"].avg)))

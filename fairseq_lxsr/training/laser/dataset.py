@@ -12,8 +12,8 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 class TranslationDataset(PairDataset):
     """Pairs with a direction, source to target, one corpus for each.
 
-    `target_languages` has the index of the target language of each corpus, `target_start` the ids that the decoder
-    predicts before each target: BOS, or nothing.
+    `target_languages` has the index of the target language of each corpus, `target_start` the ids
+    that the decoder predicts before each target: BOS, or nothing.
     """
 
     def __init__(
@@ -34,19 +34,27 @@ class TranslationDataset(PairDataset):
         """Pad both sides.
 
         Returns:
-            `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and `prev_output_tokens` [B, T], an
-                EOS, `target_start`, the pieces; `target` [B, T], `target_start`, the pieces, EOS; `target_positions`
-                [P], where the flattened target is not padding; `target_tokens` [B, T'], the pieces alone, as the
-                encoder reads them; `id` [B]; `nsentences`; `ntokens` (P).
+            `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and
+            `prev_output_tokens` [B, T], an
+                EOS, `target_start`, the pieces; `target` [B, T], `target_start`, the pieces, EOS;
+                `target_positions` [P], where the flattened target is not padding; `target_tokens`
+                [B, T'], the pieces alone, as the encoder reads them; `id` [B]; `nsentences`;
+                `ntokens` (P).
         """
         if not samples:
             return {}
         samples = self.resegmented(samples)
         sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
         eos, start = np.array([self.eos_idx]), self.target_start
-        previous = padded([np.concatenate((eos, start, target)) for target in targets], self.padding_idx)
-        gold = padded([np.concatenate((start, target, eos)) for target in targets], self.padding_idx)
-        positions = np.flatnonzero(gold != self.padding_idx)  # computed on the host: a device would have to synchronize
+        previous = padded(
+            [np.concatenate((eos, start, target)) for target in targets], self.padding_idx
+        )
+        gold = padded(
+            [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
+        )
+        positions = np.flatnonzero(
+            gold != self.padding_idx
+        )  # computed on the host: a device would have to synchronize
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]
         return to_tensors(

@@ -1,4 +1,6 @@
-"""fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without attention."""
+"""fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without
+attention.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +23,9 @@ from fairseq_lxsr.training.laser.translation import (
 )
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
-# encoder: Artetxe and Schwenk 2019; numbers of layers: Li and Mak 2020; the width of the decoder's embeddings is a
-# decision taken here: fairseq's examples/laser has 320 on both sides, the code of Li and Mak 512 (recipe
-# laser_1_released)
+# encoder: Artetxe and Schwenk 2019; numbers of layers: Li and Mak 2020; the width of the decoder's
+# embeddings is a decision taken here: fairseq's examples/laser has 320 on both sides, the code of
+# Li and Mak 512 (recipe laser_1_released)
 LASER_1 = {
     "encoder_embed_dim": 320,
     "encoder_hidden_size": 512,
@@ -38,7 +40,12 @@ LASER_SMALL = {
     "decoder_embed_dim": 128,
     "decoder_hidden_size": 256,
 }
-LASER_TINY = {"encoder_embed_dim": 16, "encoder_hidden_size": 16, "decoder_embed_dim": 16, "decoder_hidden_size": 32}
+LASER_TINY = {
+    "encoder_embed_dim": 16,
+    "encoder_hidden_size": 16,
+    "decoder_embed_dim": 16,
+    "decoder_hidden_size": 32,
+}
 LASER_PRESETS = {
     "laser_1": LASER_1,
     "laser_5": LASER_1 | {"encoder_layers": 5},
@@ -57,7 +64,9 @@ class LaserModelConfig(EncoderOptions):
     decoder_embed_dim: int = option("width of the decoder's token embeddings", 1024, WIDTH)
     decoder_hidden_size: int = option("units of the decoder's LSTM", 2048, WIDTH)
     decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
-    encoder_append_eos: bool = option("the encoder reads <s> before each sentence and </s> after it", False)
+    encoder_append_eos: bool = option(
+        "the encoder reads <s> before each sentence and </s> after it", False
+    )
     # not bool: fairseq would take this text as true
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = option(
@@ -66,32 +75,44 @@ class LaserModelConfig(EncoderOptions):
 
 
 class LaserDecoder(SentenceDecoder):
-    """An LSTM that reads the previous piece, the sentence embedding and the target language at every step.
+    """An LSTM that reads the previous piece, the sentence embedding and the target language at
+    every step.
 
-    With input feeding it also reads its last output, as the decoder of Li and Mak does (laser_lstm.py, line 286).
+    With input feeding it also reads its last output, as the decoder of Li and Mak does
+    (laser_lstm.py, line 286).
     """
 
     def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
         super().__init__(dictionary)
-        embed_dim, hidden, language_dim = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_lang_embed_dim
+        embed_dim, hidden, language_dim = (
+            cfg.decoder_embed_dim,
+            cfg.decoder_hidden_size,
+            cfg.decoder_lang_embed_dim,
+        )
         self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
         nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
         self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))
         self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
         self.input_feeding = cfg.decoder_input_feeding
         fed = hidden if self.input_feeding else 0
-        self.lstm = uniform_(LSTM(embed_dim + sentence_dim + language_dim + fed, hidden, batch_first=True))
+        self.lstm = uniform_(
+            LSTM(embed_dim + sentence_dim + language_dim + fed, hidden, batch_first=True)
+        )
         self.output_projection = uniform_(nn.Linear(hidden, len(dictionary)))
         self.dropout = Dropout(cfg.dropout)
 
-    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
+    def states(
+        self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
+    ) -> Tensor:
         embedding = encoder_out["embedding"]  # [B, E]
         cached = None
         if incremental_state is not None:
             cached = self.get_incremental_state(incremental_state, "lstm")
             prev_output_tokens = prev_output_tokens[:, -1:]
         x = self.dropout(self.embed_tokens(prev_output_tokens))  # [B, T, D]
-        sentence = torch.cat((embedding, self.embed_languages(encoder_out["target_language"])), dim=1)
+        sentence = torch.cat(
+            (embedding, self.embed_languages(encoder_out["target_language"])), dim=1
+        )
         x = torch.cat((x, sentence[:, None].expand(-1, x.shape[1], -1).to(x.dtype)), dim=2)
         if cached is None:
             hidden, cell = self.first_states(embedding).chunk(2, dim=1)  # [B, H]
@@ -109,11 +130,14 @@ class LaserDecoder(SentenceDecoder):
             self.set_incremental_state(incremental_state, "lstm", cached)
         return output
 
-    def _feed(self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run one step after the other, each with the last output, from inputs [B, T, I] without the outputs.
+    def _feed(
+        self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run one step after the other, each with the last output, from inputs [B, T, I] without
+        the outputs.
 
-        It begins with hidden and cell states [1, B, H] and the output [B, 1, H] of the step before, and returns outputs
-        after dropout [B, T, H] and the last states.
+        It begins with hidden and cell states [1, B, H] and the output [B, 1, H] of the step before,
+        and returns outputs after dropout [B, T, H] and the last states.
         """
         outputs = []
         for step in x.split(1, dim=1):
@@ -134,7 +158,9 @@ class LaserDecoder(SentenceDecoder):
 
 @register_model("laser", dataclass=LaserModelConfig)
 class LaserModel(SentenceTranslationModel):
-    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion it is cLASER."""
+    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion it is
+    cLASER.
+    """
 
     @classmethod
     def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":

@@ -1,4 +1,6 @@
-"""fairseq task `xling_translation`: translation between several languages through one vector, for LASER and T-LASER."""
+"""fairseq task `xling_translation`: translation between several languages through one vector, for
+LASER and T-LASER.
+"""
 
 import argparse
 from dataclasses import dataclass
@@ -21,7 +23,8 @@ DEFAULT_MAX_TOKENS = 4096
 @dataclass
 class XlingTranslationConfig(PairTaskConfig):
     lang_pairs: Optional[str] = option(
-        "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, both ways", None
+        "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, both ways",
+        None,
     )
     max_positions: int = option("longest sentence, in pieces; the rest is cut off", 750, POSITIONS)
     sampling_temperature: float = option(
@@ -29,12 +32,16 @@ class XlingTranslationConfig(PairTaskConfig):
         float("inf"),
         positive(infinite=True),
     )
-    target_bos: bool = option("the decoder predicts <s> before each target, as one more piece", False)
+    target_bos: bool = option(
+        "the decoder predicts <s> before each target, as one more piece", False
+    )
 
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Makes batches of one direction each, for `--criterion xling_translation_loss` and for fairseq-generate."""
+    """Makes batches of one direction each, for `--criterion xling_translation_loss` and for
+    fairseq-generate.
+    """
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -43,7 +50,8 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its index
+        # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its
+        # index
         self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
@@ -53,12 +61,18 @@ class XlingTranslationTask(PairTask):
         return sorted({direction for pair in there for direction in (pair, pair[::-1])})
 
     def make_dataset(
-        self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict[str, Any]
+        self,
+        corpora: dict[tuple[str, str], PairCorpus],
+        split: str,
+        epoch: int,
+        options: dict[str, Any],
     ) -> TranslationDataset:
         for source, target in corpora:
             if target not in self.languages:
                 known = ", ".join(self.languages)
-                raise InputError(f"--lang-pairs {source}-{target}: this model translates into {known}")
+                raise InputError(
+                    f"--lang-pairs {source}-{target}: this model translates into {known}"
+                )
         numbers = [self.languages.index(target) for _, target in corpora]
         start = [self.dictionary.bos()] if self.cfg.target_bos else []
         options = options | {"padding_idx": self.dictionary.pad(), "target_start": start}

@@ -1,4 +1,6 @@
-"""fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one transformer decoder layer."""
+"""fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one
+transformer decoder layer.
+"""
 
 from dataclasses import dataclass
 
@@ -61,10 +63,12 @@ class TLaserModelConfig(TransformerOptions):
 
 
 class TLaserDecoder(SentenceDecoder):
-    """One layer: causal self-attention, cross-attention to the sentence embedding only, feed-forward.
+    """One layer: causal self-attention, cross-attention to the sentence embedding only,
+    feed-forward.
 
-    The target language stands beside each input embedding, which a matrix takes back to width D (`input`), or beside
-    the sentence embedding (`memory`, as in the code of Li and Mak: transformer_lw.py, line 1516).
+    The target language stands beside each input embedding, which a matrix takes back to width D
+    (`input`), or beside the sentence embedding (`memory`, as in the code of Li and Mak:
+    transformer_lw.py, line 1516).
     """
 
     positions: Tensor
@@ -87,20 +91,26 @@ class TLaserDecoder(SentenceDecoder):
         nn.init.normal_(self.output_projection.weight, std=dim**-0.5)
         self.dropout = Dropout(cfg.dropout)
 
-    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
+    def states(
+        self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
+    ) -> Tensor:
         positions = self.positions[: prev_output_tokens.shape[1]]
         future = None
         if incremental_state is not None:
             prev_output_tokens, positions = prev_output_tokens[:, -1:], positions[-1:]
         else:
-            future = torch.full((len(positions),) * 2, float("-inf"), device=positions.device).triu(1)
+            future = torch.full((len(positions),) * 2, float("-inf"), device=positions.device).triu(
+                1
+            )
         language = self.embed_languages(encoder_out["target_language"])  # [B, L]
         memory = encoder_out["embedding"]  # [B, D]
         x = self.embed_tokens(prev_output_tokens)  # [B, T, D]
         if self.language_in_memory:
             memory = torch.cat((memory, language.to(memory.dtype)), dim=1)  # [B, D + L]
         else:
-            x = self.input_projection(torch.cat((x, language[:, None].expand(-1, x.shape[1], -1)), dim=2))
+            x = self.input_projection(
+                torch.cat((x, language[:, None].expand(-1, x.shape[1], -1)), dim=2)
+            )
         x = self.dropout(x * self.embed_dim**0.5 + positions)
         x, *_ = self.layer(
             x.transpose(0, 1),  # [T, B, D]
@@ -132,18 +142,24 @@ class TLaserModel(SentenceTranslationModel):
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
         dictionary = task.source_dictionary
-        config = TLaserConfig(**transformer_sizes(cfg, dictionary), append_eos=cfg.encoder_append_eos)
-        network, decoder = TLaserSentenceEncoder(config), TLaserDecoder(dictionary, len(task.languages), cfg)
+        config = TLaserConfig(
+            **transformer_sizes(cfg, dictionary), append_eos=cfg.encoder_append_eos
+        )
+        network, decoder = (
+            TLaserSentenceEncoder(config),
+            TLaserDecoder(dictionary, len(task.languages), cfg),
+        )
         if cfg.init_weights == "released":
             _initialize_as_released(network, decoder)
         return cls(SentenceEncoderOfTranslation(dictionary, network), decoder, cfg.cpu_precision)
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
-    """Draw matrices and embeddings from N(0, 0.02), as BERT does; the output projection keeps its D^-0.5.
+    """Draw matrices and embeddings from N(0, 0.02), as BERT does; the output projection keeps its
+    D^-0.5.
 
-    The code of Li and Mak does so by fairseq's init_bert_params (transformer_lw.py, line 400), which leaves out the
-    output projection, a plain parameter there.
+    The code of Li and Mak does so by fairseq's init_bert_params (transformer_lw.py, line 400),
+    which leaves out the output projection, a plain parameter there.
     """
     output = decoder.output_projection.weight.detach().clone()
     for part in (network, decoder):

@@ -16,8 +16,12 @@ class SentenceEncoderOfTranslation(FairseqEncoder):
         super().__init__(dictionary)
         self.network = network
 
-    def forward(self, src_tokens: Tensor, target_language: Tensor, src_lengths: Tensor | None = None) -> EncoderOut:
-        """Encode src_tokens [B, S] without EOS as embedding [B, E]; target_language [B] is passed on."""
+    def forward(
+        self, src_tokens: Tensor, target_language: Tensor, src_lengths: Tensor | None = None
+    ) -> EncoderOut:
+        """Encode src_tokens [B, S] without EOS as embedding [B, E]; target_language [B] is passed
+        on.
+        """
         return {"embedding": self.network(src_tokens), "target_language": target_language}
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
@@ -28,7 +32,9 @@ class SentenceEncoderOfTranslation(FairseqEncoder):
 
 
 class SentenceDecoder(FairseqIncrementalDecoder):
-    """Reads only the embedding of the source; sub-classes compute the states and have an `output_projection`."""
+    """Reads only the embedding of the source; sub-classes compute the states and have an
+    `output_projection`.
+    """
 
     def forward(
         self,
@@ -39,23 +45,34 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     ) -> tuple[Tensor, None]:
         """Compute the logits of the next pieces [B, T, V] from the target after an EOS [B, T].
 
-        With `incremental_state`, the cache of beam search, only the last step is computed, [B, 1, V]; with `positions`
-        [P], indices into the flattened target, logits are [P, V].
+        With `incremental_state`, the cache of beam search, only the last step is computed, [B, 1,
+        V]; with `positions` [P], indices into the flattened target, logits are [P, V].
         """
         states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
         if positions is not None:
             states = states.flatten(0, 1)[positions]  # [P, D]
         return self.output_projection(states), None
 
-    def states(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None) -> Tensor:
-        """Compute states [B, T, D] of prev_output_tokens [B, T], or [B, 1, D] with `incremental_state`."""
+    def states(
+        self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
+    ) -> Tensor:
+        """Compute states [B, T, D] of prev_output_tokens [B, T], or [B, 1, D] with
+        `incremental_state`.
+        """
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Translates through the sentence embedding, which is all that the decoder sees of the source."""
+    """Translates through the sentence embedding, which is all that the decoder sees of the
+    source.
+    """
 
-    def __init__(self, encoder: FairseqEncoder, decoder: FairseqIncrementalDecoder, cpu_precision: str = "float32"):
+    def __init__(
+        self,
+        encoder: FairseqEncoder,
+        decoder: FairseqIncrementalDecoder,
+        cpu_precision: str = "float32",
+    ):
         super().__init__(encoder, decoder)
         self.cpu_dtype = cpu_autocast_dtype(cpu_precision)
 
@@ -67,10 +84,11 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         positions: Tensor | None = None,
         target_tokens: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """Translate with teacher forcing; sources [B, S] have no EOS, the rest is as in `SentenceDecoder`.
+        """Translate with teacher forcing; sources [B, S] have no EOS, the rest is as in
+        `SentenceDecoder`.
 
-        Beside the logits it returns embeddings `source` [B, E] and, of `target_tokens` [C, T'] as the encoder reads
-        them, `target` [C, E].
+        Beside the logits it returns embeddings `source` [B, E] and, of `target_tokens` [C, T'] as
+        the encoder reads them, `target` [C, E].
         """
         with cpu_autocast(self.cpu_dtype, src_tokens):
             network, target = self.encoder.network, None

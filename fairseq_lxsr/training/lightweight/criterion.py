@@ -16,7 +16,9 @@ COUNTS = ("ntokens", "nsentences", "sample_size")  # all other logged values are
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: a term declares its options in `terms`; they belong to the task, which makes the batches."""
+    """Empty: a term declares its options in `terms`; they belong to the task, which makes the
+    batches.
+    """
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -27,10 +29,18 @@ class XlingSentLoss(SummedCriterion):
         super().__init__(task)
         self.terms = [term for term in task.terms if term.weight]
         # what validation can choose the best checkpoint by
-        self.metrics = ("loss", *(term.name for term in self.terms), "acc_fwd", "acc_bwd", "accuracy")
+        self.metrics = (
+            "loss",
+            *(term.name for term in self.terms),
+            "acc_fwd",
+            "acc_bwd",
+            "accuracy",
+        )
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss summed over the pairs, their number, and the logged values, without synchronizing."""
+        """Compute the loss summed over the pairs, their number, and the logged values, without
+        synchronizing.
+        """
         encoded = model(sample)
         u, v = encoded["embeddings"]["source"], encoded["embeddings"]["target"]
         encoded["cosines"] = losses.cosine_similarities(u, v)  # once for the loss and the accuracy
@@ -45,7 +55,11 @@ class XlingSentLoss(SummedCriterion):
         forward, backward = losses.in_batch_accuracy(encoded["cosines"])
         pairs = sample["nsentences"]
         counts = {"ntokens": sample["ntokens"], "nsentences": pairs, "sample_size": pairs}
-        return loss, pairs, {"loss": loss.detach(), **logged, "acc_fwd": forward, "acc_bwd": backward, **counts}
+        return (
+            loss,
+            pairs,
+            {"loss": loss.detach(), **logged, "acc_fwd": forward, "acc_bwd": backward, **counts},
+        )
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
@@ -53,4 +67,6 @@ class XlingSentLoss(SummedCriterion):
         names = [name for name in logging_outputs[0] if name not in COUNTS]
         totals = log_means(logging_outputs, dict.fromkeys(names, "sample_size"))
         pairs = totals["sample_size"]
-        metrics.log_scalar("accuracy", (totals["acc_fwd"] + totals["acc_bwd"]) / (2 * pairs), pairs, round=4)
+        metrics.log_scalar(
+            "accuracy", (totals["acc_fwd"] + totals["acc_bwd"]) / (2 * pairs), pairs, round=4
+        )

@@ -1,4 +1,6 @@
-"""Batches of sentence pairs for task `xling_sent`: both sides unchanged, and what the terms of the loss need."""
+"""Batches of sentence pairs for task `xling_sent`: both sides unchanged, and what the terms of the
+loss need.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +15,16 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 class SentencePairDataset(PairDataset):
     """Pairs without EOS.
 
-    The parts add to a batch in their order. `near` has groups of near pairs of each corpus, which stay together; it is
-    empty for pairs of similar length, or any.
+    The parts add to a batch in their order. `near` has groups of near pairs of each corpus, which
+    stay together; it is empty for pairs of similar length, or any.
     """
 
     def __init__(
-        self, corpora: Sequence[PairCorpus], parts: Sequence[Part] = (), near: Sequence[NearPairs] = (), **options: Any
+        self,
+        corpora: Sequence[PairCorpus],
+        parts: Sequence[Part] = (),
+        near: Sequence[NearPairs] = (),
+        **options: Any,
     ):
         super().__init__(corpora, **options)
         self.parts, self.near = list(parts), near

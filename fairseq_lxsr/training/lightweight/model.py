@@ -31,8 +31,10 @@ LXSR_PRESETS = {
     "lxsr_4layers": sizes(512, 1024, 8, layers=4),
     "lxsr_6layers": sizes(512, 1024, 8, layers=6),
     "lxsr_small": sizes(256, 512, 4, layers=2),
-    # no layers, plain embeddings and the order of words: for little text and time (benchmarks/notebook/results.md)
-    "lxsr_best": sizes(512, 1024, 8, layers=0) | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
+    # no layers, plain embeddings and the order of words: for little text and time
+    # (benchmarks/notebook/results.md)
+    "lxsr_best": sizes(512, 1024, 8, layers=0)
+    | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
     "lxsr_tiny": sizes(32, 64, 2, layers=2),
 }
 
@@ -53,7 +55,9 @@ class LxsrModelConfig(TransformerOptions):
         at_least(0, 16),
     )
     layer_norm_eps: float = option(
-        "added to the variance in every LayerNorm; the released code has 1e-12", LAYER_NORM_EPS, EPSILON
+        "added to the variance in every LayerNorm; the released code has 1e-12",
+        LAYER_NORM_EPS,
+        EPSILON,
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
         "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or those of "
@@ -67,11 +71,11 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes the sides of a batch of pairs, and applies the heads of the terms.
 
-    It has only weights that its losses use, because several GPUs wait for the gradient of every weight. A model with
-    another encoder is a sub-class.
+    It has only weights that its losses use, because several GPUs wait for the gradient of every
+    weight. A model with another encoder is a sub-class.
 
-    The encoder is a network that also encodes several batches at once: `embed(*tokens)` returns [B, E] for each,
-    `forward(*tokens)` the states [B, T, D] beside them.
+    The encoder is a network that also encodes several batches at once: `embed(*tokens)` returns [B,
+    E] for each, `forward(*tokens)` the states [B, T, D] beside them.
     """
 
     def __init__(self, encoder: Any, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
@@ -87,25 +91,33 @@ class LxsrModel(BaseFairseqModel):
     def build_model(cls, cfg: LxsrModelConfig, task) -> "LxsrModel":
         released = cfg.init_weights == "released"
         if released and cfg.gated:
-            raise InputError("--init-weights released with --gated, which scales its embeddings; expected scaled")
+            raise InputError(
+                "--init-weights released with --gated, which scales its embeddings; expected scaled"
+            )
         sizes = transformer_sizes(cfg, task.source_dictionary)
-        sizes |= {name: getattr(cfg, name) for name in ("gated", "order_coefficients", "layer_norm_eps")}
+        sizes |= {
+            name: getattr(cfg, name) for name in ("gated", "order_coefficients", "layer_norm_eps")
+        }
         encoder = TransformerSentenceEncoder(TransformerConfig(**sizes))
         if released:
             encoder.reset_as_released()
         return cls(encoder, task.terms, cfg.cpu_precision)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Adapt a checkpoint to this model: what it lacks of `grown` weights keeps its initial values.
+        """Adapt a checkpoint to this model: what it lacks of `grown` weights keeps its initial
+        values.
 
-        Missing heads keep their initial weights too, and heads that this model does not have are removed.
+        Missing heads keep their initial weights too, and heads that this model does not have are
+        removed.
         """
         own = self.state_dict()
         grown = tuple(ENCODER + part for part in self.encoder.grown)
         for part, value in own.items():
             if part.startswith(grown) or not part.startswith(ENCODER):
                 state_dict.setdefault(part, value)
-        for part in [part for part in state_dict if not part.startswith(ENCODER) and part not in own]:
+        for part in [
+            part for part in state_dict if not part.startswith(ENCODER) and part not in own
+        ]:
             del state_dict[part]
 
     def max_positions(self) -> int:

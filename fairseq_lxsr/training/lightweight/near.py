@@ -1,8 +1,9 @@
 """Batches of near pairs: what a trained model finds alike becomes each other's negatives.
 
-As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling) an order of the whole text brings hard
-negatives together, here by cells and groups in place of their sparse graph. Embeddings are rounded to whole numbers
-first, whose products are exact: workers on different machines make the same batches.
+As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling) an order of the whole text
+brings hard negatives together, here by cells and groups in place of their sparse graph. Embeddings
+are rounded to whole numbers first, whose products are exact: workers on different machines make the
+same batches.
 """
 
 import math
@@ -15,16 +16,20 @@ from numpy.typing import NDArray
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings
 from fairseq_lxsr.vectors.rows import IntArray
 
-CELL, LARGEST_CELL = 1000, 4096  # pairs of a cell, about and at most; the cosines within a cell are in memory
+CELL, LARGEST_CELL = (
+    1000,
+    4096,
+)  # pairs of a cell, about and at most; the cosines within a cell are in memory
 PIVOTS = 1024  # that a part of the text is split by at once
 NUMBERS_AT_ONCE = 1 << 22  # numbers that are read, or cosines with pivots, at a time
 
 
 class NearPairs:
-    """Puts pairs of a corpus into groups of near ones, by the sum of the unit embeddings of their sides.
+    """Puts pairs of a corpus into groups of near ones, by the sum of the unit embeddings of their
+    sides.
 
-    A cell holds the pairs that are nearest to one of some pairs, which are drawn; a group is a pair and its nearest in
-    the cell, `size` pairs in all. There are N = `count` pairs.
+    A cell holds the pairs that are nearest to one of some pairs, which are drawn; a group is a pair
+    and its nearest in the cell, `size` pairs in all. There are N = `count` pairs.
     """
 
     def __init__(self, embeddings: TeacherEmbeddings, count: int, size: int, seed: int):
@@ -37,7 +42,9 @@ class NearPairs:
         self.cells = self._cells(np.random.default_rng(seed))
 
     def groups(self, rows: IntArray) -> list[IntArray]:
-        """Put pairs, in random order, into groups; a pair is the first of its group if no pair before it took it."""
+        """Put pairs, in random order, into groups; a pair is the first of its group if no pair
+        before it took it.
+        """
         order = rows[np.argsort(self.cells[rows], kind="stable")]
         cells = np.split(order, np.flatnonzero(np.diff(self.cells[order])) + 1)
         return [group for members in cells for group in self._groups_of_cell(members)]
@@ -56,8 +63,11 @@ class NearPairs:
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
         """Compute what orders the candidates of each query as the cosine does [Q, C]."""
-        # the products are whole numbers of at most 2^24: float32 has them exactly, whatever the order of the sum
-        products = self.vectors[queries].astype(np.float32) @ self.vectors[candidates].astype(np.float32).T
+        # the products are whole numbers of at most 2^24: float32 has them exactly, whatever the
+        # order of the sum
+        products = (
+            self.vectors[queries].astype(np.float32) @ self.vectors[candidates].astype(np.float32).T
+        )
         return products / self.lengths[candidates]
 
     def _blocks(self, rows: IntArray) -> list[IntArray]:
@@ -77,9 +87,13 @@ class NearPairs:
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by which of some of them, which are drawn, is the nearest; where all are alike, anyhow."""
+        """Split pairs by which of some of them, which are drawn, is the nearest; where all are
+        alike, anyhow.
+        """
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
-        nearest = np.concatenate([self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)])
+        nearest = np.concatenate(
+            [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]
+        )
         order = np.argsort(nearest, kind="stable")
         bounds = [0, *(np.flatnonzero(np.diff(nearest[order])) + 1).tolist(), len(rows)]
         if len(bounds) == 2:
@@ -100,12 +114,17 @@ def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
 
 
 def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:
-    """Add the unit embeddings of both sides [B, E] and round them to so few steps that products have 24 bits.
+    """Add the unit embeddings of both sides [B, E] and round them to so few steps that products
+    have 24 bits.
 
     A pair whose embedding is zero keeps zeros.
     """
-    sides = (side.astype(np.float64) for side in (source, target))  # so that no two machines round to different steps
-    both = sum(side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides)
+    sides = (
+        side.astype(np.float64) for side in (source, target)
+    )  # so that no two machines round to different steps
+    both = sum(
+        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides
+    )
     steps = min(127, math.isqrt(2**24 // source.shape[1]))
     largest = np.maximum(np.abs(both).max(axis=1, keepdims=True), 1e-12)
     return np.rint(both / largest * steps).astype(np.int8)

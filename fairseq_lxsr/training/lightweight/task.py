@@ -15,19 +15,23 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_lxsr.encoder.checkpoint import FROM_LANG_PAIRS
-from fairseq_lxsr.encoder.start import open_start, pairs_of
+from fairseq_lxsr.encoder.starting_model import open_start, pairs_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
+from fairseq_lxsr.training.fairseq_patches import add_to_help, mark_dummy
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
 from fairseq_lxsr.training.lightweight.near import NearPairs
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, add_mask
-from fairseq_lxsr.training.lightweight.parts.teacher import embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.parts.teacher import (
+    embedding_folders,
+    read_teacher,
+    teacher_files,
+)
 from fairseq_lxsr.training.lightweight.start import start_from
 from fairseq_lxsr.training.lightweight.terms import Setting, Split, all_terms, build_terms
-from fairseq_lxsr.training.mends import add_to_help, mark_dummy
 from fairseq_lxsr.training.pair_task import PairTask, PairTaskConfig
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import FloatArray
@@ -43,8 +47,9 @@ NEAR_SIZE = 32  # pairs of a group of near ones
 class FrozenPieces:
     """Remembers the encoder except for the rows of new pieces, and puts it back after each update.
 
-    Rows are put back, not left without gradient: weight decay and the moments of an optimizer move rows without one.
-    The first `count` pieces of the dictionary are kept. The model may be wrapped for several workers.
+    Rows are put back, not left without gradient: weight decay and the moments of an optimizer move
+    rows without one. The first `count` pieces of the dictionary are kept. The model may be wrapped
+    for several workers.
     """
 
     def __init__(self, model: nn.Module, count: int):
@@ -62,25 +67,33 @@ class FrozenPieces:
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Check options that need each other, and return the folders of the embeddings, none without near batches."""
+    """Check options that need each other, and return the folders of the embeddings, none without
+    near batches.
+    """
     is_near = str(cfg.batches) == "near"
     if cfg.near_embeddings and not is_near:
         raise InputError(f"--near-embeddings with --batches {cfg.batches}; expected --batches near")
     if not is_near:
         return []
     if not cfg.near_embeddings:
-        raise InputError("--batches near without --near-embeddings; make them with `lxsr embed` by a trained model")
+        raise InputError(
+            "--batches near without --near-embeddings; make them with `lxsr embed` by a trained model"
+        )
     return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
 
 
-def near_pairs(cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]) -> list[NearPairs]:
+def near_pairs(
+    cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]
+) -> list[NearPairs]:
     """Read the embeddings of the training text, and make cells of each corpus."""
     found = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
-            raise InputError(f"{folder}: has no {teacher_files('train', pair)}; make them with `lxsr embed`")
+            raise InputError(
+                f"{folder}: has no {teacher_files('train', pair)}; make them with `lxsr embed`"
+            )
         found.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
     return found
 
@@ -90,7 +103,9 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     """Options of the text, and the options of every term of the loss."""
 
     word_dropout: float = option(
-        "probability with which the encoder does not see a piece of the training text, anew every epoch", 0.0, below(1)
+        "probability with which the encoder does not see a piece of the training text, anew every epoch",
+        0.0,
+        below(1),
     )
     batches: ChoiceEnum(BATCHES) = option(  # type: ignore[valid-type]
         "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
@@ -104,7 +119,8 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         None,
     )
     drop_last: bool = option(
-        "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs", False
+        "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs",
+        False,
     )
     init_embeddings: ChoiceEnum(("random", "lsi")) = option(  # type: ignore[valid-type]
         "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
@@ -127,12 +143,15 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
-    """Makes batches of sentence pairs, each of one language pair, for `--criterion xling_sent_loss`."""
+    """Makes batches of sentence pairs, each of one language pair, for `--criterion
+    xling_sent_loss`.
+    """
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq has no default and its --help shows none; with --max-tokens as well, both limits hold
+        # fairseq has no default and its --help shows none; with --max-tokens as well, both limits
+        # hold
         parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
 
     def __init__(self, cfg: XlingSentConfig):
@@ -188,7 +207,9 @@ class XlingSentTask(PairTask):
         if self.cfg.from_model:
             name, symbols = self.cfg.from_model, self.dictionary.symbols[: self.num_symbols]
             encoder = open_start(name)
-            start_from(encoder, model.encoder, symbols, list(self.read_corpora("train", epoch=1).values()))
+            start_from(
+                encoder, model.encoder, symbols, list(self.read_corpora("train", epoch=1).values())
+            )
             self.state.merge_state_dict({FROM_LANG_PAIRS: pairs_of(encoder)})
             what = f"rows of {name}, and by regression those of new pieces"
         elif self.cfg.init_embeddings == "lsi":
@@ -224,14 +245,19 @@ class XlingSentTask(PairTask):
         if self.cfg.word_dropout and split == "train":
             parts.append(WordDropout(self.cfg.word_dropout, self.vocabulary))
         if self.near_folders and split == "train":
-            start, folder = time.perf_counter(), self.near_folders[(epoch - 1) % len(self.near_folders)]
+            start, folder = (
+                time.perf_counter(),
+                self.near_folders[(epoch - 1) % len(self.near_folders)],
+            )
             options["near"] = near_pairs(self.cfg, folder, corpora)
             logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
         options |= {
             "by_length": str(self.cfg.batches) != "shuffled",
             "drop_last": self.cfg.drop_last and split == "train",
         }
-        return SentencePairDataset(list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options)
+        return SentencePairDataset(
+            list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options
+        )
 
 
 add_to_help()

@@ -33,7 +33,11 @@ def pairs(scores, rows) -> MinedPairs:
 
 def test_every_form_has_its_own_values_names_and_signature():
     oracle, kept = bucc.score_mined(TEST, Vectors(), ABSOLUTE)
-    found = [LEARNED, oracle, *(bucc.score_as_mteb(TEST, Vectors(), form) for form in ("mteb-v2", "mteb-v1"))]
+    found = [
+        LEARNED,
+        oracle,
+        *(bucc.score_as_mteb(TEST, Vectors(), form) for form in ("mteb-v2", "mteb-v1")),
+    ]
     mining = "bucc|metric:margin-absolute|norm:l2|k:4|retrieval:max|sentences:4x4|gold:3|form:"
     assert LEARNED.signature.startswith(f"{mining}learned|part:test|threshold-from:training|text:")
     assert oracle.signature.startswith(f"{mining}oracle|part:test|text:")
@@ -43,12 +47,23 @@ def test_every_form_has_its_own_values_names_and_signature():
     names = [set(score.values) - {"threshold"} for score in found]
     assert all(not one & other for one, other in combinations(names[:3], 2))
     assert LEARNED.values == pytest.approx(
-        {"F1": 200 / 3, "precision": 200 / 3, "recall": 200 / 3, "train F1": 600 / 7, "threshold": 0.55}
+        {
+            "F1": 200 / 3,
+            "precision": 200 / 3,
+            "recall": 200 / 3,
+            "train F1": 600 / 7,
+            "threshold": 0.55,
+        }
     )
-    assert [TEST.source_ids[row] for row in MINED.source] == ["fr-000000000", "fr-000000001", "fr-000000002"]
+    assert [TEST.source_ids[row] for row in MINED.source] == [
+        "fr-000000000",
+        "fr-000000001",
+        "fr-000000002",
+    ]
     # test part: 0.95 (gold), 0.75, 0.58 (gold), 0.54 (gold): all four give precision 3/4, recall 1
     assert oracle.values == pytest.approx(
-        {"oracle F1": 600 / 7, "oracle precision": 75, "oracle recall": 100, "threshold": 0.54}, abs=1e-4
+        {"oracle F1": 600 / 7, "oracle precision": 75, "oracle recall": 100, "threshold": 0.54},
+        abs=1e-4,
     )
     assert len(kept) == 4
 
@@ -56,18 +71,27 @@ def test_every_form_has_its_own_values_names_and_signature():
 def reference(vectors, targets, gold):
     """The set and the encoder of a reference tool's numbers."""
     sources = [f"source {row}" for row in range(len(vectors["source"]))]
-    encoder = Vectors(dict(zip([*sources, *targets], vectors["source"] + vectors["target"], strict=True)))
-    return bucc.MiningSet(Text(sources), Text(targets), sources, targets, set(map(tuple, gold))), encoder
+    encoder = Vectors(
+        dict(zip([*sources, *targets], vectors["source"] + vectors["target"], strict=True))
+    )
+    return bucc.MiningSet(
+        Text(sources), Text(targets), sources, targets, set(map(tuple, gold))
+    ), encoder
 
 
 def test_the_values_of_the_reference_tools():
     vectors = json.loads((GOLDEN / "margin.json").read_text())
-    score, _ = bucc.score_mined(*reference(vectors, [f"target {row}" for row in range(40)], DATA["gold"]))
+    score, _ = bucc.score_mined(
+        *reference(vectors, [f"target {row}" for row in range(40)], DATA["gold"])
+    )
     found = {name.removeprefix("oracle "): value for name, value in score.values.items()}
     assert found == pytest.approx(DATA["values"]["bucc"], abs=1e-4)
     for form, task in (("mteb-v1", "mteb BUCC"), ("mteb-v2", "mteb BUCC.v2")):
         score = bucc.score_as_mteb(*reference(DATA, DATA["lines"], DATA["pairs"]), form)
-        found = {name.removeprefix("weighted ").lower(): value / 100 for name, value in score.values.items()}
+        found = {
+            name.removeprefix("weighted ").lower(): value / 100
+            for name, value in score.values.items()
+        }
         assert found == pytest.approx(DATA["values"][task])
 
 
@@ -76,13 +100,29 @@ def test_the_values_of_the_reference_tools():
     [
         ("--form mteb-v2 --k 4", "--k with --form mteb-v2, which mines nothing"),
         ("--form mteb-v1 --unify", "--unify with --form mteb-v1"),
-        ("--form oracle --learn-part sample", "--learn-part with --form oracle, which learns nothing"),
-        ("--part training", "--learn-part and --part are both training; expected two, or --form oracle"),
+        (
+            "--form oracle --learn-part sample",
+            "--learn-part with --form oracle, which learns nothing",
+        ),
+        (
+            "--part training",
+            "--learn-part and --part are both training; expected two, or --form oracle",
+        ),
         ("--learn-part sample", "fr-en.sample.fr: no such file"),
     ],
 )
 def test_options_of_another_form(options, message):
-    words = ("eval", "bucc", "--model", "missing", "--data", TEMPLATE, "--lang-pairs", "fr-en", *options.split())
+    words = (
+        "eval",
+        "bucc",
+        "--model",
+        "missing",
+        "--data",
+        TEMPLATE,
+        "--lang-pairs",
+        "fr-en",
+        *options.split(),
+    )
     refused(lxsr_here(*words, check=False), message)
 
 
@@ -93,18 +133,27 @@ def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs_or_nothin
     assert values == pytest.approx(dict.fromkeys(("F1", "precision", "recall"), 100 / 3))
     assert (outcomes["F1"].hits, outcomes["F1"].of) == ([2, 0, 0, 0], [4, 1, 1, 0])
     outcomes = bucc.f1_outcomes(mined.above(9), gold, 4)
-    assert {name: one.value for name, one in outcomes.items()} == {"F1": 0, "precision": 0, "recall": 0}
+    assert {name: one.value for name, one in outcomes.items()} == {
+        "F1": 0,
+        "precision": 0,
+        "recall": 0,
+    }
 
 
 def test_two_systems_that_mined_different_sentences_are_compared():
     vectors = Vectors().vectors
-    other = vectors | {"test target 3": vectors["test source 3"], "test target 1": vectors["test target 1"][::-1]}
+    other = vectors | {
+        "test target 3": vectors["test source 3"],
+        "test target 1": vectors["test target 1"][::-1],
+    }
     how = BuccMining(margin="absolute", k=3)
     scores = [bucc.score_mined(TEST, Vectors(chosen), how, TRAIN)[0] for chosen in (vectors, other)]
     results, notes = compare(scores[:1], scores[1:])
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
-    assert (f1.first, f1.second) == pytest.approx((200 / 3, 100))  # the other finds pair 3 and not the wrong pair 1
+    assert (f1.first, f1.second) == pytest.approx(
+        (200 / 3, 100)
+    )  # the other finds pair 3 and not the wrong pair 1
 
 
 @pytest.mark.parametrize("part", [0, 1])
@@ -140,7 +189,9 @@ def repeated() -> bucc.MiningSet:
     """The test part with its first source and its fourth target once more."""
     source = replace(TEST.source, lines=[*TEST.source.lines, f"{TEST.source.lines[0]} "])
     target = replace(TEST.target, lines=[*TEST.target.lines, TEST.target.lines[3]])
-    return bucc.MiningSet(source, target, [*TEST.source_ids, "fr-5"], [*TEST.target_ids, "en-5"], TEST.gold)
+    return bucc.MiningSet(
+        source, target, [*TEST.source_ids, "fr-5"], [*TEST.target_ids, "en-5"], TEST.gold
+    )
 
 
 def test_repeated_sentences_are_mined_once_and_their_pairs_dropped():
@@ -169,18 +220,28 @@ def test_curve_over_the_threshold(tmp_path):
     mined = pairs([0.9, 0.8, 0.8, 0.5, -np.inf], [(0, 0), (1, 1), (2, 0), (3, 3), (4, 4)])
     gold = {(0, 0), (2, 0), (3, 3), (9, 9)}
     curve = bucc.threshold_curve(mined, gold)
-    assert curve == {"threshold": [0.9, 0.8, 0.5], "precision": [100.0, 66.667, 75.0], "recall": [25.0, 50.0, 75.0]}
+    assert curve == {
+        "threshold": [0.9, 0.8, 0.5],
+        "precision": [100.0, 66.667, 75.0],
+        "recall": [25.0, 50.0, 75.0],
+    }
     many = pairs(np.linspace(1, 0, 5000), [(row, row) for row in range(5000)])
     curve = bucc.threshold_curve(many, {(row, row) for row in range(0, 5000, 2)})
     assert len(curve["threshold"]) == bucc.CURVE_POINTS
     assert (curve["precision"][-1], curve["recall"][-1]) == (50, 100)
-    assert bucc.threshold_curve(many.first(0), gold) == {"threshold": [], "precision": [], "recall": []}
+    assert bucc.threshold_curve(many.first(0), gold) == {
+        "threshold": [],
+        "precision": [],
+        "recall": [],
+    }
 
 
 def test_pairs_of_equal_score_are_kept_or_left_together():
     mined = pairs([2, 1, 1], [(0, 0), (1, 1), (2, 5)])
     assert bucc.best_threshold(mined, {(0, 0)}) == 1.5
-    assert bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0  # 2 of 3 right: F1 67, against 50
+    assert (
+        bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0
+    )  # 2 of 3 right: F1 67, against 50
     with pytest.raises(InputError, match="no pair was mined"):
         bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
 

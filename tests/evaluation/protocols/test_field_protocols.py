@@ -1,4 +1,6 @@
-"""Protocols that the field reports, against the code of LASER and mteb on the same vectors; see golden/README.md."""
+"""Protocols that the field reports, against the code of LASER and mteb on the same vectors; see
+golden/README.md.
+"""
 
 import json
 
@@ -14,14 +16,18 @@ from fairseq_lxsr.evaluation.protocols.xsim_plus_plus import read_augmented
 
 DATA = json.loads((GOLDEN / "protocols.json").read_text())
 VALUES = DATA["values"]
-SOURCE, TARGET, CHANGED, OTHER = (np.array(DATA[name], np.float32) for name in ("source", "target", "changed", "other"))
+SOURCE, TARGET, CHANGED, OTHER = (
+    np.array(DATA[name], np.float32) for name in ("source", "target", "changed", "other")
+)
 SOURCES = [f"source {row}" for row in range(len(SOURCE))]
 TEXTS = Text(SOURCES, "fr"), Text(DATA["lines"], "en")
 
 
 def encoder() -> Vectors:
     lines = [*SOURCES, *DATA["lines"], *DATA["errors"]]
-    return Vectors(dict(zip(lines, [*DATA["source"], *DATA["target"], *DATA["changed"]], strict=True)))
+    return Vectors(
+        dict(zip(lines, [*DATA["source"], *DATA["target"], *DATA["changed"]], strict=True))
+    )
 
 
 def augmented(tmp_path) -> xsim_plus_plus.Augmented:
@@ -43,11 +49,15 @@ def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
 
 
 def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
-    errors = {"a 7 dog": {"errtype": "Number", "src": "a dog"}, "no cat": {"errtype": "Entity", "src": "a cat"}}
+    errors = {
+        "a 7 dog": {"errtype": "Number", "src": "a dog"},
+        "no cat": {"errtype": "Entity", "src": "a cat"},
+    }
     (tmp_path / "e.json").write_text(json.dumps(errors))
     (tmp_path / "text").write_text("no cat\na 7 dog\nno cat\n")
     found = read_augmented(tmp_path / "e.json", tmp_path / "text")
-    # the translation, its changed form, another's changed form, the other sentence, an identical sentence
+    # the translation, its changed form, another's changed form, the other sentence, an identical
+    # sentence
     target = ["a dog", "a dog", "a dog", "a cat", "a dog"]
     outcomes = xsim_plus_plus.types_of_errors(np.array([0, 6, 5, 0, 1]), target, found)
     assert {name: one.hits for name, one in outcomes.items()} == {
@@ -61,7 +71,14 @@ def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "[]", "{}", '{"a": 1}', '{"a": {"errtype": "x"}}', '{"a": {"errtype": 1, "src": "b"}}'),
+        *(
+            "",
+            "[]",
+            "{}",
+            '{"a": 1}',
+            '{"a": {"errtype": "x"}}',
+            '{"a": {"errtype": 1, "src": "b"}}',
+        ),
         *('{"a": {"errtype": "x|y", "src": "b"}}', '{"a": {"errtype": "x", "src": null}}'),
         json.dumps({str(n): {"errtype": f"t{n}", "src": "b"} for n in range(20)}),
     ],
@@ -74,19 +91,31 @@ def test_types_of_errors_that_are_none(tmp_path, content):
 
 def test_bitext_mining_of_mteb():
     [score] = MtebBitext().scores(*TEXTS, encoder())
-    assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(VALUES["mteb-bitext"])
-    assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(score.values)
+    assert {name.lower(): value / 100 for name, value in score.values.items()} == pytest.approx(
+        VALUES["mteb-bitext"]
+    )
+    assert {name: outcomes.value for name, outcomes in score.outcomes.items()} == pytest.approx(
+        score.values
+    )
     assert score.task == "fr->en"
-    signature = "mteb-bitext|metric:nn-cosine|average:weighted|case:mixed|identical:error|pairs:60|text:"
+    signature = (
+        "mteb-bitext|metric:nn-cosine|average:weighted|case:mixed|identical:error|pairs:60|text:"
+    )
     assert score.signature.startswith(signature)
 
 
 def test_a_class_with_two_cases_worked_out_by_hand():
-    # target 1 is wanted by two sources and chosen by three, two of them right; target 0 is never chosen
+    # target 1 is wanted by two sources and chosen by three, two of them right; target 0 is never
+    # chosen
     found = weighted_scores(np.array([0, 1, 1, 2]), np.array([1, 1, 1, 2]))
     values = {name: outcomes.value for name, outcomes in found.items()}
     assert values == pytest.approx(
-        {"F1": 100 * (0 + 0.8 + 0.8 + 1) / 4, "accuracy": 75, "precision": 100 * (0 + 4 / 3 + 1) / 4, "recall": 75}
+        {
+            "F1": 100 * (0 + 0.8 + 0.8 + 1) / 4,
+            "accuracy": 75,
+            "precision": 100 * (0 + 4 / 3 + 1) / 4,
+            "recall": 75,
+        }
     )
     found = weighted_scores(np.array([0, 1]), np.array([0, 7]))  # 7 is never wanted
     assert {name: outcomes.value for name, outcomes in found.items()} == dict.fromkeys(found, 50)
@@ -94,8 +123,13 @@ def test_a_class_with_two_cases_worked_out_by_hand():
 
 def test_correlations_of_mteb():
     outcomes = sts.correlations(SOURCE, OTHER, np.array(DATA["ratings"]))
-    expected = {"Spearman": VALUES["sts"]["cosine_spearman"], "Pearson": VALUES["sts"]["cosine_pearson"]}
-    assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(expected, abs=1e-6)
+    expected = {
+        "Spearman": VALUES["sts"]["cosine_spearman"],
+        "Pearson": VALUES["sts"]["cosine_pearson"],
+    }
+    assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(
+        expected, abs=1e-6
+    )
     with pytest.raises(InputError, match="cosines of all 3 pairs are equal"):
         sts.correlations(np.ones((3, 2)), np.ones((3, 2)), np.array([1.0, 2, 3]))
 

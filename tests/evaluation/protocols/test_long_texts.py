@@ -1,4 +1,6 @@
-"""Texts longer than a model reads: every protocol has --on-long, and its signature says how many there were."""
+"""Texts longer than a model reads: every protocol has --on-long, and its signature says how many
+there were.
+"""
 
 from collections import Counter
 
@@ -34,7 +36,9 @@ class TwoWords:
             row = next(row for row, line in enumerate(lines) if len(line) > 2)
             raise SentenceError(row, text[row], "3 pieces; expected at most 2")
         read = [line if on_long == "split-mean" else line[:2] for line in lines]
-        return np.stack([np.sum([self.vector(word) for word in line], axis=0) for line in read]).astype(np.float32)
+        return np.stack(
+            [np.sum([self.vector(word) for word in line], axis=0) for line in read]
+        ).astype(np.float32)
 
     @staticmethod
     def vector(word):
@@ -55,13 +59,19 @@ def text(tmp_path):
             rows = [f"{language}-{number}\t{line}\n" for number, line in enumerate(lines)]
             (tmp_path / f"bucc.{part}.{language}").write_text("".join(rows))
     for part in ("training", "test"):
-        (tmp_path / f"bucc.{part}.gold").write_text("".join(f"en-{n}\tfr-{n}\n" for n in range(PAIRS)))
-    (tmp_path / "sts.tsv").write_text("".join(f"{line}\t{lines[0]}\t{n % 5}\n" for n, line in enumerate(lines)))
+        (tmp_path / f"bucc.{part}.gold").write_text(
+            "".join(f"en-{n}\tfr-{n}\n" for n in range(PAIRS))
+        )
+    (tmp_path / "sts.tsv").write_text(
+        "".join(f"{line}\t{lines[0]}\t{n % 5}\n" for n, line in enumerate(lines))
+    )
     return tmp_path
 
 
 def measured(text, kind, **options):
-    scores = kind(source=str(text / "test.en"), target=str(text / "test.fr"), lang_pairs="en-fr", **options)
+    scores = kind(
+        source=str(text / "test.en"), target=str(text / "test.fr"), lang_pairs="en-fr", **options
+    )
     return scores.plan()
 
 
@@ -107,7 +117,11 @@ def test_every_retrieval_protocol_reads_long_texts_as_it_is_told(name, text, mon
     assert "|long:split-mean-" in whole
     assert lxsr_here(*command).stdout == cut  # the default
     assert cut.partition("|long:")[0] != whole.partition("|long:")[0]  # the values
-    refused(lxsr_here(*command, "--on-long", "error", check=False), FIRST_LONG[name], "3 pieces; expected at most 2")
+    refused(
+        lxsr_here(*command, "--on-long", "error", check=False),
+        FIRST_LONG[name],
+        "3 pieces; expected at most 2",
+    )
 
 
 def test_every_protocol_has_the_option():

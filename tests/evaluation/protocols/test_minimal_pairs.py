@@ -7,7 +7,13 @@ from golden_vectors import GOLDEN, Vectors
 
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.evaluation.protocols.minimal_pairs import nearer, negated, renumbered, score_minimal_pairs, swapped
+from fairseq_lxsr.evaluation.protocols.minimal_pairs import (
+    nearer,
+    negated,
+    renumbered,
+    score_minimal_pairs,
+    swapped,
+)
 from fairseq_lxsr.evaluation.score import read_scores
 
 
@@ -45,7 +51,12 @@ def test_a_tie_counts_half():
     assert nearer(foreign, english, changed).value == 50
 
 
-SEVEN = {"sept": [0, 1], "He was 7.": [0.2, 1], "He was not 7.": [0, 1], renumbered("He was 7."): [1, 0]}
+SEVEN = {
+    "sept": [0, 1],
+    "He was 7.": [0.2, 1],
+    "He was not 7.": [0, 1],
+    renumbered("He was 7."): [1, 0],
+}
 
 
 def test_accuracy_by_rule():
@@ -56,7 +67,9 @@ def test_accuracy_by_rule():
     score, pairs = score_minimal_pairs(*texts, Vectors(vectors))
     assert score.values == {"swap": 50, "negation": 50, "number": 100}
     assert score.task == "fr->en"
-    signature = "minimal-pairs|metric:cosine|norm:l2|ties:half|pairs:1 swap,2 negation,1 number|text:"
+    signature = (
+        "minimal-pairs|metric:cosine|norm:l2|ties:half|pairs:1 swap,2 negation,1 number|text:"
+    )
     assert score.signature.startswith(signature)
     assert pairs["negation"].rows == [0, 2]
 
@@ -64,7 +77,9 @@ def test_accuracy_by_rule():
 def test_a_rule_without_pairs_has_no_value_and_text_without_any_is_refused():
     score, _ = score_minimal_pairs(Text(["sept"], "fr"), Text(["He was 7."], "en"), Vectors(SEVEN))
     assert score.values.keys() == {"negation", "number"}
-    with pytest.raises(InputError, match=r"s\.en: no sentence that swap, negation, number can change"):
+    with pytest.raises(
+        InputError, match=r"s\.en: no sentence that swap, negation, number can change"
+    ):
         score_minimal_pairs(Text(["chiens"], "fr"), Text(["Dogs bark."], "en", "s.en"), Vectors())
 
 
@@ -73,10 +88,21 @@ def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
     (tmp_path / "t.fr").write_text("Le chien est dans la maison.\nUn chat.\n")
     words = ("eval", "minimal-pairs", "--model", GOLDEN / "compatibility" / "best.model")
     for pair in ("en-fr", "fr-en"):
-        options = ("--data", tmp_path / "t", "--lang-pairs", pair, "--output", tmp_path / "scores.jsonl")
+        options = (
+            "--data",
+            tmp_path / "t",
+            "--lang-pairs",
+            pair,
+            "--output",
+            tmp_path / "scores.jsonl",
+        )
         lxsr_here(*words, *options, "--pairs-output", tmp_path / f"{pair}.tsv")
     first, second = read_scores(tmp_path / "scores.jsonl")
-    assert (first.task, first.signature, first.values) == ("fr->en", second.signature, second.values)
+    assert (first.task, first.signature, first.values) == (
+        "fr->en",
+        second.signature,
+        second.values,
+    )
     written = (tmp_path / "en-fr.tsv").read_text()
     assert written == (tmp_path / "fr-en.tsv").read_text()
     assert written.splitlines() == [
@@ -84,4 +110,7 @@ def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
         "negation\tLe chien est dans la maison.\tThe dog is in the house.\tThe dog is not in the house.",
     ]
     texts = ("--source", tmp_path / "t.fr", "--target", tmp_path / "t.fr", "--lang-pairs", "fr-de")
-    refused(lxsr_here(*words, *texts, check=False), "--lang-pairs fr-de: no English; the rules need en or eng")
+    refused(
+        lxsr_here(*words, *texts, check=False),
+        "--lang-pairs fr-de: no English; the rules need en or eng",
+    )

@@ -1,4 +1,6 @@
-"""A new protocol is one file and a row of the table: its options, its text and its scores come with the file."""
+"""A new protocol is one file and a row of the table: its options, its text and its scores come with
+the file.
+"""
 
 import sys
 
@@ -55,18 +57,25 @@ def test_options_are_checked_here_and_in_python():
         (f"{languages}en,,fr", "languages"),
     ):
         done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
-        refused(done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once")
+        refused(
+            done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once"
+        )
 
 
 def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
     (tmp_path / "lengths.py").write_text(PROTOCOL)
     monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(tmp_path)])
-    monkeypatch.setitem(protocols.PROTOCOLS, "lengths", ("lengths", "Lengths", "mean length of the embeddings"))
+    monkeypatch.setitem(
+        protocols.PROTOCOLS, "lengths", ("lengths", "Lengths", "mean length of the embeddings")
+    )
     (tmp_path / "words.vec").write_text("a 3 4\nb 0 1\n")
     (tmp_path / "text").write_text("a\nb\n")
     command = ("eval", "lengths", "--model", tmp_path / "words.vec", "--text", tmp_path / "text")
     assert "3.0" in lxsr_here(*command).stdout
     assert "4.0" in lxsr_here(*command, "--power", 1).stdout
-    refused(lxsr_here(*command, "--power", 0, check=False), "--power: '0'; expected a whole number of at least 1")
+    refused(
+        lxsr_here(*command, "--power", 0, check=False),
+        "--power: '0'; expected a whole number of at least 1",
+    )
     assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
     sys.modules.pop("fairseq_lxsr.evaluation.protocols.lengths", None)

@@ -20,7 +20,9 @@ DATA = json.loads((GOLDEN / "xsr.json").read_text())
 
 
 def golden_set() -> xsr.RetrievalSet:
-    return xsr.RetrievalSet(Text(DATA["source"], "en"), Text(DATA["target"], "fr"), len(DATA["source"]), seed=1)
+    return xsr.RetrievalSet(
+        Text(DATA["source"], "en"), Text(DATA["target"], "fr"), len(DATA["source"]), seed=1
+    )
 
 
 def test_golden_values():
@@ -28,30 +30,41 @@ def test_golden_values():
     scores = SentenceRetrieval(metric=("nn",)).scores(golden_set(), encoder)
     assert [score.task for score in scores] == ["en->fr", "fr->en"]
     for score, direction in zip(scores, ("source->target", "target->source"), strict=True):
-        assert score.values == pytest.approx({f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS})
+        assert score.values == pytest.approx(
+            {f"P@{k}": DATA["values"][f"{direction} P@{k}"] for k in xsr.RANKS}
+        )
         signature = "xsr|metric:nn-cosine|norm:l2|case:lower|queries:10|candidates:10|seed:1|text:"
         assert score.signature.startswith(signature)
         assert "|model:golden|version:" in score.signature
     metrics = ("nn-cosine", "csls-k10", "margin-ratio-k4-of-100")
-    found = [(score.settings["metric"], score.task) for score in SentenceRetrieval().scores(golden_set(), encoder)]
+    found = [
+        (score.settings["metric"], score.task)
+        for score in SentenceRetrieval().scores(golden_set(), encoder)
+    ]
     assert found == list(itertools.product(metrics, ("en->fr", "fr->en")))
 
 
 def test_metrics_order_as_the_search_of_that_name():
-    """On vectors around a common direction, where neighbourhoods matter, the three orders differ."""
+    """On vectors around a common direction, where neighbourhoods matter, the three orders
+    differ.
+    """
     rng = np.random.default_rng(0)
     queries = rng.standard_normal((30, 8)) + 0.7
     candidates = np.concatenate([queries, queries[:20]]) + rng.standard_normal((50, 8))
     orders = {metric: rank(queries, candidates, 10, metric) for metric in ("nn", "csls", "margin")}
     np.testing.assert_array_equal(orders["nn"], nearest_neighbours(queries, candidates, 10)[1])
     np.testing.assert_array_equal(orders["csls"], csls_neighbours(queries, candidates, 10, 10)[1])
-    np.testing.assert_array_equal(orders["margin"], margin_neighbours(queries, candidates, 4, depth=50)[1][:, :10])
+    np.testing.assert_array_equal(
+        orders["margin"], margin_neighbours(queries, candidates, 4, depth=50)[1][:, :10]
+    )
     assert len({order.tobytes() for order in orders.values()}) == 3
 
 
 def test_precision_counts_the_right_index():
     hits = found_at((1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2]))
-    assert [outcomes.value for outcomes in hits.values()] == pytest.approx([100 / 3, 100 / 3, 200 / 3])
+    assert [outcomes.value for outcomes in hits.values()] == pytest.approx(
+        [100 / 3, 100 / 3, 200 / 3]
+    )
     assert identities(["a", "b", "b", "c"]).tolist() == [0, 1, 1, 2]
     text = Text(["a"], "en")  # scores are compared and shown by their tasks
     assert directions(text, text) == ("en (source)->en (target)", "en (target)->en (source)")
@@ -87,7 +100,9 @@ def test_text_of_the_protocol(monkeypatch):
 def test_the_command_counts_what_is_left_out(tmp_path):
     small_model.write_folder(tmp_path / "model")
     for side in ("s", "t"):
-        (tmp_path / side).write_text("".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n")
+        (tmp_path / side).write_text(
+            "".join(f"a dog {i}\n" for i in range(12)) + f"{side}\n" * 3 + "\n"
+        )
     arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
     left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence of an earlier pair are left out"
@@ -98,8 +113,13 @@ def test_embeddings_that_are_all_alike_score_by_chance():
     hits = xsr.precision_at(np.ones((100, 4)), np.ones((100, 4)))
     assert hits["P@1"].value == 1.0
     assert hits["P@10"].value == 10.0
-    few = [xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value for seed in range(50)]
-    assert np.mean(few) == pytest.approx(1, abs=0.35)  # 10 of 1,000, and not 10 of the 100 that are translations
+    few = [
+        xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value
+        for seed in range(50)
+    ]
+    assert np.mean(few) == pytest.approx(
+        1, abs=0.35
+    )  # 10 of 1,000, and not 10 of the 100 that are translations
 
 
 @pytest.mark.parametrize(
@@ -116,7 +136,9 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
         rank(np.eye(20)[:queries], np.eye(20)[:candidates], 10, metric)
 
 
-@pytest.mark.parametrize(("value", "message"), [(0.0, "is a zero vector"), (float("nan"), "has NaN or infinity")])
+@pytest.mark.parametrize(
+    ("value", "message"), [(0.0, "is a zero vector"), (float("nan"), "has NaN or infinity")]
+)
 def test_embeddings_without_meaning_are_refused(value, message):
     with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
         SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": [value] * 10}))

@@ -1,13 +1,15 @@
-"""Makes laser.json: what the released code of Li and Mak computes for small weights, for cLASER and cT-LASER.
+"""Makes laser.json: what the released code of Li and Mak computes for small weights, for cLASER and
+cT-LASER.
 
-(a checkout of ever4244/tfm_laser_0520 on GitHub)
-PYTHONPATH=tests python tests/golden/released/make_laser.py --released /tmp/released tests/golden/released/laser.json
+(a checkout of ever4244/tfm_laser_0520 on GitHub) PYTHONPATH=tests python
+tests/golden/released/make_laser.py --released /tmp/released tests/golden/released/laser.json
 
-Their code was written for a fairseq of 2020 and a GPU. The files that are imported here run unchanged with fairseq
-0.12.2 once `.cuda()` does nothing; besides, `torch.randperm` draws `PERMUTATIONS`. Not imported: laser_task.py and
-multilingual_translation_lw.py, which choose the language pair of a batch. `LaserModel.build_model` asks for that
-task, so the encoder and the decoder are built here, with the arguments it gives them. `cross_entropy_dist` gets its
-"dnorm+" here: no option of theirs reaches it, and without it `forward_dist` stops (line 487).
+Their code was written for a fairseq of 2020 and a GPU. The files that are imported here run
+unchanged with fairseq 0.12.2 once `.cuda()` does nothing; besides, `torch.randperm` draws
+`PERMUTATIONS`. Not imported: laser_task.py and multilingual_translation_lw.py, which choose the
+language pair of a batch. `LaserModel.build_model` asks for that task, so the encoder and the
+decoder are built here, with the arguments it gives them. `cross_entropy_dist` gets its "dnorm+"
+here: no option of theirs reaches it, and without it `forward_dist` stops (line 487).
 """
 
 import argparse
@@ -37,11 +39,17 @@ PAIRS = [
     [[11, 6, 13], [12]],
     [[10, 15], [4, 10, 16, 13]],
 ]
-# for the source and for the target in turn, three draws; the fifth leaves a sentence in its place, as theirs may
+# for the source and for the target in turn, three draws; the fifth leaves a sentence in its place,
+# as theirs may
 PERMUTATIONS = [[1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0], [1, 2, 3, 0], [0, 2, 3, 1], [3, 0, 1, 2]]
 LASER = {"embed_dim": 6, "hidden_size": 5, "num_layers": 2}
 LASER_DECODER = {"embed_dim": 7, "hidden_size": 8, "out_embed_dim": 8, "lang_embedding_size": 4}
-TLASER = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 4, "encoder_layers": 2}
+TLASER = {
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 24,
+    "encoder_attention_heads": 4,
+    "encoder_layers": 2,
+}
 TLASER |= {"decoder_attention_heads": 4, "decoder_layers": 1, "lang_embedding_size": 4}
 # of new_vastai_0801_bigt2t_noshr_5lan_2xtitan_tfm.bash; fewer negatives
 CONSTRAINT = {"beta": 0.25, "margin": 0.5, "Ns": len(PERMUTATIONS) // 2}
@@ -50,7 +58,9 @@ LAMBDA, SMOOTHING = 0.5, 0.1
 
 def released(folder: Path) -> dict[str, ModuleType]:
     """Import the files of the checkout that are needed, without its __init__.py."""
-    found = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
     if found.stdout.strip() != COMMIT:
         sys.exit(f"{folder}: at commit {found.stdout.strip()}; expected {COMMIT}")
     package = ModuleType("released")
@@ -80,8 +90,14 @@ def batch(code: dict[str, ModuleType], words: Dictionary) -> dict:
     return sample
 
 
-def claser(code: dict[str, ModuleType], task: SimpleNamespace) -> tuple[torch.nn.Module, torch.nn.Module]:
-    module, words, no_dropout = code["laser_lstm"], task.source_dictionary, {"dropout_in": 0.0, "dropout_out": 0.0}
+def claser(
+    code: dict[str, ModuleType], task: SimpleNamespace
+) -> tuple[torch.nn.Module, torch.nn.Module]:
+    module, words, no_dropout = (
+        code["laser_lstm"],
+        task.source_dictionary,
+        {"dropout_in": 0.0, "dropout_out": 0.0},
+    )
     encoder = module.LaserEncoder(words, **LASER, bidirectional=True, **no_dropout)
     numbers = {language: number for number, language in enumerate(task.langs)}
     units = 2 * LASER["hidden_size"]
@@ -94,11 +110,25 @@ def claser(code: dict[str, ModuleType], task: SimpleNamespace) -> tuple[torch.nn
     return module.LaserModel(encoder, decoder), criterion
 
 
-def ctlaser(code: dict[str, ModuleType], task: SimpleNamespace) -> tuple[torch.nn.Module, torch.nn.Module]:
-    flags = {"encoder_normalize_before": True, "decoder_normalize_before": True, "fp16": False, "test_mod": "empty"}
-    more = {"sentemb_mod": "first", "init_mod": "BERT", "encoder_layers_to_keep": None, "decoder_layers_to_keep": None}
+def ctlaser(
+    code: dict[str, ModuleType], task: SimpleNamespace
+) -> tuple[torch.nn.Module, torch.nn.Module]:
+    flags = {
+        "encoder_normalize_before": True,
+        "decoder_normalize_before": True,
+        "fp16": False,
+        "test_mod": "empty",
+    }
+    more = {
+        "sentemb_mod": "first",
+        "init_mod": "BERT",
+        "encoder_layers_to_keep": None,
+        "decoder_layers_to_keep": None,
+    }
     none = {"dropout": 0.0, "encoder_layerdrop": 0, "decoder_layerdrop": 0}
-    model = code["transformer_lw"].TransformerModel_lw.build_model(Namespace(**TLASER, **flags, **more, **none), task)
+    model = code["transformer_lw"].TransformerModel_lw.build_model(
+        Namespace(**TLASER, **flags, **more, **none), task
+    )
     criterion = code["label_smoothed_cross_entropy_dist"].LabelSmoothedCrossEntropyCriterion_dist(
         task, sentence_avg=False, label_smoothing=SMOOTHING, **CONSTRAINT, dist_opt="dnorm+"
     )
@@ -116,7 +146,9 @@ def drawn():
         torch.randperm = original
 
 
-def parts_of_constraint(criterion: torch.nn.Module, u: torch.Tensor, v: torch.Tensor) -> tuple[float, float]:
+def parts_of_constraint(
+    criterion: torch.nn.Module, u: torch.Tensor, v: torch.Tensor
+) -> tuple[float, float]:
     """L_pair and L_neg: their function returns the sum with the weight `la` of the second."""
     constraint, found = getattr(criterion, "ce_dist", criterion), []
     kept = constraint.la
@@ -185,7 +217,9 @@ def main(folder: Path, output: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--released", type=Path, required=True, metavar="DIR", help="checkout of their repository")
+    parser.add_argument(
+        "--released", type=Path, required=True, metavar="DIR", help="checkout of their repository"
+    )
     parser.add_argument("output", type=Path)
     arguments = parser.parse_args()
     main(arguments.released, arguments.output)

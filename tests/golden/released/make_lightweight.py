@@ -3,8 +3,8 @@
 git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
 PYTHONPATH=.:tests python tests/golden/released/make_lightweight.py --released RELEASED
 
-It runs `modeling/bertModel.py` of that repository in float64 without dropout, on the weights and pairs of
-`tests/released_pairs.py`. Names of weights are ours.
+It runs `modeling/bertModel.py` of that repository in float64 without dropout, on the weights and
+pairs of `tests/released_pairs.py`. Names of weights are ours.
 """
 
 import argparse
@@ -30,7 +30,11 @@ from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig, Transfor
 
 OUTPUT = Path(__file__).with_name("lightweight.json")
 LAYERS = (1, 2)
-WHOLE_TENSORS = ("encoder.layer_norm.weight", "encoder.layers.0.self_attn.in_proj.bias", "head.bias")
+WHOLE_TENSORS = (
+    "encoder.layer_norm.weight",
+    "encoder.layers.0.self_attn.in_proj.bias",
+    "head.bias",
+)
 # other than theirs, so that few updates show the schedule, the decay of weights and AMSGrad
 TRAINING = {"lr": 0.01, "weight_decay": 0.02, "warmup": 5, "decay_from": 3, "betas": [0.8, 0.8]}
 
@@ -39,7 +43,9 @@ def batch_of(numbers) -> dict[str, Any]:
     """The batch of our task, from the pairs of these numbers."""
     sides, own = {}, {}
     for which, side in enumerate(("source", "target")):
-        rows = [masked(PAIRS[n][which], PAIRS[n][3] if PAIRS[n][2] == side else None) for n in numbers]
+        rows = [
+            masked(PAIRS[n][which], PAIRS[n][3] if PAIRS[n][2] == side else None) for n in numbers
+        ]
         pieces = [[PAIRS[n][which][PAIRS[n][3]] if PAIRS[n][2] == side else PAD] for n in numbers]
         longest = max(map(len, rows))
         sides[side] = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
@@ -58,7 +64,9 @@ def our_shapes(layers: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def build(folder: Path, layers: int, targets: str = "ugt", align: bool = True, sim: bool = True) -> nn.Module:
+def build(
+    folder: Path, layers: int, targets: str = "ugt", align: bool = True, sim: bool = True
+) -> nn.Module:
     config = released_config(
         folder,
         vocab_size=VOCAB,
@@ -82,7 +90,9 @@ def loss_and_gradients(model: nn.Module, names) -> tuple[float, dict[str, Tensor
 
 
 def values(folder: Path, layers: int) -> dict[str, Any]:
-    """Losses and norms of gradients of every term alone, times its weight, and of the sums that were published."""
+    """Losses and norms of gradients of every term alone, times its weight, and of the sums that
+    were published.
+    """
     names = our_shapes(layers)
 
     def measure(*kind) -> tuple[float, dict[str, Tensor]]:
@@ -96,7 +106,10 @@ def values(folder: Path, layers: int) -> dict[str, Any]:
         "sim": difference(measure("ugt", False, True), ugt),
         "ugt+align+sim": total,
     }
-    norms = {run: {name: value.norm().item() for name, value in found[1].items()} for run, found in runs.items()}
+    norms = {
+        run: {name: value.norm().item() for name, value in found[1].items()}
+        for run, found in runs.items()
+    }
     return {
         "losses": {run: found[0] for run, found in runs.items()},
         "norms": norms,
@@ -112,12 +125,20 @@ def difference(both: tuple[float, dict[str, Tensor]], one: tuple[float, dict[str
 def train(model: nn.Module) -> list[float]:
     """The loss before each update."""
     training = Training(model, TRAINING)
-    return [training.update(batch_of(batch), epoch) for epoch, batches in enumerate(EPOCHS) for batch in batches]
+    return [
+        training.update(batch_of(batch), epoch)
+        for epoch, batches in enumerate(EPOCHS)
+        for batch in batches
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--released", type=Path, required=True, metavar="DIR", help="checkout of their repository")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--released", type=Path, required=True, metavar="DIR", help="checkout of their repository"
+    )
     args = parser.parse_args()
     torch.set_default_dtype(torch.float64)
     made = {

@@ -11,7 +11,8 @@ from fairseq_lxsr.training.context.model import SentContextLoss
 
 
 @pytest.mark.parametrize(
-    ("mined", "loss"), [(None, losses.context_classification_loss), ("mined.tsv", losses.coherence_regression_loss)]
+    ("mined", "loss"),
+    [(None, losses.context_classification_loss), ("mined.tsv", losses.coherence_regression_loss)],
 )
 def test_means_per_sample_of_the_loss_of_the_stage(mined, loss):
     criterion = SentContextLoss(SimpleNamespace(mined=mined), task=None)

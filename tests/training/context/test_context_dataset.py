@@ -4,7 +4,12 @@ import torch
 from fairseq.data import ListDataset
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.training.context.dataset import CoherentPairs, DocumentCorpus, InsertedSentences, ReplacedSentences
+from fairseq_lxsr.training.context.dataset import (
+    CoherentPairs,
+    DocumentCorpus,
+    InsertedSentences,
+    ReplacedSentences,
+)
 from fairseq_lxsr.training.context.task import read_mined
 
 PAD, EOS = 1, 2
@@ -15,7 +20,9 @@ def corpus(language, *documents):
     """Documents of sentences of pieces."""
     sentences = [torch.tensor([*sentence, EOS]) for document in documents for sentence in document]
     starts = np.cumsum([0, *map(len, documents)])
-    return DocumentCorpus(language, ListDataset(sentences, np.array(list(map(len, sentences)))), starts)
+    return DocumentCorpus(
+        language, ListDataset(sentences, np.array(list(map(len, sentences)))), starts
+    )
 
 
 def numbered(language, *sizes, first=10):
@@ -54,13 +61,19 @@ def test_half_are_replaced_by_another_sentence_of_the_same_language():
             seen.add(int(middle[1]))
     assert len(seen) > 300  # of all sentences, not of a few
     steps = (data.middles - data.places)[data.labels == 0, 1][: len(seen)] % 1000
-    assert np.abs(np.histogram(steps, 4, (0, 1000))[0] / len(steps) - 0.25).max() < 0.08  # however far away
+    assert (
+        np.abs(np.histogram(steps, 4, (0, 1000))[0] / len(steps) - 0.25).max() < 0.08
+    )  # however far away
     assert min(seen) < 50
     assert max(seen) > 950
 
 
 def test_half_are_replaced_by_a_sentence_of_the_whole_corpus_on_request():
-    corpora = [numbered("en", 500, 500), numbered("fr", 300, first=2000), numbered("de", 1, 200, first=3000)]
+    corpora = [
+        numbered("en", 500, 500),
+        numbered("fr", 300, first=2000),
+        numbered("de", 1, 200, first=3000),
+    ]
     data = ReplacedSentences(corpora, negatives="corpus", **OPTIONS)
     own = ReplacedSentences(corpora, **OPTIONS)
     replaced = data.labels == 0
@@ -110,11 +123,18 @@ def test_a_function_of_seed_and_epoch():
 
 def test_lengths_are_those_of_the_samples_and_long_ones_are_cut():
     rng = np.random.default_rng(0)
-    documents = [[rng.integers(4, 30, rng.integers(0, 9)).tolist() for _ in range(6)] for _ in range(5)]
+    documents = [
+        [rng.integers(4, 30, rng.integers(0, 9)).tolist() for _ in range(6)] for _ in range(5)
+    ]
     corpora = [corpus("en", *documents[:3]), corpus("fr", *documents[3:])]
-    mined = CoherentPairs(np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25]))
+    mined = CoherentPairs(
+        np.array([[0, 3], [0, 17]]), np.array([[1, 0], [1, 11]]), np.array([0.5, 0.25])
+    )
     options = {"max_positions": 12} | OPTIONS
-    for data in (ReplacedSentences(corpora, **options), InsertedSentences(corpora, mined, **options)):
+    for data in (
+        ReplacedSentences(corpora, **options),
+        InsertedSentences(corpora, mined, **options),
+    ):
         assert data.lengths.tolist() == [len(data[index]["pieces"]) for index in range(len(data))]
         assert data.lengths.max() == 12
         assert sorted(data.ordered_indices()) == np.flatnonzero(data.lengths).tolist()
@@ -122,9 +142,16 @@ def test_lengths_are_those_of_the_samples_and_long_ones_are_cut():
 
 def test_both_sentences_of_a_mined_pair_stand_in_the_context_of_the_other():
     corpora = [numbered("en", 3, 3), corpus("fr", [[50], [51], [52]])]
-    mined = CoherentPairs(np.array([[0, 1], [0, 3]]), np.array([[1, 2], [1, 0]]), np.array([0.75, 0.5]))
+    mined = CoherentPairs(
+        np.array([[0, 1], [0, 3]]), np.array([[1, 2], [1, 0]]), np.array([0.75, 0.5])
+    )
     data = InsertedSentences(corpora, mined, **OPTIONS)
-    assert [data[index]["pieces"].tolist() for index in range(4)] == [[10, 52, 12], [50, 14], [51, 11], [13, 51]]
+    assert [data[index]["pieces"].tolist() for index in range(4)] == [
+        [10, 52, 12],
+        [50, 14],
+        [51, 11],
+        [13, 51],
+    ]
     assert data.labels.tolist() == [0.75, 0.5, 0.75, 0.5]
 
 

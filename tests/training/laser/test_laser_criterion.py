@@ -1,4 +1,6 @@
-"""Translation loss and distance constraint on small models: sums, parts, options, and that nothing waits."""
+"""Translation loss and distance constraint on small models: sums, parts, options, and that nothing
+waits.
+"""
 
 import math
 from types import SimpleNamespace
@@ -28,10 +30,20 @@ VOCAB = len(TASK.source_dictionary)
 def make_model(kind, dropout=0.0):
     torch.manual_seed(0)
     if kind == "laser":
-        cfg, model, preset = laser.LaserModelConfig(), laser.LaserModel, laser.LASER_PRESETS["laser_tiny"]
+        cfg, model, preset = (
+            laser.LaserModelConfig(),
+            laser.LaserModel,
+            laser.LASER_PRESETS["laser_tiny"],
+        )
     else:
-        cfg, model, preset = tlaser.TLaserModelConfig(), tlaser.TLaserModel, tlaser.TLASER_PRESETS["tlaser_tiny"]
-    for name, value in (preset | {"dropout": dropout, "max_positions": 50, "encoder_prepend_bos": False}).items():
+        cfg, model, preset = (
+            tlaser.TLaserModelConfig(),
+            tlaser.TLaserModel,
+            tlaser.TLASER_PRESETS["tlaser_tiny"],
+        )
+    for name, value in (
+        preset | {"dropout": dropout, "max_positions": 50, "encoder_prepend_bos": False}
+    ).items():
         setattr(cfg, name, value)
     return model.build_model(cfg, TASK)
 
@@ -52,7 +64,9 @@ def test_translation_loss_is_fairseqs_label_smoothed_cross_entropy(kind, smoothi
     model, batch = make_model(kind), make_batch()
     loss, pieces, logged = make_criterion(label_smoothing=smoothing)(model, batch)
     log_p = F.log_softmax(model(**batch["net_input"])[0], dim=2).flatten(0, 1)
-    expected, nll = label_smoothed_nll_loss(log_p, batch["target"].flatten(), smoothing, ignore_index=PAD)
+    expected, nll = label_smoothed_nll_loss(
+        log_p, batch["target"].flatten(), smoothing, ignore_index=PAD
+    )
     assert pieces == batch["ntokens"] == batch["target"].ne(PAD).sum()
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(logged["nll_loss"], nll, rtol=1e-5, atol=1e-4)
@@ -65,7 +79,10 @@ def test_total_is_the_weighted_sum_of_the_parts(kind):
     criterion = make_criterion(**options).eval()
     loss, _, logged = criterion(model, batch)
     translation = make_criterion()(model, batch)[0]
-    u, v = (model.encoder.network(tokens) for tokens in (batch["net_input"]["src_tokens"], batch["target_tokens"]))
+    u, v = (
+        model.encoder.network(tokens)
+        for tokens in (batch["net_input"]["src_tokens"], batch["target_tokens"])
+    )
     pair, negative = losses.distance_constraint(u, v)
     assert logged["pair"].item() == pytest.approx(pair.item(), rel=1e-4)
     assert logged["negative"].item() == pytest.approx(negative.item(), rel=1e-4)
@@ -107,7 +124,11 @@ def test_order_of_the_pairs_changes_nothing_in_validation(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("constraint", ["none", "norm", "angular"])
 def test_no_operation_of_a_step_waits_for_the_device(kind, constraint):
-    model, criterion, batch = make_model(kind, dropout=0.1), make_criterion(constraint=constraint), make_batch()
+    model, criterion, batch = (
+        make_model(kind, dropout=0.1),
+        make_criterion(constraint=constraint),
+        make_batch(),
+    )
     with Operations() as operations:
         criterion(model, batch)[0].backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
@@ -120,7 +141,11 @@ def test_without_a_constraint_the_target_is_not_encoded_and_padding_has_no_logit
         with Operations() as operations, torch.no_grad():
             make_criterion(**options)(model, batch)
         looked_up = sum(name == "aten::embedding" for name, _ in operations.calls)
-        logits = {shape[0] for _, shape in operations.calls if shape and shape[-1] == VOCAB and len(shape) == 2}
+        logits = {
+            shape[0]
+            for _, shape in operations.calls
+            if shape and shape[-1] == VOCAB and len(shape) == 2
+        }
         return looked_up, logits
 
     plain, logits = encoded()
@@ -143,8 +168,22 @@ def test_half_precision_models_get_float32_losses(dtype):
 
 def test_metrics_are_means_over_batches_of_different_size():
     logged = [
-        {"loss": 6.0, "nll_loss": 4.0, "pair": 3.0, "sample_size": 2, "nsentences": 1, "ntokens": 2},
-        {"loss": 2.0, "nll_loss": 4.0, "pair": 1.0, "sample_size": 6, "nsentences": 3, "ntokens": 6},
+        {
+            "loss": 6.0,
+            "nll_loss": 4.0,
+            "pair": 3.0,
+            "sample_size": 2,
+            "nsentences": 1,
+            "ntokens": 2,
+        },
+        {
+            "loss": 2.0,
+            "nll_loss": 4.0,
+            "pair": 1.0,
+            "sample_size": 6,
+            "nsentences": 3,
+            "ntokens": 6,
+        },
     ]
     with metrics.aggregate() as aggregate:
         XlingTranslationLoss.reduce_metrics(logged)

@@ -15,7 +15,10 @@ def dataset(*corpora, languages=(0, 1), **options):
 
 def test_a_batch_worked_out_by_hand():
     sides = ([[5, 6, EOS], [7, EOS]], [[8, EOS], [9, 10, 11, EOS]])
-    lists = [ListDataset([torch.tensor(row) for row in side], np.array([len(row) for row in side])) for side in sides]
+    lists = [
+        ListDataset([torch.tensor(row) for row in side], np.array([len(row) for row in side]))
+        for side in sides
+    ]
     data = dataset(PairCorpus("en-fr", *lists), languages=[1], max_positions=2)
     batch = data.collater([data[0], data[1]])
     assert batch["net_input"]["src_tokens"].tolist() == [[5, 6], [7, PAD]]
@@ -30,11 +33,16 @@ def test_a_batch_worked_out_by_hand():
 
 def test_a_target_may_begin_with_symbols_that_the_decoder_predicts():
     data = dataset(corpus("en-fr", 3), languages=[0], target_start=[0])
-    plain, batch = (each.collater([each[0], each[1]]) for each in (dataset(corpus("en-fr", 3)), data))
+    plain, batch = (
+        each.collater([each[0], each[1]]) for each in (dataset(corpus("en-fr", 3)), data)
+    )
     assert (batch["target"][:, 0] == 0).all()
     assert torch.equal(batch["target"][:, 1:], plain["target"])
     assert (batch["net_input"]["prev_output_tokens"][:, :2] == torch.tensor([EOS, 0])).all()
-    assert torch.equal(batch["net_input"]["prev_output_tokens"][:, 2:], plain["net_input"]["prev_output_tokens"][:, 1:])
+    assert torch.equal(
+        batch["net_input"]["prev_output_tokens"][:, 2:],
+        plain["net_input"]["prev_output_tokens"][:, 1:],
+    )
     assert torch.equal(batch["target_tokens"], plain["target_tokens"])
     assert batch["ntokens"] == plain["ntokens"] + 2
     assert data.num_tokens(0) == dataset(corpus("en-fr", 3)).num_tokens(0) + 1

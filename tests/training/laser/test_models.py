@@ -1,4 +1,6 @@
-"""LASER's and T-LASER's networks for training: what the decoder sees, and that decoding step by step is the same."""
+"""LASER's and T-LASER's networks for training: what the decoder sees, and that decoding step by
+step is the same.
+"""
 
 from types import SimpleNamespace
 
@@ -14,10 +16,21 @@ from fairseq_lxsr.training.laser import transformer as tlaser
 
 VOCAB = 40
 PRESETS = laser.LASER_PRESETS | tlaser.TLASER_PRESETS
-TABLES = {"laser": (laser.LaserModelConfig, laser.LaserModel), "tlaser": (tlaser.TLaserModelConfig, tlaser.TLaserModel)}
+TABLES = {
+    "laser": (laser.LaserModelConfig, laser.LaserModel),
+    "tlaser": (tlaser.TLaserModelConfig, tlaser.TLaserModel),
+}
 RELEASED = {  # as in the code of Li and Mak
-    "laser_released": {"encoder_prepend_bos": True, "encoder_append_eos": True, "decoder_input_feeding": True},
-    "tlaser_released": {"encoder_append_eos": True, "decoder_lang_at": "memory", "init_weights": "released"},
+    "laser_released": {
+        "encoder_prepend_bos": True,
+        "encoder_append_eos": True,
+        "decoder_input_feeding": True,
+    },
+    "tlaser_released": {
+        "encoder_append_eos": True,
+        "decoder_lang_at": "memory",
+        "init_weights": "released",
+    },
 }
 KINDS = [*TABLES, *RELEASED]
 
@@ -40,14 +53,24 @@ def batch():
     source[1, 3:] = PAD
     target = torch.randint(4, VOCAB, (3, 5), generator=generator)
     previous = torch.cat((torch.full((3, 1), EOS), target), dim=1)
-    return {"src_tokens": source, "target_language": torch.tensor([0, 0, 0]), "prev_output_tokens": previous}
+    return {
+        "src_tokens": source,
+        "target_language": torch.tensor([0, 0, 0]),
+        "prev_output_tokens": previous,
+    }
 
 
 def tiny(kind, *sizes, **options):
-    return build(f"{kind.partition('_')[0]}_tiny", *sizes, **RELEASED.get(kind, {}), **options).eval()
+    return build(
+        f"{kind.partition('_')[0]}_tiny", *sizes, **RELEASED.get(kind, {}), **options
+    ).eval()
 
 
-RELEASED_WIDTHS = {"encoder_embed_dim": 512, "decoder_embed_dim": 512, "decoder_input_feeding": True}
+RELEASED_WIDTHS = {
+    "encoder_embed_dim": 512,
+    "decoder_embed_dim": 512,
+    "decoder_input_feeding": True,
+}
 RELEASED_WIDTHS |= {"languages": ["de", "en", "es", "fr", "it"]}
 
 
@@ -59,7 +82,9 @@ RELEASED_WIDTHS |= {"languages": ["de", "en", "es", "fr", "it"]}
     ],
 )
 def test_parameters(arch, options, millions, off):
-    """Those of the paper, which rounds and leaves details open; so the number does not tell the released widths."""
+    """Those of the paper, which rounds and leaves details open; so the number does not tell the
+    released widths.
+    """
     with torch.device("meta"):
         model = build(arch, 50_000, **options)
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=off)
@@ -71,7 +96,9 @@ def test_a_step_sees_its_own_past_and_nothing_that_comes_later(kind, batch):
     before, _ = model(**batch)
     for step in range(6):
         changed = dict(batch, prev_output_tokens=batch["prev_output_tokens"].clone())
-        changed["prev_output_tokens"][:, step] = 4 + (changed["prev_output_tokens"][:, step] - 3) % (VOCAB - 4)
+        changed["prev_output_tokens"][:, step] = 4 + (
+            changed["prev_output_tokens"][:, step] - 3
+        ) % (VOCAB - 4)
         difference = (model(**changed)[0] - before).abs().amax(dim=(0, 2))
         assert difference[:step].max() == 0 if step else True
         assert (difference[step:] > 1e-6).all(), step
@@ -91,26 +118,33 @@ def test_the_decoder_sees_nothing_of_the_source_but_its_embedding(kind, batch):
     other["embedding"] = encoder_out["embedding"]
     torch.testing.assert_close(model.decoder(batch["prev_output_tokens"], other)[0], logits)
     moved = dict(encoder_out, embedding=encoder_out["embedding"] + 0.1)
-    assert ((model.decoder(batch["prev_output_tokens"], moved)[0] - logits).abs().amax(dim=2) > 1e-6).all()
+    assert (
+        (model.decoder(batch["prev_output_tokens"], moved)[0] - logits).abs().amax(dim=2) > 1e-6
+    ).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_target_language_changes_every_step_and_the_encoder_never_sees_it(kind, batch):
     model = tiny(kind)
     (logits, embeddings), (others, same) = (
-        model(**(batch | {"target_language": torch.tensor(languages)})) for languages in ([0, 0, 0], [2, 1, 1])
+        model(**(batch | {"target_language": torch.tensor(languages)}))
+        for languages in ([0, 0, 0], [2, 1, 1])
     )
     assert ((logits - others).abs().amax(dim=2) > 1e-6).all()
     torch.testing.assert_close(embeddings["source"], same["source"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_step_by_step_equals_decoding_at_once_also_when_hypotheses_change_places(kind, batch):
+def test_decoding_step_by_step_equals_decoding_at_once_also_when_hypotheses_change_places(
+    kind, batch
+):
     model = tiny(kind)
     source = batch["src_tokens"][:1].expand(3, -1)  # three hypotheses of one sentence
     encoder_out = model.encoder(source, batch["target_language"])
     tokens, state = batch["prev_output_tokens"], {}
-    order = torch.tensor([2, 0, 0])  # as beam search: the first hypothesis survives twice, the second not at all
+    order = torch.tensor(
+        [2, 0, 0]
+    )  # as beam search: the first hypothesis survives twice, the second not at all
     for step in range(1, 7):
         logits, _ = model.decoder(tokens[:, :step], encoder_out, incremental_state=state)
         whole, _ = model.decoder(tokens[:, :step], encoder_out)
@@ -124,8 +158,13 @@ def test_decoding_step_by_step_equals_decoding_at_once_also_when_hypotheses_chan
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_of_beam_search_are_those_of_decoding_at_once(kind):
     model = tiny(kind, 8, languages=["en"])
-    net_input = {"src_tokens": torch.tensor([[4, 5, 6], [7, 4, 4]]), "target_language": torch.tensor([0, 0])}
-    generator = SequenceGenerator([model], Words(8), beam_size=7, max_len_a=0, max_len_b=4, normalize_scores=False)
+    net_input = {
+        "src_tokens": torch.tensor([[4, 5, 6], [7, 4, 4]]),
+        "target_language": torch.tensor([0, 0]),
+    }
+    generator = SequenceGenerator(
+        [model], Words(8), beam_size=7, max_len_a=0, max_len_b=4, normalize_scores=False
+    )
     found = generator.generate([model], {"net_input": net_input})
     for row, hypotheses in enumerate(found):
         encoder_out = model.encoder(*(value[row : row + 1] for value in net_input.values()))
@@ -145,7 +184,9 @@ def test_padding_changes_nothing_and_logits_of_some_places_are_those_of_all(kind
     wider["prev_output_tokens"] = F.pad(batch["prev_output_tokens"], (0, 4), value=PAD)
     again, others = model(**wider, target_tokens=wider["src_tokens"])
     positions = torch.tensor([0, 4, 7, 17])
-    torch.testing.assert_close(model(**batch, positions=positions)[0], logits.flatten(0, 1)[positions])
+    torch.testing.assert_close(
+        model(**batch, positions=positions)[0], logits.flatten(0, 1)[positions]
+    )
     torch.testing.assert_close(again[:, :6], logits, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(others["source"], embeddings["source"], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(embeddings["target"], embeddings["source"], rtol=0, atol=0)
@@ -155,9 +196,15 @@ def test_padding_changes_nothing_and_logits_of_some_places_are_those_of_all(kind
 def test_the_longest_source_and_target_have_room_for_bos_and_eos():
     model = tiny("tlaser_released", max_positions=4)
     longest = torch.tensor([[4, 5, 6, 7]])
-    logits, _ = model(longest, torch.tensor([0]), F.pad(longest, (2, 0), value=EOS), target_tokens=longest)
+    logits, _ = model(
+        longest, torch.tensor([0]), F.pad(longest, (2, 0), value=EOS), target_tokens=longest
+    )
     assert logits.shape == (1, 6, VOCAB)
-    assert model.decoder.max_positions() == tiny("tlaser", max_positions=4).decoder.max_positions() == 5
+    assert (
+        model.decoder.max_positions()
+        == tiny("tlaser", max_positions=4).decoder.max_positions()
+        == 5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,15 +217,25 @@ def test_bfloat16_products_change_little(kind, batch):
 
 
 LAYER = {"dropout": 2, "activation_dropout": 1}  # the latter of probability 0
-T_LASER = {"encoder.network.dropout": 1, "decoder.dropout": 1}  # the layer of the decoder is fairseq's
-T_LASER |= {f"encoder.network.layers.{layer}.{name}": count for layer in (0, 1) for name, count in LAYER.items()}
+T_LASER = {
+    "encoder.network.dropout": 1,
+    "decoder.dropout": 1,
+}  # the layer of the decoder is fairseq's
+T_LASER |= {
+    f"encoder.network.layers.{layer}.{name}": count
+    for layer in (0, 1)
+    for name, count in LAYER.items()
+}
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("laser", {"encoder.network.dropout": 2, "decoder.dropout": 2}),  # embeddings and outputs
-        ("laser_released", {"encoder.network.dropout": 2, "decoder.dropout": 1 + 6}),  # the output of every step
+        (
+            "laser_released",
+            {"encoder.network.dropout": 2, "decoder.dropout": 1 + 6},
+        ),  # the output of every step
         ("tlaser", T_LASER),
         ("tlaser_released", T_LASER),
     ],
@@ -186,4 +243,6 @@ T_LASER |= {f"encoder.network.layers.{layer}.{name}": count for layer in (0, 1) 
 def test_where_values_are_dropped(kind, expected, batch):
     model = tiny(kind, dropout=0.25).train()
     assert dropout_calls(model, lambda: model(**batch)) == expected
-    assert {module.p for name, module in model.named_modules() if name.rpartition(".")[2] == "dropout"} == {0.25}
+    assert {
+        module.p for name, module in model.named_modules() if name.rpartition(".")[2] == "dropout"
+    } == {0.25}

@@ -1,4 +1,5 @@
-"""cLASER and cT-LASER with the released options compute what the code of Li and Mak computes, gradients included.
+"""cLASER and cT-LASER with the released options compute what the code of Li and Mak computes,
+gradients included.
 
 Expected values: tests/golden/released/make_laser.py.
 """
@@ -25,7 +26,9 @@ from fairseq_lxsr.training.laser.criterion import XlingTranslationLoss, XlingTra
 from fairseq_lxsr.training.laser.dataset import TranslationDataset
 from fairseq_lxsr.training.pairs import PairCorpus
 
-GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "released" / "laser.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads(
+    (Path(__file__).parents[2] / "golden" / "released" / "laser.json").read_text(encoding="utf-8")
+)
 BOS, VOCAB = 0, GOLDEN["vocab_size"]
 TOLERANCE = 1e-5
 MODELS = {
@@ -39,24 +42,37 @@ SIZES = {
         **{"decoder_embed_dim": 7, "decoder_hidden_size": 8, "decoder_lang_embed_dim": 4},
     },
     "ctlaser": {
-        **{"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 4, "encoder_layers": 2},
+        **{
+            "encoder_embed_dim": 16,
+            "encoder_ffn_embed_dim": 24,
+            "encoder_attention_heads": 4,
+            "encoder_layers": 2,
+        },
         **{"decoder_lang_embed_dim": 4, "max_positions": 50},
     },
 }
-# their smoothing has eps / V at every piece; ours eps / (V - 1) at the others, as fairseq has it since 0.10
+# their smoothing has eps / V at every piece; ours eps / (V - 1) at the others, as fairseq has it
+# since 0.10
 SMOOTHING = GOLDEN["smoothing"] * (VOCAB - 1) / VOCAB
 SAME = {"dropout": 0.0, "cpu_precision": "float32", "negatives": len(GOLDEN["permutations"]) // 2}
 
 
 WORDS = Words(VOCAB)
-TASK = SimpleNamespace(source_dictionary=WORDS, target_dictionary=WORDS, languages=GOLDEN["languages"])
+TASK = SimpleNamespace(
+    source_dictionary=WORDS, target_dictionary=WORDS, languages=GOLDEN["languages"]
+)
 
 
 def released_options(kind: str) -> dict:
     """The options of the recipe, in the sizes of the golden file."""
-    options = {name.replace("-", "_"): value for name, value in read_recipe(MODELS[kind][2]).options.items()}
+    options = {
+        name.replace("-", "_"): value
+        for name, value in read_recipe(MODELS[kind][2]).options.items()
+    }
     options["encoder_prepend_bos"] = options["encoder_append_eos"]  # as OmegaConf fills it in
-    return options | SIZES[kind] | SAME | ({"label_smoothing": SMOOTHING} if kind == "ctlaser" else {})
+    return (
+        options | SIZES[kind] | SAME | ({"label_smoothing": SMOOTHING} if kind == "ctlaser" else {})
+    )
 
 
 def build(kind: str, options: dict) -> nn.Module:
@@ -70,14 +86,17 @@ Views = dict[str, list[Tensor]]  # name of theirs: parts of ours that make it
 
 
 def views_of_laser(ours: dict[str, Tensor]) -> Views:
-    hidden, language = (SIZES["claser"][name] for name in ("decoder_hidden_size", "decoder_lang_embed_dim"))
+    hidden, language = (
+        SIZES["claser"][name] for name in ("decoder_hidden_size", "decoder_lang_embed_dim")
+    )
     cell, first = ours["decoder.lstm.weight_ih_l0"], "decoder.first_states"
     inputs, of_language, last_output = cell.tensor_split((-hidden - language, -hidden), dim=1)
     found = {
         "encoder.embed_tokens.weight": [ours["encoder.network.embed_tokens.weight"]],
         "decoder.embed_tokens.weight": [ours["decoder.embed_tokens.weight"]],
         "decoder.embed_langs.weight": [ours["decoder.embed_languages.weight"]],
-        # theirs: piece, sentence, last output, language; ours: piece, sentence, language, last output
+        # theirs: piece, sentence, last output, language; ours: piece, sentence, language, last
+        # output
         "decoder.layers.0.weight_ih": [inputs, last_output, of_language],
     }
     for part in ("weight", "bias"):
@@ -100,7 +119,9 @@ def views_of_tlaser(ours: dict[str, Tensor]) -> Views:
         "decoder.embed_langs.weight": "decoder.embed_languages.weight",
     }
     tokens = ours["encoder.network.embed_tokens.weight"]
-    found = {"encoder.embed_tokens.weight": [ours["encoder.network.tag"][None], tokens[1:]]}  # their tag is BOS
+    found = {
+        "encoder.embed_tokens.weight": [ours["encoder.network.tag"][None], tokens[1:]]
+    }  # their tag is BOS
     for name in sorted(GOLDEN["ctlaser"]["weights"].keys() - found.keys()):
         our_name = renamed.get(name, name.replace("encoder.l", "encoder.network.l"))
         our_name = our_name.replace("decoder.layers.0.", "decoder.layer.")
@@ -112,22 +133,30 @@ def views_of_tlaser(ours: dict[str, Tensor]) -> Views:
 
 
 VIEWS = {"claser": views_of_laser, "ctlaser": views_of_tlaser}
-SIDE = {"decoder.layers.0.weight_ih": 1}  # dimension along which the parts of theirs stand side by side, if not 0
+SIDE = {
+    "decoder.layers.0.weight_ih": 1
+}  # dimension along which the parts of theirs stand side by side, if not 0
 
 
 def load(kind: str, model: nn.Module) -> None:
     """Copy the formula's weights into our model; ValueError for another shape."""
-    for name, parts in VIEWS[kind]({name: value.data for name, value in model.named_parameters()}).items():
+    for name, parts in VIEWS[kind](
+        {name: value.data for name, value in model.named_parameters()}
+    ).items():
         dim, expected = SIDE.get(name, 0), GOLDEN[kind]["weights"][name]["shape"]
         shape = list(torch.cat(parts, dim=dim).shape)
         if shape != expected:
             raise ValueError(f"{name}: {shape}, not {expected}")
         theirs = torch.from_numpy(formula.weight(name, tuple(shape)))
-        for part, values in zip(parts, theirs.split([part.shape[dim] for part in parts], dim), strict=True):
+        for part, values in zip(
+            parts, theirs.split([part.shape[dim] for part in parts], dim), strict=True
+        ):
             part.copy_(values)
     if kind == "ctlaser":  # fairseq counts positions from padding_idx + 1
         for module in (model.encoder.network, model.decoder):
-            module.positions = sinusoidal_positions(PAD + 1 + len(module.positions), 16)[PAD + 1 :].double()
+            module.positions = sinusoidal_positions(PAD + 1 + len(module.positions), 16)[
+                PAD + 1 :
+            ].double()
 
 
 def make_batch(options: dict) -> dict:
@@ -146,7 +175,9 @@ def compute(kind: str, monkeypatch, **changed) -> dict[str, np.ndarray]:
     model, batch = build(kind, options), make_batch(options)
     load(kind, model)
     names = XlingTranslationLossConfig.__dataclass_fields__.keys() & options.keys()
-    criterion = XlingTranslationLoss(XlingTranslationLossConfig(**{name: options[name] for name in names}), TASK)
+    criterion = XlingTranslationLoss(
+        XlingTranslationLossConfig(**{name: options[name] for name in names}), TASK
+    )
     draws = torch.tensor(GOLDEN["permutations"]).unflatten(0, (-1, 2)).transpose(0, 1)  # [2, N, B]
     monkeypatch.setattr(losses, "draw_negatives", lambda *_: draws)
     logits, embeddings = model(**batch["net_input"], target_tokens=batch["target_tokens"])
@@ -156,7 +187,9 @@ def compute(kind: str, monkeypatch, **changed) -> dict[str, np.ndarray]:
     total, pieces, _ = criterion(model, batch)
     total.backward()
     named = model.named_parameters()
-    gradients = {name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in named}
+    gradients = {
+        name: torch.zeros_like(value) if value.grad is None else value.grad for name, value in named
+    }
     views = sorted(VIEWS[kind](gradients).items())
     norms = [torch.cat([part.flatten() for part in parts]).norm() for _, parts in views]
     found = {
@@ -166,7 +199,9 @@ def compute(kind: str, monkeypatch, **changed) -> dict[str, np.ndarray]:
         "source": embeddings["source"],
         "target_embeddings": embeddings["target"],
         "logits": log_p,
-        "translation": losses.label_smoothed_cross_entropy(log_p, gold, options["label_smoothing"])[0].sum(),
+        "translation": losses.label_smoothed_cross_entropy(log_p, gold, options["label_smoothing"])[
+            0
+        ].sum(),
         "pair": pair,
         "negative": negative,
         "total": total,
@@ -176,17 +211,23 @@ def compute(kind: str, monkeypatch, **changed) -> dict[str, np.ndarray]:
 
 
 def expected_values(kind: str) -> dict[str, np.ndarray]:
-    stored = GOLDEN[kind] | {"gradients": [each["gradient"] for _, each in sorted(GOLDEN[kind]["weights"].items())]}
+    stored = GOLDEN[kind] | {
+        "gradients": [each["gradient"] for _, each in sorted(GOLDEN[kind]["weights"].items())]
+    }
     theirs = {name: np.array(value) for name, value in stored.items() if name != "weights"}
     return theirs | {"logits": theirs["logits"][theirs["target"] != PAD]}
 
 
 def differences(kind: str, found: dict[str, np.ndarray]) -> dict[str, float]:
-    """Largest difference of each result from theirs, relative where they are above 1; infinite for another shape."""
+    """Largest difference of each result from theirs, relative where they are above 1; infinite for
+    another shape.
+    """
     expected, off = expected_values(kind), {}
     for name, ours in found.items():
         theirs, same = expected[name], ours.shape == expected[name].shape
-        off[name] = (np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max() if same else np.inf
+        off[name] = (
+            (np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))).max() if same else np.inf
+        )
     return off
 
 
@@ -195,7 +236,9 @@ def test_released_options_give_the_released_values_and_gradients(kind, monkeypat
     found = compute(kind, monkeypatch)
     off = differences(kind, found)
     assert max(off.values()) < TOLERANCE, off
-    np.testing.assert_allclose(found["gradients"], expected_values(kind)["gradients"], rtol=TOLERANCE, atol=1e-9)
+    np.testing.assert_allclose(
+        found["gradients"], expected_values(kind)["gradients"], rtol=TOLERANCE, atol=1e-9
+    )
 
 
 # a setting of the recipe that is turned back, and the results that show it
@@ -214,7 +257,9 @@ TURNED_BACK = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "changed", "seen"), TURNED_BACK, ids=[str(case[:2]) for case in TURNED_BACK])
+@pytest.mark.parametrize(
+    ("kind", "changed", "seen"), TURNED_BACK, ids=[str(case[:2]) for case in TURNED_BACK]
+)
 def test_each_setting_that_is_turned_back_is_seen(kind, changed, seen, monkeypatch):
     off = differences(kind, compute(kind, monkeypatch, **changed))
     assert all(off[name] > 10 * TOLERANCE for name in seen), off
@@ -235,7 +280,9 @@ def test_each_setting_that_changes_the_weights_is_seen(kind, changed, weight):
 
 
 def test_initial_weights_are_those_of_bert():
-    """transformer_lw.py, line 400: N(0, 0.02) for matrices and embeddings, D^-0.5 for the output (line 1357)."""
+    """transformer_lw.py, line 400: N(0, 0.02) for matrices and embeddings, D^-0.5 for the output
+    (line 1357).
+    """
     sizes = {"encoder_embed_dim": 128, "encoder_ffn_embed_dim": 256}
     torch.manual_seed(1)
     weights = dict(build("ctlaser", released_options("ctlaser") | sizes).named_parameters())

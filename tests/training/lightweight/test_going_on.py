@@ -1,4 +1,6 @@
-"""`lxsr train --from`: the rows of a model, first rows of new pieces by regression, and training that keeps the old."""
+"""`lxsr train --from`: the rows of a model, first rows of new pieces by regression, and training
+that keeps the old.
+"""
 
 import json
 import shutil
@@ -13,7 +15,7 @@ from safetensors.numpy import load_file
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import SPLIT_PROBABILITY, read_checkpoint
-from fairseq_lxsr.encoder.start import new_languages, open_start, start_options
+from fairseq_lxsr.encoder.starting_model import new_languages, open_start, start_options
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
@@ -21,20 +23,42 @@ from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, rea
 from fairseq_lxsr.training.lightweight.start import RIDGE, FlatText, new_rows, ridge
 from fairseq_lxsr.training.pairs import PairCorpus
 
-CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}  # no letter of it is in the old text
+CYRILLIC = {
+    ord("a") + number: 0x430 + number for number in range(26)
+}  # no letter of it is in the old text
 TABLE, ORDER = "encoder.embed_tokens.weight", "encoder.order"
 WIDTH = 16
-LOSS = {"objective": "none", "gen_weight": 0, "sim_weight": 0, "align_similarity": "cosine", "align_temperature": 0.1}
+LOSS = {
+    "objective": "none",
+    "gen_weight": 0,
+    "sim_weight": 0,
+    "align_similarity": "cosine",
+    "align_temperature": 0.1,
+}
 
 
 def write_model(folder, dtype="float32"):
     """Random vectors of English and French, with the order of pieces and short embeddings."""
     data = small_model.write_pieces(folder.parent / "pieces")
-    sizes = {"embed_dim": WIDTH, "num_layers": 0, "gated": True, "order_coefficients": 1, "max_positions": 40}
+    sizes = {
+        "embed_dim": WIDTH,
+        "num_layers": 0,
+        "gated": True,
+        "order_coefficients": 1,
+        "max_positions": 40,
+    }
     network = small_model.network(data, **sizes)
     network.order.data.fill_(0.1)
     training = {"lang_pairs": "en-fr", "options": {"matryoshka": "8,16"}}
-    save_folder(folder, network, data / DICTIONARY_FILE, data / SENTENCEPIECE_FILE, small_model.TEXT, training, dtype)
+    save_folder(
+        folder,
+        network,
+        data / DICTIONARY_FILE,
+        data / SENTENCEPIECE_FILE,
+        small_model.TEXT,
+        training,
+        dtype,
+    )
     return folder
 
 
@@ -45,7 +69,18 @@ def work(request, tmp_path_factory):
     model = write_model(work / "old", request.param)
     pairs = [(source, target.lower().translate(CYRILLIC)) for source, target in toy.sentences(1000)]
     toy.write(work / "text", pairs, ("en", "xx"))
-    words = ("--work", work, "--data", work / "text", "--lang-pairs", "en-xx", "--workers", 1, "--new-pieces", 60)
+    words = (
+        "--work",
+        work,
+        "--data",
+        work / "text",
+        "--lang-pairs",
+        "en-xx",
+        "--workers",
+        1,
+        "--new-pieces",
+        60,
+    )
     lxsr_here("prepare", "--from-model", model, *words, "--valid-size", 100, "--test-size", 100)
     return work
 
@@ -55,8 +90,19 @@ def go_on(work, save_dir, *flags, **options):
     start = start_options(str(work / "old"), work / "data-bin")
     given = {name.replace("-", "_"): value for name, value in start.items() if value is not False}
     run = {"arch": "lxsr_best", "optimizer": "torch_adam", "weight_decay": 0.1, "max_update": 3}
-    words = {name: str(value) for name, value in (given | LOSS | run | options).items() if value is not None}
-    return train_here(work / "data-bin", save_dir, "--disable-validation", "--no-epoch-checkpoints", *flags, **words)
+    words = {
+        name: str(value)
+        for name, value in (given | LOSS | run | options).items()
+        if value is not None
+    }
+    return train_here(
+        work / "data-bin",
+        save_dir,
+        "--disable-validation",
+        "--no-epoch-checkpoints",
+        *flags,
+        **words,
+    )
 
 
 def count_old(work) -> int:
@@ -64,7 +110,12 @@ def count_old(work) -> int:
 
 
 def test_the_options_are_the_sizes_of_the_model(work):
-    sizes = {"encoder-embed-dim": WIDTH, "order-coefficients": 1, "max-positions": 40, "matryoshka": "8,16"}
+    sizes = {
+        "encoder-embed-dim": WIDTH,
+        "order-coefficients": 1,
+        "max-positions": 40,
+        "matryoshka": "8,16",
+    }
     expected = {"from-model": str(work / "old"), **sizes, "frozen-pieces": count_old(work)}
     assert start_options(str(work / "old"), work / "data-bin") == expected
 
@@ -84,18 +135,28 @@ def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
     rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
     assert np.array_equal(rows[:count], old["embed_tokens.weight"][:count])
     lines = list(read_lines(work / "corpus" / "en-xx" / "test.en"))
-    before, after = (SentenceEncoder.from_pretrained(folder).encode(lines) for folder in (work / "old", tmp_path / "m"))
+    before, after = (
+        SentenceEncoder.from_pretrained(folder).encode(lines)
+        for folder in (work / "old", tmp_path / "m")
+    )
     assert np.array_equal(before, after)
 
 
 def test_first_rows_find_translations(work, tmp_path):
-    """A learning rate of 0 leaves what training began with; decay and dropout of pieces change nothing of it either."""
+    """A learning rate of 0 leaves what training began with; decay and dropout of pieces change
+    nothing of it either.
+    """
     run = {"lr": 0, "weight_decay": 0, "rare_subword_dropout": 30, "max_update": 1}
     checked(go_on(work, tmp_path, **run))
-    assert not any(read_checkpoint(tmp_path / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY])
+    assert not any(
+        read_checkpoint(tmp_path / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY]
+    )
     export(tmp_path / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
     encoder = SentenceEncoder.from_pretrained(tmp_path / "m")
-    sides = [list(read_lines(work / "corpus" / "en-xx" / f"test.{language}")) for language in ("en", "xx")]
+    sides = [
+        list(read_lines(work / "corpus" / "en-xx" / f"test.{language}"))
+        for language in ("en", "xx")
+    ]
     known, new = (encoder.encode(side, normalize=True) for side in sides)
     assert ((new @ known.T).argmax(axis=1) == np.arange(len(new))).mean() > 0.8
     training = json.loads((tmp_path / "m" / "config.json").read_text())["training"]
@@ -112,8 +173,14 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(work, tmp_path):
 
 
 def test_other_sizes_and_other_text_are_refused(work, tmp_path, toy_work):
-    refused(go_on(work, tmp_path / "a", encoder_embed_dim=32), work / "old", "embed_dim 32; expected embed_dim 16")
-    found = lxsr_here("train", toy_work / "data-bin", "--from", work / "old", "--print", check=False)
+    refused(
+        go_on(work, tmp_path / "a", encoder_embed_dim=32),
+        work / "old",
+        "embed_dim 32; expected embed_dim 16",
+    )
+    found = lxsr_here(
+        "train", toy_work / "data-bin", "--from", work / "old", "--print", check=False
+    )
     refused(found, work / "old", "symbols are not the first of", "lxsr prepare --from-model")
     refused(lxsr_here("train", toy_work / "data-bin", check=False), "--recipe", "or --from MODEL")
 
@@ -129,7 +196,9 @@ def test_the_recipe_is_that_of_what_is_new(work, tmp_path):
     shutil.copytree(work / "data-bin", tmp_path / "same")
     for path in tmp_path.glob("same/dict.*.txt"):
         shutil.copy(work / "old" / DICTIONARY_FILE, path)
-    domain = lxsr_here("train", tmp_path / "same", "--from", work / "old", "--cpu", "--print").stdout
+    domain = lxsr_here(
+        "train", tmp_path / "same", "--from", work / "old", "--cpu", "--print"
+    ).stdout
     assert "--frozen-pieces" not in domain
     assert "--lr 0.0004 " in domain
 
@@ -141,7 +210,9 @@ def test_a_model_with_layers_is_refused(tmp_path):
 
 def test_ridge_is_least_squares():
     rng = np.random.default_rng(0)
-    dense, targets = (torch.from_numpy(rng.normal(size=size)).float() for size in ((30, 5), (30, 3)))
+    dense, targets = (
+        torch.from_numpy(rng.normal(size=size)).float() for size in ((30, 5), (30, 3))
+    )
     expected = torch.linalg.solve(dense.T @ dense + RIDGE * torch.eye(5), dense.T @ targets)
     torch.testing.assert_close(ridge(dense.to_sparse_csr(), targets), expected)
 
@@ -155,14 +226,18 @@ class Sentences(list):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_rows_are_those_of_the_equations_by_hand(turned):
-    """The new language may be either side; a pair with an empty side says nothing, and a piece of no text is <unk>."""
+    """The new language may be either side; a pair with an empty side says nothing, and a piece of
+    no text is <unk>.
+    """
     table = torch.arange(14.0).reshape(7, 2) / 10
     known, new = [[4, 5], [6], [4]], [[7, 7, 4], [8], []]
     sides = (Sentences(new), Sentences(known)) if turned else (Sentences(known), Sentences(new))
     found = new_rows(table, 10, [PairCorpus("en-xx", *sides)])
     # sqrt(3) (2/3 w7 + 1/3 t4) = sqrt(3) (t4 + t5) / 2 and w8 = t6, with w^2 added to the squares
     matrix = np.array([[3**0.5 * 2 / 3, 0], [0, 1]])
-    targets = np.stack((3**0.5 * ((table[4] + table[5]) / 2 - table[4] / 3).numpy(), table[6].numpy()))
+    targets = np.stack(
+        (3**0.5 * ((table[4] + table[5]) / 2 - table[4] / 3).numpy(), table[6].numpy())
+    )
     expected = np.linalg.solve(matrix.T @ matrix + RIDGE * np.eye(2), matrix.T @ targets)
     torch.testing.assert_close(found, torch.cat((torch.from_numpy(expected).float(), table[3:4])))
 

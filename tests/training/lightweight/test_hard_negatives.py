@@ -27,8 +27,14 @@ def joined(parts):
 
 def test_two_words_change_places_or_a_word_is_left_out_replaced_or_added():
     exchanged = [13, 14, 12, 10, 11]
-    for draws, expected in (((0, 0), [12, 10, 11, 13, 14]), ((0, 0.99), exchanged), ((0.99, 0), exchanged)):
-        assert joined(hard_negatives.swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
+    for draws, expected in (
+        ((0, 0), [12, 10, 11, 13, 14]),
+        ((0, 0.99), exchanged),
+        ((0.99, 0), exchanged),
+    ):
+        assert (
+            joined(hard_negatives.swap_words(words([10, 11], [12], [13, 14]), *draws)) == expected
+        )
         assert joined(hard_negatives.swap_words(words([10, 11]), *draws)) == [10, 11]
     own, other = words([10], [12], [14]), words([20], [22, 23])
     edits = {0.1: [10, 14], 0.35: [10, 20, 14], 0.65: [10, 22, 23, 14], 0.7: [10, 20, 12, 14]}
@@ -43,10 +49,15 @@ def test_all_sentences_together_are_those_one_by_one():
         starts = [rng.random(len(row)) < 0.5 for row in rows]
         first, second = rng.random((2, len(rows)))
         lengths = np.array([len(row) for row in rows])
-        found = np.concatenate(rows)[hard_negatives.swapped_places(np.concatenate(starts), lengths, first, second)]
+        found = np.concatenate(rows)[
+            hard_negatives.swapped_places(np.concatenate(starts), lengths, first, second)
+        ]
         parts = np.split(found, lengths.cumsum()[:-1])
         for row, start, *draws, part in zip(rows, starts, first, second, parts, strict=True):
-            assert joined(hard_negatives.swap_words(np.split(row, np.flatnonzero(start)[1:]), *draws)) == part.tolist()
+            assert (
+                joined(hard_negatives.swap_words(np.split(row, np.flatnonzero(start)[1:]), *draws))
+                == part.tolist()
+            )
 
 
 def make(kind, data, samples, epoch=2):
@@ -70,7 +81,9 @@ def test_a_row_is_a_changed_side_of_its_pair_whatever_the_batch(kind):
             assert row.tolist() != side.tolist()
         else:
             assert len(row) == 0
-    assert {"swap": same_words == of.sum(), "edit": same_words < 5, "both": 5 < same_words < 50}[kind]
+    assert {"swap": same_words == of.sum(), "edit": same_words < 5, "both": 5 < same_words < 50}[
+        kind
+    ]
     alone, of_alone = make(kind, data, samples[7:8])
     assert alone[0].tolist() == tokens[7, : alone.shape[1]].tolist()
     assert of_alone[0].tolist() == of[7].tolist()
@@ -89,7 +102,10 @@ def test_words_come_from_the_same_language_and_rows_are_cut():
 
 
 def test_batches_have_them_on_request():
-    data, plain = (dataset(corpus("en-fr", 8), parts=parts) for parts in ([HardNegatives("both", ALL_START)], []))
+    data, plain = (
+        dataset(corpus("en-fr", 8), parts=parts)
+        for parts in ([HardNegatives("both", ALL_START)], [])
+    )
     batch, without = (some.collater([some[index] for index in range(8)]) for some in (data, plain))
     negative = batch["net_input"]["negative"]
     assert (len(negative), batch["negative_of"].dtype) == (8, torch.bool)
@@ -100,7 +116,9 @@ def test_batches_have_them_on_request():
 def same_sentences(pairs, length):
     """Pairs of the same sentence of one-piece words, 10, 11, ..."""
     ids = torch.tensor([*range(10, 10 + length), EOS])
-    return PairCorpus("en-fr", *(ListDataset([ids] * pairs, np.full(pairs, length + 1)) for _ in range(2)))
+    return PairCorpus(
+        "en-fr", *(ListDataset([ids] * pairs, np.full(pairs, length + 1)) for _ in range(2))
+    )
 
 
 def test_sides_and_pairs_of_words_are_drawn_evenly():
@@ -133,7 +151,9 @@ def test_words_that_come_in_are_of_the_same_side_and_language_pair():
         for side in range(2):
             first = 4 + 14 * (2 * number + side)
             known[number, side] = set(range(first, first + 14))
-            sentences = [torch.tensor([*rng.integers(first, first + 14, 5), EOS]) for _ in range(60)]
+            sentences = [
+                torch.tensor([*rng.integers(first, first + 14, 5), EOS]) for _ in range(60)
+            ]
             sides.append(ListDataset(sentences, np.full(60, 6)))
         corpora.append(PairCorpus(name, *sides))
     data = dataset(*corpora)

@@ -1,4 +1,6 @@
-"""The criterion on a small model: what it adds up, what it leaves out, and that nothing waits for the device."""
+"""The criterion on a small model: what it adds up, what it leaves out, and that nothing waits for
+the device.
+"""
 
 from dataclasses import MISSING, fields
 from types import SimpleNamespace
@@ -34,7 +36,9 @@ for number in range(VOCAB - len(DICTIONARY)):
 
 def make_task(**options):
     """What model and criterion read of a task, with the terms that its options ask for."""
-    defaults = {item.name: item.default for item in fields(XlingSentConfig) if item.default is not MISSING}
+    defaults = {
+        item.name: item.default for item in fields(XlingSentConfig) if item.default is not MISSING
+    }
     cfg = SimpleNamespace(**(defaults | {"batch_size": 8, "batch_size_valid": 8} | options))
     terms = build_terms(cfg, Setting(VOCABULARY, [("x", "y")]))
     return SimpleNamespace(source_dictionary=DICTIONARY, target_dictionary=None, terms=terms)
@@ -55,7 +59,12 @@ def make_model(**options):
 def build_model(**options):
     """As fairseq-train does."""
     cfg = LxsrModelConfig()
-    sizes = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32, "encoder_attention_heads": 2, "max_positions": 50}
+    sizes = {
+        "encoder_embed_dim": 16,
+        "encoder_ffn_embed_dim": 32,
+        "encoder_attention_heads": 2,
+        "max_positions": 50,
+    }
     of_model = {name: value for name, value in options.items() if hasattr(cfg, name)}
     for name, value in (sizes | of_model).items():
         setattr(cfg, name, value)
@@ -67,7 +76,9 @@ def make_criterion(**options):
 
 
 def make_batch(objective="ugt", pairs=6, extra=0, rows=None, masked_targets=False):
-    """A batch from the real dataset; `extra` adds that much padding, `rows` picks and orders the pairs."""
+    """A batch from the real dataset; `extra` adds that much padding, `rows` picks and orders the
+    pairs.
+    """
     parts = [] if objective == "none" else [Masking(MASKING_OF_OBJECTIVE[objective], VOCABULARY)]
     parts += [MaskedTargets()] * masked_targets
     text = [corpus("x-y", pairs, longest=9)]
@@ -81,7 +92,9 @@ def make_batch(objective="ugt", pairs=6, extra=0, rows=None, masked_targets=Fals
                     holder[name] = F.pad(holder[name], (0, extra), value=PAD)
                     positions = f"{name}_positions"
                     if positions in batch and holder is batch["net_input"]:
-                        batch[positions] = batch[positions] // width * (width + extra) + batch[positions] % width
+                        batch[positions] = (
+                            batch[positions] // width * (width + extra) + batch[positions] % width
+                        )
     return batch
 
 
@@ -103,7 +116,9 @@ def slow_generative_loss(model, batch, objective, weighting):
                 positions = mlm_positions(batch, side, row)
                 assert sorted(original[position] for position in positions) == sorted(mine)
                 for position in positions:
-                    log_p = model.head(states[0, position][None], model.encoder.embed_tokens.weight)[0].log_softmax(0)
+                    log_p = model.head(
+                        states[0, position][None], model.encoder.embed_tokens.weight
+                    )[0].log_softmax(0)
                     total = total - log_p[original[position]] / len(positions)
                 continue
             q = {(mine + theirs)[0]: 1.0} if objective == "smlm" else {}
@@ -122,14 +137,27 @@ def slow_generative_loss(model, batch, objective, weighting):
 
 def mlm_positions(batch, side, row):
     width = batch[f"{side}_tokens"].shape[1]
-    return [position - row * width for position in batch[f"{side}_positions"].tolist() if position // width == row]
+    return [
+        position - row * width
+        for position in batch[f"{side}_positions"].tolist()
+        if position // width == row
+    ]
 
 
 @pytest.mark.parametrize("weighting", ["types", "counts"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_generative_loss_equals_the_table_written_out(objective, weighting):
-    options = {"objective": objective, "target_weights": weighting, "align_weight": 0, "sim_weight": 0}
-    model, batch, criterion = make_model(**options), make_batch(objective), make_criterion(**options)
+    options = {
+        "objective": objective,
+        "target_weights": weighting,
+        "align_weight": 0,
+        "sim_weight": 0,
+    }
+    model, batch, criterion = (
+        make_model(**options),
+        make_batch(objective),
+        make_criterion(**options),
+    )
     loss, _, _ = criterion(model, batch)
     expected = slow_generative_loss(model, batch, objective, weighting)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
@@ -142,7 +170,9 @@ def test_generative_loss_equals_the_table_written_out(objective, weighting):
 
 def test_total_is_the_weighted_sum():
     model, batch = make_model(), make_batch()
-    loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(model, batch)
+    loss, pairs, logged = make_criterion(gen_weight=3.0, align_weight=0.5, sim_weight=7.0)(
+        model, batch
+    )
     assert pairs == 6
     gen, align, sim = (logged[name].item() for name in ("gen", "align", "sim"))
     assert loss.item() == pytest.approx(3 * gen + 0.5 * align + 7 * sim)
@@ -150,7 +180,9 @@ def test_total_is_the_weighted_sum():
     assert align == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
     assert sim == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
     _, _, plain = make_criterion()(model, batch)
-    _, _, released = make_criterion(sim_reduction="sum")(model, batch)  # does not divide by the pairs
+    _, _, released = make_criterion(sim_reduction="sum")(
+        model, batch
+    )  # does not divide by the pairs
     assert released["sim"].item() == pytest.approx(6 * plain["sim"].item())
     assert released["align"].item() == plain["align"].item()
 
@@ -162,7 +194,9 @@ def test_similarity_temperature_and_hard_negatives_reach_the_loss():
     batch["net_input"]["negative"] = batch["net_input"]["source"].flip(0)
     batch["negative_of"] = torch.tensor([[True, False], [True, False], [False, True]] * 2)
     loss, _, logged = make_criterion(**options)(model, batch)
-    u, v, negative = (model.encoder(batch["net_input"][name])[0][0] for name in ("source", "target", "negative"))
+    u, v, negative = (
+        model.encoder(batch["net_input"][name])[0][0] for name in ("source", "target", "negative")
+    )
     negatives = losses.Negatives(negative, batch["negative_of"])
     expected = losses.alignment_loss(u, v, similarity="cosine", scale=10, negatives=negatives)
     torch.testing.assert_close(logged["align"], expected.detach())
@@ -170,12 +204,15 @@ def test_similarity_temperature_and_hard_negatives_reach_the_loss():
 
 
 @pytest.mark.parametrize(
-    ("objective", "of_pair"), [("ugt", 1), ("xtr", 1), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)]
+    ("objective", "of_pair"),
+    [("ugt", 1), ("xtr", 1), ("smlm", 1), ("mlm", None), ("mlm_xtr", None)],
 )
 def test_what_an_objective_masks(objective, of_pair):
     """One piece of a pair, or some of either sentence (Mao et al. 2021, the table of 3.2)."""
     batch = make_batch(objective)
-    masked = torch.stack([(batch[f"{side}_masked_ids"] != PAD).sum(dim=1) for side in ("source", "target")])
+    masked = torch.stack(
+        [(batch[f"{side}_masked_ids"] != PAD).sum(dim=1) for side in ("source", "target")]
+    )
     assert (masked.sum(dim=0) == of_pair).all() if of_pair else (masked >= 1).all()
 
 
@@ -183,7 +220,9 @@ RELEASED = {"sim_reduction": "sum", "target_ids": "masked", "target_overlap": "t
 
 
 def released_total(model, batch):
-    """Their total with torch's own losses, targets written into [B, V] one after the other (bertModel.py, 455-493)."""
+    """Their total with torch's own losses, targets written into [B, V] one after the other
+    (bertModel.py, 455-493).
+    """
     sides = [batch["net_input"][side] for side in ("source", "target")]
     u, v = (model.encoder(read)[0][0] for read in sides)
     total = torch.zeros(())
@@ -209,9 +248,13 @@ def masked_of(batch, side):
 
 def test_total_of_the_released_code():
     model, batch = make_model(**RELEASED), make_batch(masked_targets=True)
-    side, row = next((side, row) for side in (0, 1) for row in range(6) if masked_of(batch, side)[row] != PAD)
+    side, row = next(
+        (side, row) for side in (0, 1) for row in range(6) if masked_of(batch, side)[row] != PAD
+    )
     translation = batch["net_input"]["target" if side == 0 else "source"]
-    translation[row, 0] = masked_of(batch, side)[row]  # a masked word that is also in the translation
+    translation[row, 0] = masked_of(batch, side)[
+        row
+    ]  # a masked word that is also in the translation
     loss, pairs, _ = make_criterion(**RELEASED)(model, batch)
     expected = released_total(model, batch)
     torch.testing.assert_close(loss / pairs, expected, rtol=1e-5, atol=1e-5)
@@ -220,7 +263,9 @@ def test_total_of_the_released_code():
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     for name in ("sim_reduction", "target_overlap"):
-        other, _, _ = make_criterion(**{key: value for key, value in RELEASED.items() if key != name})(model, batch)
+        other, _, _ = make_criterion(
+            **{key: value for key, value in RELEASED.items() if key != name}
+        )(model, batch)
         assert (other - loss).abs() > 1e-3, name
 
 
@@ -245,16 +290,22 @@ def test_masked_targets_are_what_the_other_side_reads():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_padding_and_batch_order_change_nothing_and_no_operation_of_a_step_waits_for_the_device(objective):
+def test_padding_and_batch_order_change_nothing_and_no_operation_of_a_step_waits_for_the_device(
+    objective,
+):
     model, criterion = make_model(objective=objective), make_criterion(objective=objective)
     batch = make_batch(objective)
     with Operations() as operations:
         plain = criterion(model, batch)[0]
         plain.backward()
     assert not SYNCHRONISE & {name for name, _ in operations.calls}
-    torch.testing.assert_close(plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        plain, criterion(model, make_batch(objective, extra=5))[0], rtol=1e-5, atol=1e-4
+    )
     order = np.array([3, 1, 5, 0, 4, 2])
-    torch.testing.assert_close(plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        plain, criterion(model, make_batch(objective, rows=order))[0], rtol=1e-5, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,10 +352,14 @@ def test_half_precision_models_get_float32_losses(dtype):
 )
 @pytest.mark.parametrize("has_teacher", [True, False])
 def test_every_weight_of_the_model_has_a_gradient(options, has_teacher, tmp_path):
-    """Several GPUs wait for all of them, on batches of validation, which may have no teacher, too."""
+    """Several GPUs wait for all of them, on batches of validation, which may have no teacher,
+    too.
+    """
     options = {"teacher_embeddings": make_teacher(tmp_path), **options}
     model = build_model(**options)
-    batch = make_batch(options.get("objective", "ugt")) | ({"teacher": torch.randn(12, 5)} if has_teacher else {})
+    batch = make_batch(options.get("objective", "ugt")) | (
+        {"teacher": torch.randn(12, 5)} if has_teacher else {}
+    )
     loss, _, logged = make_criterion(**options)(model, batch)
     loss.backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
@@ -320,7 +375,9 @@ def test_distillation_is_the_mean_of_both_sides(form, tmp_path):
     model, criterion = make_model(**options), make_criterion(**options)
     batch = make_batch() | {"teacher": teacher}
     loss, _, logged = criterion(model, batch)
-    student = torch.cat([model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target")])
+    student = torch.cat(
+        [model.encoder(batch["net_input"][side])[0][0] for side in ("source", "target")]
+    )
     if form != "similarity":
         student = student @ model.projection.weight.T
     expected = losses.distillation_loss(student, teacher, form) / 2
@@ -356,9 +413,15 @@ NOTHING = {"align_weight": 0, "sim_weight": 0}
         (NOTHING | {"gen_weight": 0}, "--objective ugt, --gen-weight 0, --align-weight 0"),
         (NOTHING | {"objective": "none"}, "--objective none, --gen-weight 1, --align-weight 0"),
         ({"gather_negatives": True, "batch_size": None}, "--batch-size"),
-        ({"gather_negatives": True, "batch_size_valid": 9}, "--batch-size-valid 9; expected at most --batch-size, 8"),
+        (
+            {"gather_negatives": True, "batch_size_valid": 9},
+            "--batch-size-valid 9; expected at most --batch-size, 8",
+        ),
         ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
-        ({"hard_negatives": "swap", "objective": "none", "align_weight": 0}, "--hard-negatives with --align-weight 0"),
+        (
+            {"hard_negatives": "swap", "objective": "none", "align_weight": 0},
+            "--hard-negatives with --align-weight 0",
+        ),
         ({"matryoshka": "8", "align_weight": 0}, "--matryoshka with --align-weight 0"),
         ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
     ],
@@ -369,10 +432,14 @@ def test_options_that_do_not_go_together_are_refused(options, message):
 
 
 def test_widths_of_matryoshka_outside_their_range_or_beyond_the_model():
-    widths = next(item for item in fields(XlingSentConfig) if item.name == "matryoshka").metadata["range"]
+    widths = next(item for item in fields(XlingSentConfig) if item.name == "matryoshka").metadata[
+        "range"
+    ]
     for outside in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
         assert outside not in widths
-    with pytest.raises(InputError, match="--matryoshka 8,17; expected widths of at most 16, that of the embeddings"):
+    with pytest.raises(
+        InputError, match="--matryoshka 8,17; expected widths of at most 16, that of the embeddings"
+    ):
         build_model(matryoshka="17,8")
 
 

@@ -50,7 +50,9 @@ def test_singular_values_that_decrease_slowly():
 
 
 def test_the_table_is_that_of_the_formula_with_whole_matrices():
-    """Documents of length one, rows divided by the square root of their norms, times the weights of the pieces."""
+    """Documents of length one, rows divided by the square root of their norms, times the weights of
+    the pieces.
+    """
     text = corpus(200)
     dense = torch.zeros(V, 200, dtype=torch.double)
     for number in range(200):
@@ -63,7 +65,9 @@ def test_the_table_is_that_of_the_formula_with_whole_matrices():
     found = lsi_embeddings([text], V, dim=6)
     there = [*range(FIRST, V - 1)]
     ratio = found[there].double().norm() / expected[there].norm()
-    torch.testing.assert_close(found[there].double().abs(), (ratio * expected[there]).abs(), atol=2e-3, rtol=0.02)
+    torch.testing.assert_close(
+        found[there].double().abs(), (ratio * expected[there]).abs(), atol=2e-3, rtol=0.02
+    )
 
 
 def test_pairs_of_all_corpora_are_documents_and_a_draw_of_them_is_enough():

@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.training.lightweight.parts import masking
-from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary, mask_one_piece, mask_tokens
+from fairseq_lxsr.training.lightweight.parts.masking import (
+    MaskingVocabulary,
+    mask_one_piece,
+    mask_tokens,
+)
 
 PAD, MASK, FIRST, COMMA, DOT = 1, 99, 4, 4, 5
 
@@ -56,7 +60,10 @@ def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
     source, target, index = batch(64, 9, 1), batch(64, 12, 2), np.arange(64)
 
     def one(rows, seed=1, epoch=1, extra=0):
-        sides = [np.pad(side[rows], ((0, 0), (0, extra)), constant_values=PAD) for side in (source, target)]
+        sides = [
+            np.pad(side[rows], ((0, 0), (0, extra)), constant_values=PAD)
+            for side in (source, target)
+        ]
         masked = mask_one_piece(*sides, index[rows], seed, epoch, vocabulary)
         return [side.tokens[:, :width] for side, width in zip(masked, (9, 12), strict=True)]
 
@@ -73,7 +80,9 @@ def test_masking_depends_on_seed_epoch_and_index_alone(vocabulary):
         for whole, part in zip(reference, mask(everything[10:20]), strict=True):
             np.testing.assert_array_equal(whole[10:20], part)  # nor the rest of the batch
         for other in ({"epoch": 2}, {"seed": 2}):
-            assert any((a != b).any() for a, b in zip(reference, mask(everything, **other), strict=True))
+            assert any(
+                (a != b).any() for a, b in zip(reference, mask(everything, **other), strict=True)
+            )
 
 
 def test_token_masking_statistics(vocabulary):
@@ -101,6 +110,8 @@ def test_token_masking_statistics(vocabulary):
     assert (left == MASK).sum() == (whole.tokens == MASK).sum()
     assert abs((left == PAD).sum() / (whole.tokens != MASK).sum() - 0.15) < 0.01
     tokens = batch(300, 6, 4)
-    source, target = (mask_tokens(tokens, np.arange(300), side, 1, 1, vocabulary) for side in (0, 1))
+    source, target = (
+        mask_tokens(tokens, np.arange(300), side, 1, 1, vocabulary) for side in (0, 1)
+    )
     assert (source.masked_ids != PAD).any(axis=1).all()
     assert (source.positions != target.positions).any()

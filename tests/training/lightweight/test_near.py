@@ -17,7 +17,9 @@ def embeddings(seed=0, width=WIDTH) -> np.ndarray:
     """Sentences around 40 directions, in random order; row i is of topic `topics()[i]`."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((TOPICS, width))
-    return (centres[topics()] + 0.05 * rng.standard_normal((TOPICS * OF_TOPIC, width))).astype(np.float32)
+    return (centres[topics()] + 0.05 * rng.standard_normal((TOPICS * OF_TOPIC, width))).astype(
+        np.float32
+    )
 
 
 def topics() -> np.ndarray:
@@ -42,7 +44,9 @@ def test_every_pair_is_in_one_group_with_pairs_of_its_topic():
     assert sorted(itertools.chain(*groups)) == list(range(TOPICS * OF_TOPIC))
     assert max(map(len, groups)) == 10
     alike = [len(set(topics()[group])) == 1 for group in groups]
-    assert np.mean(alike) > 0.8  # at random: none; pairs at the border of a cell may be left with others
+    assert (
+        np.mean(alike) > 0.8
+    )  # at random: none; pairs at the border of a cell may be left with others
 
 
 @pytest.mark.usefixtures("small_cells")
@@ -54,7 +58,9 @@ def test_a_group_is_a_pair_and_its_nearest_of_those_left():
     rows = np.random.default_rng(3).permutation(len(vectors))
     left = dict.fromkeys(rows.tolist())
     for group in sorted(found.groups(rows), key=lambda group: rows.tolist().index(group[0])):
-        here = [row for row in left if row != group[0] and found.cells[row] == found.cells[group[0]]]
+        here = [
+            row for row in left if row != group[0] and found.cells[row] == found.cells[group[0]]
+        ]
         nearest = sorted(here, key=lambda row: -vectors[row] @ vectors[group[0]])[:3]
         cosines = vectors @ vectors[group[0]]
         np.testing.assert_allclose(sorted(cosines[group[1:]]), sorted(cosines[nearest]))
@@ -66,12 +72,17 @@ def test_a_group_is_a_pair_and_its_nearest_of_those_left():
 def test_groups_do_not_depend_on_the_order_of_sums():
     """Another order of the units stands for another machine; cells are drawn by the seed."""
     vectors = embeddings()
-    one, same, other = (NearPairs(TeacherEmbeddings(vectors, None), len(vectors), 10, seed).cells for seed in (1, 1, 2))
+    one, same, other = (
+        NearPairs(TeacherEmbeddings(vectors, None), len(vectors), 10, seed).cells
+        for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
     rows = np.random.default_rng(2).permutation(TOPICS * OF_TOPIC)
     units = np.random.default_rng(4).permutation(WIDTH)
-    both = (near_pairs(rows=vectors).groups(rows) for vectors in (embeddings(), embeddings()[:, units]))
+    both = (
+        near_pairs(rows=vectors).groups(rows) for vectors in (embeddings(), embeddings()[:, units])
+    )
     for first, second in zip(*both, strict=True):
         np.testing.assert_array_equal(first, second)
 
@@ -117,7 +128,9 @@ def test_the_largest_are_the_first_of_equal_ones():
         np.testing.assert_array_equal(near.places_of_largest(values, count), expected)
 
 
-@pytest.mark.parametrize("limits", [{"max_sentences": 60}, {"max_sentences": 60, "max_tokens": 300}])
+@pytest.mark.parametrize(
+    "limits", [{"max_sentences": 60}, {"max_sentences": 60, "max_tokens": 300}]
+)
 def test_repeated_sources_are_near_in_each_round(limits):
     """A pair is never twice in a batch, and an epoch has what it has without groups."""
     sources = {"large": 1100, "small": 100}

@@ -1,4 +1,6 @@
-"""A new loss is one file in `terms/`: its options, its batch, its head and its logging come with it."""
+"""A new loss is one file in `terms/`: its options, its batch, its head and its logging come with
+it.
+"""
 
 import subprocess
 

@@ -1,4 +1,5 @@
-"""The recipe `released` against values of the authors' released code: losses, gradients, and a training.
+"""The recipe `released` against values of the authors' released code: losses, gradients, and a
+training.
 
 tests/golden/released/make_lightweight.py computes them; nothing of that code is needed here.
 """
@@ -22,7 +23,9 @@ from fairseq_lxsr.preparation.binarise import MMapWriter
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.training.lightweight.parts import masking
 
-GOLDEN = json.loads((Path(__file__).parent.parent.parent / "golden" / "released" / "lightweight.json").read_text())
+GOLDEN = json.loads(
+    (Path(__file__).parent.parent.parent / "golden" / "released" / "lightweight.json").read_text()
+)
 TRAINING = GOLDEN["training"]
 TOTAL = "ugt+align+sim"
 NO_GEN, NO_ALIGN, NO_SIM = (f"--{term}-weight 0" for term in ("gen", "align", "sim"))
@@ -34,7 +37,9 @@ TERMS = {
     TOTAL: "",
 }
 # the schedule of the recipe in few updates
-lr, weight_decay, warmup, decay_from = (TRAINING[name] for name in ("lr", "weight_decay", "warmup", "decay_from"))
+lr, weight_decay, warmup, decay_from = (
+    TRAINING[name] for name in ("lr", "weight_decay", "warmup", "decay_from")
+)
 BETAS = str(tuple(TRAINING["betas"])).replace(" ", "")
 SHORT = (
     f"--lr {','.join([str(lr)] * decay_from)},{lr / 10} --warmup-updates {warmup} --weight-decay {weight_decay} "
@@ -45,7 +50,8 @@ SIZE = (
     f"--encoder-attention-heads {SIZES['num_heads']} --max-positions {SIZES['max_positions']} --batch-size 4"
 )
 EXACT = "--dropout 0 --attention-dropout 0 --cpu-precision float32"
-# settings of the recipe that `paper` has not, and those of `paper` in their place: printed, or our reading of the text
+# settings of the recipe that `paper` has not, and those of `paper` in their place: printed, or our
+# reading of the text
 LOSS_OF_PAPER = {
     "sim": "--sim-reduction pairs",
     "ids to predict": "--target-ids original",
@@ -67,12 +73,18 @@ ELSEWHERE = {
     "lengths of a batch": (lambda run: sorted(run.lengths()) == run.lengths(), False),
     "last batch": (lambda run: list(map(len, run.batches())), [4, 4]),
     "warm-up": (lambda run: run.learning_rate(0, epoch=1), 0.001 / 1999),
-    "epochs": (lambda run: [run.learning_rate(5000, epoch) for epoch in (1, 3, 4, 10)], [1e-3, 1e-3, 1e-4, 1e-4]),
+    "epochs": (
+        lambda run: [run.learning_rate(5000, epoch) for epoch in (1, 3, 4, 10)],
+        [1e-3, 1e-3, 1e-4, 1e-4],
+    ),
 }
-ELSEWHERE_OF_PAPER = (
-    "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last --warmup-updates 2000 --lr 0.001"
-)
-OPTIMIZER = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-5, "amsgrad": True}  # main.py, line 89
+ELSEWHERE_OF_PAPER = "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last --warmup-updates 2000 --lr 0.001"
+OPTIMIZER = {
+    "betas": (0.9, 0.999),
+    "eps": 1e-8,
+    "weight_decay": 1e-5,
+    "amsgrad": True,
+}  # main.py, line 89
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +115,9 @@ def golden_masks(source, target, index, *_) -> tuple[masking.MaskedBatch, maskin
 
 
 class Run:
-    """A training as fairseq-train builds it from the recipe, with changed options, on the golden pairs."""
+    """A training as fairseq-train builds it from the recipe, with changed options, on the golden
+    pairs.
+    """
 
     def __init__(self, data: Path, changes: str):
         own = f"{SIZE} {changes} --cpu --disable-validation --no-save --save-dir {data / 'checkpoints'}"
@@ -115,7 +129,9 @@ class Run:
         self.criterion = self.task.build_criterion(self.cfg.criterion)
 
     def with_golden_weights(self) -> "Run":
-        self.model.load_state_dict(weights({name: value.shape for name, value in self.model.state_dict().items()}))
+        self.model.load_state_dict(
+            weights({name: value.shape for name, value in self.model.state_dict().items()})
+        )
         return self
 
     def batch(self, numbers: Sequence[int]) -> dict:
@@ -132,7 +148,11 @@ class Run:
     def gradients(self) -> dict[str, torch.Tensor]:
         self.model.zero_grad()
         self.loss().backward()
-        return {name: value.grad for name, value in self.model.named_parameters() if value.grad is not None}
+        return {
+            name: value.grad
+            for name, value in self.model.named_parameters()
+            if value.grad is not None
+        }
 
     def batches(self) -> list[np.ndarray]:
         dataset = self.task.dataset("train")
@@ -193,7 +213,9 @@ def test_losses_and_gradients_are_those_of_the_released_code(data, layers, terms
 @pytest.mark.parametrize("setting", LOSS_OF_PAPER)
 def test_a_setting_of_the_recipe_paper_is_another_loss(data, setting):
     expected = GOLDEN["layers"]["2"]["losses"][TOTAL]
-    assert golden_run(data, LOSS_OF_PAPER[setting]).loss().item() != pytest.approx(expected, rel=5e-6)
+    assert golden_run(data, LOSS_OF_PAPER[setting]).loss().item() != pytest.approx(
+        expected, rel=5e-6
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 2])

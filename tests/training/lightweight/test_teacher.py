@@ -12,7 +12,11 @@ from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.lightweight.parts import teacher
 from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
-from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings, TeacherRows, read_teacher
+from fairseq_lxsr.training.lightweight.parts.teacher import (
+    TeacherEmbeddings,
+    TeacherRows,
+    read_teacher,
+)
 from fairseq_lxsr.training.lightweight.terms.distillation import DistillationTerm, one_teacher
 from fairseq_lxsr.training.lightweight.terms.term import Split
 
@@ -22,7 +26,10 @@ def rows(count, start):
 
 
 def test_every_pair_gets_its_own_rows():
-    teachers = [TeacherEmbeddings(rows(12, 0), rows(12, 100)), TeacherEmbeddings(None, rows(9, 200))]
+    teachers = [
+        TeacherEmbeddings(rows(12, 0), rows(12, 100)),
+        TeacherEmbeddings(None, rows(9, 200)),
+    ]
     data = dataset(corpus("en-fr", 12), corpus("en-de", 9, seed=1), parts=[TeacherRows(teachers)])
     for indices in batches_of(data, max_sentences=4):
         batch = data.collater([data[index] for index in indices])
@@ -86,18 +93,33 @@ def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value
 
 def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
     """Shards of the same size would take each other's rows."""
-    for shard, name in (("a", "en-fr"), ("b", "fr-en"), ("c", "en-de"), ("t", "none"), ("u", "none")):
+    for shard, name in (
+        ("a", "en-fr"),
+        ("b", "fr-en"),
+        ("c", "en-de"),
+        ("t", "none"),
+        ("u", "none"),
+    ):
         (tmp_path / shard).mkdir()
         (tmp_path / shard / f"train.{name}.en.idx").touch()
     a, b, c, t, u = (tmp_path / name for name in "abctu")
     pairs = [("en", "fr"), ("en", "de")]
-    for value, shards in ((t, [a]), (t, [a, c]), (t, [a, a]), (f"{t}:{u}", [a, b]), (f"{t}:{t}", [b, c])):
+    for value, shards in (
+        (t, [a]),
+        (t, [a, c]),
+        (t, [a, a]),
+        (f"{t}:{u}", [a, b]),
+        (f"{t}:{t}", [b, c]),
+    ):
         value = str(value)
-        assert teacher.embedding_folders("--option", value, shards, pairs) == [Path(name) for name in value.split(":")]
+        assert teacher.embedding_folders("--option", value, shards, pairs) == [
+            Path(name) for name in value.split(":")
+        ]
     assert teacher.embedding_folders("--option", str(t), [a, b], pairs[1:]) == [t]
     for value, shards in ((f"{t}", [a, b]), (f"{t}:{u}:{t}", [a, c, b])):
         with pytest.raises(
-            InputError, match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a"
+            InputError,
+            match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a",
         ):
             teacher.embedding_folders("--option", value, shards, pairs)
 
@@ -120,8 +142,12 @@ def test_pieces_are_left_out_whatever_the_batch_and_never_all():
 
 
 def test_only_what_the_encoder_reads_is_left_out():
-    data, whole = (dataset(corpus("en-fr", 30), parts=parts) for parts in ([WordDropout(0.5, VOCABULARY)], []))
-    batch, expected = (part.collater([part[index] for index in range(30)]) for part in (data, whole))
+    data, whole = (
+        dataset(corpus("en-fr", 30), parts=parts) for parts in ([WordDropout(0.5, VOCABULARY)], [])
+    )
+    batch, expected = (
+        part.collater([part[index] for index in range(30)]) for part in (data, whole)
+    )
     for side in ("source", "target"):
         assert batch[f"{side}_tokens"].tolist() == expected[f"{side}_tokens"].tolist()
         assert (batch["net_input"][side] == PAD).sum() > (expected["net_input"][side] == PAD).sum()
@@ -130,7 +156,9 @@ def test_only_what_the_encoder_reads_is_left_out():
 
 @pytest.mark.parametrize("widths", [(), (4, 2)])
 def test_contrast_equals_its_slow_reference(widths):
-    """A sentence at a time looks for the teacher's embedding of it among those of its side, and the other way round."""
+    """A sentence at a time looks for the teacher's embedding of it among those of its side, and the
+    other way round.
+    """
     torch.manual_seed(1)
     student = torch.randn(6, 8, dtype=torch.double, requires_grad=True)
     teacher = torch.randn(3, 8, dtype=torch.double).repeat(
@@ -154,7 +182,9 @@ def test_contrast_equals_its_slow_reference(widths):
 
 def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
     term = DistillationTerm("contrast", [tmp_path], 8)
-    with pytest.raises(InputError, match=r"embeddings of 4 units, and 8 .*expected .*--encoder-embed-dim 8"):
+    with pytest.raises(
+        InputError, match=r"embeddings of 4 units, and 8 .*expected .*--encoder-embed-dim 8"
+    ):
         term.heads(SimpleNamespace(output_dim=4))
     pairs = [("en", "fr"), ("en", "de")]
     names = ("train.en-fr.en.npy", "train.en-de.en.npy")
@@ -167,7 +197,9 @@ def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
     (tmp_path / "train.en-de.en.npy.json").write_text('{"model": "def"}')
     with pytest.raises(InputError, match="embeddings of several models, abc, def"):
         one_teacher([tmp_path], pairs)
-    for name, model in zip(names, ("abc", "def"), strict=True):  # students of one teacher, or it and a student
+    for name, model in zip(
+        names, ("abc", "def"), strict=True
+    ):  # students of one teacher, or it and a student
         (tmp_path / f"{name}.json").write_text(f'{{"model": "{model}", "space": "abc"}}')
     assert one_teacher([tmp_path], pairs) == "abc"
     (tmp_path / "train.en-de.en.npy.json").write_text("[1]")

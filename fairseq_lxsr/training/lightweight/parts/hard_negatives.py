@@ -1,7 +1,8 @@
 """Hard negatives: sentences that differ slightly from a translation and mean something else.
 
-A sentence with two words exchanged has the same bag of words; one with a word added, removed or replaced has nearly the
-same. They teach word order and detail. Like masking, they are a function of (seed, epoch, pair index) alone.
+A sentence with two words exchanged has the same bag of words; one with a word added, removed or
+replaced has nearly the same. They teach word order and detail. Like masking, they are a function of
+(seed, epoch, pair index) alone.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,19 @@ from fairseq_lxsr.training.lightweight.parts.masking import BoolArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 HARD_NEGATIVES = ("swap", "edit", "both")
-CHANGE_DRAWS = (Draw.NEGATIVE_KIND, Draw.NEGATIVE_FIRST_WORD, Draw.NEGATIVE_SECOND_WORD, Draw.NEGATIVE_SENTENCE)
+CHANGE_DRAWS = (
+    Draw.NEGATIVE_KIND,
+    Draw.NEGATIVE_FIRST_WORD,
+    Draw.NEGATIVE_SECOND_WORD,
+    Draw.NEGATIVE_SENTENCE,
+)
 
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides, which is drawn."""
+    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides,
+    which is drawn.
+    """
 
     kind: str  # `swap`: two words are exchanged; `edit`: a word is removed, replaced or added; `both`: half of each
     starts_word: BoolArray  # [V] True for pieces that begin a word
@@ -31,11 +39,14 @@ class HardNegatives:
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
         """Make the negatives of a batch [B, T], only padding where nothing changed.
 
-        The second array [B, 2] says whether a row is a negative of the source, a changed target, and of the target.
+        The second array [B, 2] says whether a row is a negative of the source, a changed target,
+        and of the target.
         """
         data, index = pairs.dataset, pairs.index
         of_target = uniform(data.seed, data.epoch, index, Draw.NEGATIVE_SIDE) < 0.5
-        draws = np.stack([uniform(data.seed, data.epoch, index, draw) for draw in CHANGE_DRAWS], axis=1)
+        draws = np.stack(
+            [uniform(data.seed, data.epoch, index, draw) for draw in CHANGE_DRAWS], axis=1
+        )
         sides = [SIDES[side] for side in of_target.astype(int)]
         changed = self._swapped if self.kind == "swap" else self._changed
         rows = changed(pairs, sides, draws)
@@ -45,19 +56,28 @@ class HardNegatives:
         return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
 
     def _swapped(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Do what `_changed` does for `swap`, all sentences together: one by one takes ten times as long."""
+        """Do what `_changed` does for `swap`, all sentences together: one by one takes ten times as
+        long.
+        """
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids, lengths = np.concatenate(rows), np.array([len(row) for row in rows])
         ends = lengths.cumsum()
         places = swapped_places(self.starts_word[ids], lengths, *draws[:, 1:3].T)
         sentence = np.repeat(np.arange(len(rows)), lengths)
         differ = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
-        return [row[: len(row) * there] for row, there in zip(np.split(ids[places], ends[:-1]), differ, strict=True)]
+        return [
+            row[: len(row) * there]
+            for row, there in zip(np.split(ids[places], ends[:-1]), differ, strict=True)
+        ]
 
     def _changed(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Change sides of pairs by four draws each, [B, 4]; a row is empty where nothing changes."""
+        """Change sides of pairs by four draws each, [B, 4]; a row is empty where nothing
+        changes.
+        """
         data, rows = pairs.dataset, []
-        for sample, side, (kind, first, second, other) in zip(pairs.samples, sides, draws, strict=True):
+        for sample, side, (kind, first, second, other) in zip(
+            pairs.samples, sides, draws, strict=True
+        ):
             ids = sample[side]
             words = self._split(ids)
             if self.kind == "both" and kind < 0.5:
@@ -70,7 +90,9 @@ class HardNegatives:
         return rows
 
     def _split(self, ids: IntArray) -> list[IntArray]:
-        """Split ids [T] of a sentence into words; pieces before the first word start belong to the first word."""
+        """Split ids [T] of a sentence into words; pieces before the first word start belong to the
+        first word.
+        """
         return np.split(ids, np.flatnonzero(self.starts_word[ids])[1:])
 
 
@@ -84,11 +106,14 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
     return words
 
 
-def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray) -> IntArray:
-    """Exchange two words in each of many sentences, as `swap_words` does: where the piece at each place comes from [P].
+def swapped_places(
+    starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray
+) -> IntArray:
+    """Exchange two words in each of many sentences, as `swap_words` does: where the piece at each
+    place comes from [P].
 
-    The sentences, of `lengths` [N], follow each other; `starts_word` [P] is True for pieces that begin a word. `first`
-    and `second` [N] draw the words.
+    The sentences, of `lengths` [N], follow each other; `starts_word` [P] is True for pieces that
+    begin a word. `first` and `second` [N] draw the words.
     """
     ends = lengths.cumsum()
     begins = ends - lengths
@@ -96,7 +121,9 @@ def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray,
     sentence = np.searchsorted(ends, starts, side="right")
     later = np.diff(sentence, prepend=-1) == 0  # what stands before the first word belongs to it
     words = 1 + np.bincount(sentence[later], minlength=len(lengths))  # [N]
-    bounds = np.append(np.sort(np.concatenate([begins, starts[later]]), kind="stable"), len(starts_word))
+    bounds = np.append(
+        np.sort(np.concatenate([begins, starts[later]]), kind="stable"), len(starts_word)
+    )
     i = (first * words).astype(np.int64)
     j = (i + 1 + (second * (words - 1)).astype(np.int64)) % words
     before = words.cumsum() - words
@@ -108,8 +135,11 @@ def swapped_places(starts_word: BoolArray, lengths: IntArray, first: FloatArray,
     return np.repeat(parts.ravel() - (sizes.cumsum() - sizes), sizes) + np.arange(len(starts_word))
 
 
-def edit_words(words: list[IntArray], others: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Remove a word, replace it by a word of another sentence, or add such a word, each with probability 1/3.
+def edit_words(
+    words: list[IntArray], others: list[IntArray], first: float, second: float
+) -> list[IntArray]:
+    """Remove a word, replace it by a word of another sentence, or add such a word, each with
+    probability 1/3.
 
     `first` in [0, 1) draws the position, `second` the action and the other word.
     """

@@ -1,4 +1,6 @@
-"""Text of any language with a teacher's embeddings of it, words or sentences, drawn beside the pairs of a batch."""
+"""Text of any language with a teacher's embeddings of it, words or sentences, drawn beside the
+pairs of a batch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,15 +34,21 @@ class TeacherText:
 
 
 def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
-    """Read every NAME.txt of a folder with NAME.npy beside it, split as the text of the data folders was."""
+    """Read every NAME.txt of a folder with NAME.npy beside it, split as the text of the data
+    folders was.
+    """
     files = sorted(folder.glob("*.txt"))
     if not files:
-        raise InputError(f"--teacher-text {folder}: has no .txt; expected NAME.txt, and NAME.npy with a row a line")
+        raise InputError(
+            f"--teacher-text {folder}: has no .txt; expected NAME.txt, and NAME.npy with a row a line"
+        )
     text = find_text(list(data))
     tokenizer = Tokenizer(text.sentencepiece_model, text.options, read_dictionary(text.dictionary))
     found = [_read(path, tokenizer) for path in files]
     if len({part.vectors.shape[1] for part in found}) > 1:
-        raise InputError(f"--teacher-text {folder}: embeddings of several widths; expected one teacher")
+        raise InputError(
+            f"--teacher-text {folder}: embeddings of several widths; expected one teacher"
+        )
     return found
 
 
@@ -51,8 +59,14 @@ def _read(path: Path, tokenizer: Tokenizer) -> TeacherText:
     line = np.repeat(np.arange(len(lines)), lengths)
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0
     if not is_known.any():
-        raise InputError(f"{path}: no line has a piece of the dictionary; expected text in the languages of the model")
-    return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), ChosenRows(vectors, np.flatnonzero(is_known)))
+        raise InputError(
+            f"{path}: no line has a piece of the dictionary; expected text in the languages of the model"
+        )
+    return TeacherText(
+        ids[is_known[line]],
+        lengths[is_known].cumsum(),
+        ChosenRows(vectors, np.flatnonzero(is_known)),
+    )
 
 
 class ChosenRows:
@@ -68,9 +82,11 @@ class ChosenRows:
 
 @dataclass(frozen=True)
 class DrawnTeacherTexts:
-    """Part of a batch: as many texts as pairs, files drawn alike, and the teacher's embeddings of them.
+    """Part of a batch: as many texts as pairs, files drawn alike, and the teacher's embeddings of
+    them.
 
-    A text is drawn for each pair, so neither the order of batches nor the number of workers changes which.
+    A text is drawn for each pair, so neither the order of batches nor the number of workers changes
+    which.
     """
 
     texts: Sequence[TeacherText]
@@ -81,7 +97,9 @@ class DrawnTeacherTexts:
         file, row = (uniform(data.seed, data.epoch, pairs.index, draw) for draw in draws)
         files = (file * len(self.texts)).astype(np.int64)
         rows = (row * np.array([len(part.ends) for part in self.texts])[files]).astype(np.int64)
-        drawn = [self.texts[i].pieces(j, data.max_positions) for i, j in zip(files, rows, strict=True)]
+        drawn = [
+            self.texts[i].pieces(j, data.max_positions) for i, j in zip(files, rows, strict=True)
+        ]
         vectors = np.empty((len(rows), self.texts[0].vectors.shape[1]), dtype=np.float32)
         for i in np.unique(files):
             vectors[files == i] = self.texts[i].vectors[rows[files == i]]

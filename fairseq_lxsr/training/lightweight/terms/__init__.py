@@ -1,7 +1,8 @@
 """Terms of the training loss of task `xling_sent`, one file each.
 
-A term declares its options, what it needs in a batch, the head it needs in the model, and its loss. Every module of
-this folder is imported, so a new term is one new file: no other file has to name it.
+A term declares its options, what it needs in a batch, the head it needs in the model, and its loss.
+Every module of this folder is imported, so a new term is one new file: no other file has to name
+it.
 """
 
 import functools

@@ -1,4 +1,6 @@
-"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021, Eq. 5)."""
+"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021,
+Eq. 5).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +28,16 @@ WIDTHS = NumberList(WIDTH)
 
 @dataclass
 class AlignmentOptions(FairseqDataclass):
-    align_weight: float = option("weight of the contrastive align loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
+    align_weight: float = option(
+        "weight of the contrastive align loss; 0 leaves it out", 2.0, LOSS_WEIGHT
+    )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = option(  # type: ignore[valid-type]
         "similarity in the align loss: inner product (the paper) or cosine", "inner"
     )
     align_temperature: float = option(
-        "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine", 1.0, TEMPERATURE
+        "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
+        1.0,
+        TEMPERATURE,
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
         "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
@@ -39,7 +45,9 @@ class AlignmentOptions(FairseqDataclass):
         "both, half of each; half as much again to encode; with --objective none",
         "none",
     )
-    gather_negatives: bool = option("align against the sentences of all workers; needs --batch-size", False)
+    gather_negatives: bool = option(
+        "align against the sentences of all workers; needs --batch-size", False
+    )
     matryoshka: Optional[str] = option(
         "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
         "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "
@@ -73,7 +81,9 @@ class AlignmentTerm(Term):
         }
         for name, is_set in own.items():
             if is_set and not cfg.align_weight:
-                raise InputError(f"{name} with --align-weight 0; expected a weight above 0, or without {name}")
+                raise InputError(
+                    f"{name} with --align-weight 0; expected a weight above 0, or without {name}"
+                )
         if cfg.gather_negatives:
             check_gathering(cfg)
         return cls(cfg, setting) if cfg.align_weight else None
@@ -100,21 +110,31 @@ class AlignmentTerm(Term):
             "similarity": self.similarity,
             "scale": self.scale,
             "cosines": encoded.get("cosines"),
-            "negatives": None if negative is None else losses.Negatives(negative, batch["negative_of"]),
+            "negatives": None
+            if negative is None
+            else losses.Negatives(negative, batch["negative_of"]),
         }
         if self.gathered_rows and dist.is_initialized():
             numbers, is_dummy = batch["pair_number"], batch.get("is_dummy", False)
-            options["candidates"], everyones = gather_rows(u, v, numbers, self.gathered_rows, is_dummy)
+            options["candidates"], everyones = gather_rows(
+                u, v, numbers, self.gathered_rows, is_dummy
+            )
             options["same_text"] = same_pair(numbers, everyones, options["candidates"].first)
-        if self.widths:  # the encoder ran once; only products of embeddings are computed for each width
-            return losses.matryoshka_alignment_loss(u, v, sorted({*self.widths, u.shape[1]}), **options)
+        if (
+            self.widths
+        ):  # the encoder ran once; only products of embeddings are computed for each width
+            return losses.matryoshka_alignment_loss(
+                u, v, sorted({*self.widths, u.shape[1]}), **options
+            )
         return losses.alignment_loss(u, v, **options)
 
 
 def check_gathering(cfg: Any) -> None:
     """Check that workers can exchange their batches."""
     if cfg.batch_size is None:
-        raise InputError("--gather-negatives needs --batch-size: workers exchange batches of equal size")
+        raise InputError(
+            "--gather-negatives needs --batch-size: workers exchange batches of equal size"
+        )
     if (cfg.batch_size_valid or 0) > cfg.batch_size:
         raise InputError(
             f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most --batch-size, "
@@ -130,10 +150,11 @@ class PairNumbers:
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find the candidates that are no negatives because they are the true translation, drawn again [2, B, C].
+    """Find the candidates that are no negatives because they are the true translation, drawn again
+    [2, B, C].
 
-    Pairs and candidates have `numbers` [B] and `of_candidates` [C]; pair i is candidate `first + i`. The first
-    matrix is for candidates of v, the second of u.
+    Pairs and candidates have `numbers` [B] and `of_candidates` [C]; pair i is candidate `first +
+    i`. The first matrix is for candidates of v, the second of u.
     """
     equal = numbers[:, None] == of_candidates  # [B, C]
     candidate = torch.arange(len(of_candidates), device=numbers.device)
@@ -147,7 +168,8 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # every worker's loss reads these rows, and fairseq sums the gradients of all workers' losses
+        # every worker's loss reads these rows, and fairseq sums the gradients of all workers'
+        # losses
         grad = grad.contiguous()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
@@ -162,13 +184,19 @@ def _all_gather(rows: Tensor) -> Tensor:
 def gather_rows(
     u: Tensor, v: Tensor, numbers: Tensor, capacity: int, is_dummy: bool = False
 ) -> tuple[losses.Candidates, Tensor]:
-    """Gather the pairs of all W workers, each padded to `capacity` rows, so that workers need not exchange sizes.
+    """Gather the pairs of all W workers, each padded to `capacity` rows, so that workers need not
+    exchange sizes.
 
-    This worker has embeddings u and v [B, D] and `numbers` [B]; where it `is_dummy`, it has no batch left, and its rows
-    are no candidates for others. There are C = W * `capacity` candidates, and their numbers [C].
+    This worker has embeddings u and v [B, D] and `numbers` [B]; where it `is_dummy`, it has no
+    batch left, and its rows are no candidates for others. There are C = W * `capacity` candidates,
+    and their numbers [C].
     """
     padding = (0, 0, 0, capacity - len(u))
-    all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(u.shape[1], dim=1)
+    all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(
+        u.shape[1], dim=1
+    )
     is_candidate = torch.full_like(numbers, not is_dummy)  # [B]
-    all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T  # [C] each
+    all_numbers, real = _all_gather(
+        F.pad(torch.stack((numbers, is_candidate), dim=1), padding)
+    ).T  # [C] each
     return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers

@@ -12,13 +12,18 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_lxsr import losses
-from fairseq_lxsr.encoder.folder import TEACHER
+from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.records import description_of
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.dataset import Part
-from fairseq_lxsr.training.lightweight.parts.teacher import TeacherRows, embedding_folders, read_teacher, teacher_files
+from fairseq_lxsr.training.lightweight.parts.teacher import (
+    TeacherRows,
+    embedding_folders,
+    read_teacher,
+    teacher_files,
+)
 from fairseq_lxsr.training.lightweight.terms.alignment import WIDTHS
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
@@ -43,30 +48,46 @@ class DistillationOptions(FairseqDataclass):
 
 
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return the fingerprint of the model in whose space all embeddings are: the one that made them, or its teacher.
+    """Return the fingerprint of the model in whose space all embeddings are: the one that made
+    them, or its teacher.
 
     Where `lxsr embed` did not describe them, the answer is None.
     """
-    paths = [folder / name for folder in folders for pair in pairs for name in teacher_files("train", pair)]
+    paths = [
+        folder / name
+        for folder in folders
+        for pair in pairs
+        for name in teacher_files("train", pair)
+    ]
     described = [description_of(path) for path in paths if path.is_file()]
     models = {str(about.get("space") or about.get("model", "")) for about in described}
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without a description" for name in models))
-        raise InputError(f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is")
+        raise InputError(
+            f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is"
+        )
     return models.pop() or None
 
 
 class DistillationTerm(Term):
-    """Distance from the teacher's embeddings; `mse` and `cosine` project the student's to their width.
+    """Distance from the teacher's embeddings; `mse` and `cosine` project the student's to their
+    width.
 
-    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or one for all.
-    `contrast` multiplies the cosines by `scale` (1 / temperature), and adds the loss of the first units alone, for each
-    of `widths`.
+    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or
+    one for all. `contrast` multiplies the cosines by `scale` (1 / temperature), and adds the loss
+    of the first units alone, for each of `widths`.
     """
 
     name, Options = "distill", DistillationOptions
 
-    def __init__(self, form: str, folders: Sequence[Path], width: int, scale: float = 1.0, widths: Sequence[int] = ()):
+    def __init__(
+        self,
+        form: str,
+        folders: Sequence[Path],
+        width: int,
+        scale: float = 1.0,
+        widths: Sequence[int] = (),
+    ):
         super().__init__(weight=1.0)
         self.form, self.folders, self.width = form, folders, width
         self.has_projection = form in ("mse", "cosine")
@@ -76,11 +97,19 @@ class DistillationTerm(Term):
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
             if cfg.distill_loss != DistillationOptions().distill_loss:
-                raise InputError(f"--distill-loss {cfg.distill_loss} without --teacher-embeddings: give both")
+                raise InputError(
+                    f"--distill-loss {cfg.distill_loss} without --teacher-embeddings: give both"
+                )
             return None
-        folders = embedding_folders("--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs)
-        opened = (read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders)
-        teacher = next((found for found in opened if found is not None), None)  # a shard may lack a pair
+        folders = embedding_folders(
+            "--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs
+        )
+        opened = (
+            read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders
+        )
+        teacher = next(
+            (found for found in opened if found is not None), None
+        )  # a shard may lack a pair
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
@@ -93,7 +122,9 @@ class DistillationTerm(Term):
         return term
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """Read the teacher's embeddings; splits other than train may lack them, and then have no such part."""
+        """Read the teacher's embeddings; splits other than train may lack them, and then have no
+        such part.
+        """
         turn = (split.epoch - 1) % len(self.folders) if split.name == "train" else 0
         folder, teachers = self.folders[turn], []
         for pair, corpus in split.corpora.items():
@@ -102,10 +133,14 @@ class DistillationTerm(Term):
                 missing = teacher_files(split.name, pair)
                 if split.name == "train":
                     raise InputError(f"{folder}: has no {missing}; make them with `lxsr embed`")
-                logger.warning(f"{folder}: has no {missing[0]}; the loss of {split.name} leaves distillation out")
+                logger.warning(
+                    f"{folder}: has no {missing[0]}; the loss of {split.name} leaves distillation out"
+                )
                 return ()
             if teacher.width != self.width:
-                raise InputError(f"{folder}: {split.name} has other widths than {self.width}; expected one width")
+                raise InputError(
+                    f"{folder}: {split.name} has other widths than {self.width}; expected one width"
+                )
             teachers.append(teacher)
         return [TeacherRows(teachers)]
 
@@ -115,23 +150,43 @@ class DistillationTerm(Term):
                 f"--distill-loss {CONTRAST}: embeddings of {config.output_dim} units, and {self.width} of the teacher "
                 f"in {self.folders[0]}; expected the same width, --encoder-embed-dim {self.width}"
             )
-        return {"projection": nn.Linear(config.output_dim, self.width, bias=False)} if self.has_projection else {}
+        return (
+            {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
+            if self.has_projection
+            else {}
+        )
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Embeddings [2B, E'], sources first, projected to the teacher's width for `mse` and `cosine`."""
+        """Embeddings [2B, E'], sources first, projected to the teacher's width for `mse` and
+        `cosine`.
+        """
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
         return model.projection(student) if self.has_projection else student
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
         """Mean over both sides, so that a pair counts once.
 
-        A worker without a batch left may train on one of validation, without a teacher, and must log the same names.
+        A worker without a batch left may train on one of validation, without a teacher, and must
+        log the same names.
         """
         student, teacher = encoded["outputs"][self.name], batch.get("teacher")
         if teacher is None:
             return 0 * student.float().sum() if training else None
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
-        sides = zip(student.chunk(2), teacher.chunk(2), strict=True)  # each by itself: the teacher may know one alone
-        contrast = partial(losses.matryoshka_alignment_loss, widths=self.widths, similarity="cosine", scale=self.scale)
-        return sum((contrast(*side) for side in sides), start=student.new_zeros((), dtype=torch.float32)) / 2
+        sides = zip(
+            student.chunk(2), teacher.chunk(2), strict=True
+        )  # each by itself: the teacher may know one alone
+        contrast = partial(
+            losses.matryoshka_alignment_loss,
+            widths=self.widths,
+            similarity="cosine",
+            scale=self.scale,
+        )
+        return (
+            sum(
+                (contrast(*side) for side in sides),
+                start=student.new_zeros((), dtype=torch.float32),
+            )
+            / 2
+        )

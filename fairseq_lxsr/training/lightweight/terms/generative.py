@@ -1,4 +1,6 @@
-"""Term `gen`: predict words of the sentence or of its translation from each encoder pass (Mao et al. 2021, 3.2)."""
+"""Term `gen`: predict words of the sentence or of its translation from each encoder pass (Mao et
+al. 2021, 3.2).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +15,21 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import ReconstructionHead, TransformerConfig
 from fairseq_lxsr.options import LOSS_WEIGHT, option
 from fairseq_lxsr.training.dataset import SIDES, Part
-from fairseq_lxsr.training.lightweight.parts.masking import MaskedTargets, Masking, MaskingVocabulary
+from fairseq_lxsr.training.lightweight.parts.masking import (
+    MaskedTargets,
+    Masking,
+    MaskingVocabulary,
+)
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
 TARGET_IDS = ("original", "masked")
-MASKING_OF_OBJECTIVE = {"ugt": "one", "xtr": "one", "smlm": "one", "mlm": "tokens", "mlm_xtr": "tokens"}
+MASKING_OF_OBJECTIVE = {
+    "ugt": "one",
+    "xtr": "one",
+    "smlm": "one",
+    "mlm": "tokens",
+    "mlm_xtr": "tokens",
+}
 
 
 @dataclass
@@ -25,7 +37,9 @@ class GenerativeOptions(FairseqDataclass):
     objective: ChoiceEnum((*losses.OBJECTIVES, "none")) = option(  # type: ignore[valid-type]
         "generative loss: what is masked and what is predicted from it; none leaves both out", "ugt"
     )
-    gen_weight: float = option("weight of the generative loss chosen by --objective; 0 leaves it out", 1.0, LOSS_WEIGHT)
+    gen_weight: float = option(
+        "weight of the generative loss chosen by --objective; 0 leaves it out", 1.0, LOSS_WEIGHT
+    )
     target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = option(  # type: ignore[valid-type]
         "weight of a word in the generative targets: types counts it once (what the authors ran), "
         "counts as often as it occurs (Eq. 3 as printed)",
@@ -45,7 +59,9 @@ class GenerativeOptions(FairseqDataclass):
 
 
 class GenerativeTerm(Term):
-    """KL divergence from the words to predict, or for `mlm` cross-entropy of each masked piece from its own state."""
+    """KL divergence from the words to predict, or for `mlm` cross-entropy of each masked piece from
+    its own state.
+    """
 
     name, Options = "gen", GenerativeOptions
 
@@ -82,9 +98,14 @@ class GenerativeTerm(Term):
         return {"head": ReconstructionHead(*sizes, config.layer_norm_eps)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Logits [2B, V], source passes first; for `mlm` [K + K', V], one row for each masked piece."""
+        """Logits [2B, V], source passes first; for `mlm` [K + K', V], one row for each masked
+        piece.
+        """
         if self.needs_states:
-            rows = [encoded["states"][side].flatten(0, 1)[batch[f"{side}_positions"]] for side in SIDES]  # type: ignore[literal-required]
+            rows = [
+                encoded["states"][side].flatten(0, 1)[batch[f"{side}_positions"]]  # type: ignore[literal-required]
+                for side in SIDES
+            ]
         else:
             rows = [encoded["embeddings"][side] for side in SIDES]
         return model.head(torch.cat(rows), model.encoder.embed_tokens.weight)
@@ -96,5 +117,7 @@ class GenerativeTerm(Term):
             index = batch["source_masked_index"], batch["target_masked_index"]
             return losses.token_loss(logits, masked_ids, index, padding_idx)
         tokens = batch["source_tokens"], batch["target_tokens"]
-        targets = losses.sentence_targets(self.objective, tokens, masked_ids, padding_idx, self.weights, self.overlap)
+        targets = losses.sentence_targets(
+            self.objective, tokens, masked_ids, padding_idx, self.weights, self.overlap
+        )
         return losses.sentence_loss(logits, *targets)

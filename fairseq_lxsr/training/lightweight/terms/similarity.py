@@ -1,4 +1,6 @@
-"""Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al. 2021, Eq. 6)."""
+"""Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al.
+2021, Eq. 6).
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,8 @@ SIM_REDUCTIONS = ("pairs", "sum")
 class SimilarityOptions(FairseqDataclass):
     sim_weight: float = option("weight of the sim loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
-        "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)", "pairs"
+        "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)",
+        "pairs",
     )
 
 
@@ -35,6 +38,10 @@ class SimilarityTerm(Term):
         return cls(cfg.sim_weight, str(cfg.sim_reduction)) if cfg.sim_weight else None
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
-        """Scale the sum over the cells; the caller divides by the B pairs, so a plain sum is multiplied by B."""
+        """Scale the sum over the cells; the caller divides by the B pairs, so a plain sum is
+        multiplied by B.
+        """
         scale = batch["nsentences"] if self.reduction == "sum" else 1
-        return scale * losses.similarity_loss(encoded["embeddings"]["source"], encoded["embeddings"]["target"])
+        return scale * losses.similarity_loss(
+            encoded["embeddings"]["source"], encoded["embeddings"]["target"]
+        )

@@ -1,4 +1,6 @@
-"""Term `teach`: text of any one language must find a teacher's embedding of it among those of the batch."""
+"""Term `teach`: text of any one language must find a teacher's embedding of it among those of the
+batch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +15,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.options import LOSS_WEIGHT, option
 from fairseq_lxsr.training.dataset import Part
-from fairseq_lxsr.training.lightweight.parts.teacher_text import DrawnTeacherTexts, TeacherText, read_teacher_texts
+from fairseq_lxsr.training.lightweight.parts.teacher_text import (
+    DrawnTeacherTexts,
+    TeacherText,
+    read_teacher_texts,
+)
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
 TEACHER_SCALE = 20.0  # of the cosines with the teacher's embeddings
@@ -30,9 +36,11 @@ class TeacherTextOptions(FairseqDataclass):
 
 
 class TeacherTextTerm(Term):
-    """Cross-entropy over the cosines to the teacher's embeddings, through a learnt projection to their width.
+    """Cross-entropy over the cosines to the teacher's embeddings, through a learnt projection to
+    their width.
 
-    For words that the pairs lack: a word is a text of its own and needs no translation. `texts` are those of each file.
+    For words that the pairs lack: a word is a text of its own and needs no translation. `texts` are
+    those of each file.
     """
 
     name, Options = "teach", TeacherTextOptions
@@ -44,16 +52,25 @@ class TeacherTextTerm(Term):
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "TeacherTextTerm | None":
         if cfg.teacher_text is not None and cfg.teacher_text_weight:
-            return cls(cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
-        if cfg.teacher_text is None and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight:
-            raise InputError(f"--teacher-text-weight {cfg.teacher_text_weight} without --teacher-text: give both")
+            return cls(
+                cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards)
+            )
+        if (
+            cfg.teacher_text is None
+            and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight
+        ):
+            raise InputError(
+                f"--teacher-text-weight {cfg.teacher_text_weight} without --teacher-text: give both"
+            )
         return None
 
     def parts(self, split: Split) -> Sequence[Part]:
         return [DrawnTeacherTexts(self.texts)] if split.name == "train" else []
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        return {"teacher_map": nn.Linear(config.output_dim, self.texts[0].vectors.shape[1], bias=False)}
+        return {
+            "teacher_map": nn.Linear(config.output_dim, self.texts[0].vectors.shape[1], bias=False)
+        }
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor | None:
         """Embeddings of the drawn texts, projected to the teacher's width [B, E]."""
@@ -63,9 +80,15 @@ class TeacherTextTerm(Term):
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
         """Mean over both directions.
 
-        A worker without a batch left may train on one of validation, without a teacher, and must log the same names.
+        A worker without a batch left may train on one of validation, without a teacher, and must
+        log the same names.
         """
         student = encoded["outputs"].get(self.name)
         if student is None:
             return 0 * encoded["embeddings"]["source"].float().sum() if training else None
-        return losses.alignment_loss(student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE) / 2
+        return (
+            losses.alignment_loss(
+                student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE
+            )
+            / 2
+        )

@@ -17,7 +17,9 @@ class Encoded(TypedDict):
     """Output of the model for a batch."""
 
     embeddings: dict[str, Tensor]  # `source`, `target` and what else the batch has, each [B, E]
-    states: dict[str, Tensor]  # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
+    states: dict[
+        str, Tensor
+    ]  # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
     outputs: dict[str, Tensor]  # of the heads, by the names of their terms
     cosines: NotRequired[Tensor]  # [B, B] of the two sides, in float32; the criterion adds them
 
@@ -33,7 +35,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Split:
-    """Text of a dataset: `train`, `valid` or `test`, the epoch, and the corpus of each language pair."""
+    """Text of a dataset: `train`, `valid` or `test`, the epoch, and the corpus of each language
+    pair.
+    """
 
     name: str
     epoch: int
@@ -43,7 +47,8 @@ class Split:
 class Term:
     """One term of the loss, `weight` times `loss`, a sum over the pairs of a batch.
 
-    A term of weight 0 has its parts in the batch, but neither a head nor a loss. Sub-classes set the attributes.
+    A term of weight 0 has its parts in the batch, but neither a head nor a loss. Sub-classes set
+    the attributes.
 
     Attributes:
         name: name under which the term is logged.
@@ -74,11 +79,14 @@ class Term:
         return {}
 
     def output(self, model: nn.Module, encoded: Encoded, batch: Batch) -> Tensor | None:
-        """Apply the head to an encoded batch, in the precision of the model; None for a term without a head."""
+        """Apply the head to an encoded batch, in the precision of the model; None for a term
+        without a head.
+        """
         return None
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Compute the loss in float32, summed over the B pairs; None where the batch lacks what it needs.
+        """Compute the loss in float32, summed over the B pairs; None where the batch lacks what it
+        needs.
 
         Only a batch of validation may lack it. The computation may not wait for the device.
         """

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.text.tables import Table, parse_columns
+from fairseq_lxsr.preparation.tables import Table, parse_columns
 
 TWO = [("A red dog.", "Un chien rouge."), ("A cat, asleep.", "Un chat, endormi.")]
 TWO_DOGS = ("A dog.", "Un chien.")
@@ -41,7 +41,14 @@ URLS, SCORES = ["https://a/1", "http://b.example", "www.c.example"], ["0.8", "na
         (["target_text\tsource_text", *tabs("target", "source")], None, 1),
         (["French\tEnglish", *tabs("target", "source")], None, 1),
         (["fra_Latn\teng_Latn", *tabs("target", "source")], None, 1),
-        (["id\tsentence_fr\tsentence_en\tscore", *tabs(["1", "2", "3"], "target", "source", SCORES)], None, 1),
+        (
+            [
+                "id\tsentence_fr\tsentence_en\tscore",
+                *tabs(["1", "2", "3"], "target", "source", SCORES),
+            ],
+            None,
+            1,
+        ),
         (["id\tvon\tnach", *tabs(["1", "2", "3"], "source", "target")], None, 1),
         (["nach\tvon", *tabs("target", "source")], "von,nach", 1),
         (["Nach\tVON", *tabs("target", "source")], "von,1", 1),
@@ -57,7 +64,9 @@ def test_columns_and_header_are_found(tmp_path, capsys, rows, columns, header):
 
 
 def test_sentences_without_blanks_are_text_beside_a_score(tmp_path):
-    assert read(tmp_path, "x.tsv", ["我有3只猫。\tI have 3 cats.\t0.9"])[0] == [("我有3只猫。", "I have 3 cats.")]
+    assert read(tmp_path, "x.tsv", ["我有3只猫。\tI have 3 cats.\t0.9"])[0] == [
+        ("我有3只猫。", "I have 3 cats.")
+    ]
 
 
 def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
@@ -66,7 +75,9 @@ def test_codes_of_languages_that_are_not_among_the_largest(tmp_path):
     assert read(tmp_path, "x.tsv", rows, None, ("en", "fr"))[0] == [("swa", "mt"), ("A b.", "C d.")]
 
 
-@pytest.mark.parametrize("rows", [["no\tsi", "la\tit"], ["No\tIt"], ["it is\tno one", "A dog sleeps.\tUn chien dort."]])
+@pytest.mark.parametrize(
+    "rows", [["no\tsi", "la\tit"], ["No\tIt"], ["it is\tno one", "A dog sleeps.\tUn chien dort."]]
+)
 def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
     pairs, left_out = read(tmp_path, "x.tsv", rows)
     assert ["\t".join(pair) for pair in pairs] == rows
@@ -74,17 +85,32 @@ def test_pairs_that_are_like_a_header_are_pairs(tmp_path, rows):
 
 
 def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
-    rows = ["", "A dog.\tUn chien.", "alone", "\t ", "A cat.\t", "A bee.\tUne abeille.\tmore", "", ""]
+    rows = [
+        "",
+        "A dog.\tUn chien.",
+        "alone",
+        "\t ",
+        "A cat.\t",
+        "A bee.\tUne abeille.\tmore",
+        "",
+        "",
+    ]
     pairs, left_out = read(tmp_path, "x.tsv", rows)
     assert pairs == [("A dog.", "Un chien."), ("A cat.", ""), ("A bee.", "Une abeille.")]
     assert left_out == {"blank": 3, "short": 1}
     assert read(tmp_path, "x.tsv", ["", "  "]) == ([], {"blank": 2})
     for name in ("x.tsv", "x.csv"):
-        assert read(tmp_path, name, [""] * 150 + ["A dog.\tUn chien.", ""]) == ([TWO_DOGS], {"blank": 150})
+        assert read(tmp_path, name, [""] * 150 + ["A dog.\tUn chien.", ""]) == (
+            [TWO_DOGS],
+            {"blank": 150},
+        )
     long = "A dog.\tUn chien." + "." * 2**20
     rows = [TWO[0], TWO[1]]
     text = ["\t".join(rows[0]), long, "\t".join(rows[1]), long]
-    assert read(tmp_path, "x.tsv", text, is_sentence=True, skip_unreadable=True) == (rows, {"unreadable": 2})
+    assert read(tmp_path, "x.tsv", text, is_sentence=True, skip_unreadable=True) == (
+        rows,
+        {"unreadable": 2},
+    )
     spoilt = b"A dog.\tUn chien.\nd\xe9j\xe0\tvu\na\0\tb\nA cat.\tUn chat.\n"
     assert read(tmp_path, "x.tsv", spoilt, skip_unreadable=True)[1] == {"unreadable": 2}
     with pytest.raises(InputError, match=r"x\.tsv, line 2: bytes e9 6a e0 09"):
@@ -97,7 +123,11 @@ def test_rows_without_a_pair_are_left_out_and_counted(tmp_path):
         ["A red dog.,Un chien rouge.", '"A cat, asleep.","Un chat, endormi."'],
         ["A red dog.;Un chien rouge.", "A cat, asleep.;Un chat, endormi."],
         ["sep=;", '"A red dog.";"Un chien rouge."', '"A cat,', ' asleep.";"Un chat, endormi."'],
-        ['"id","en","fr"', "1,A red dog.,Un chien rouge.", '2,"A cat, asleep.","Un chat, endormi."'],
+        [
+            '"id","en","fr"',
+            "1,A red dog.,Un chien rouge.",
+            '2,"A cat, asleep.","Un chat, endormi."',
+        ],
         ["fr;en", "Un chien rouge.;A red dog.", "Un chat, endormi.;A cat, asleep."],
     ],
 )
@@ -107,17 +137,44 @@ def test_csv(tmp_path, rows, end):
     assert pairs == TWO
     assert left_out.keys() <= {"header"}
     (tmp_path / "q.csv").write_text('"He said ""no"".",Il dit « non ».\n\n')
-    assert [row.pair for row in Table(tmp_path / "q.csv").rows()][:1] == [('He said "no".', "Il dit « non ».")]
+    assert [row.pair for row in Table(tmp_path / "q.csv").rows()][:1] == [
+        ('He said "no".', "Il dit « non ».")
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "columns", "message"),
     [
-        ("x.tsv", ["alone", "alone too"], None, r"x\.tsv, line 1: 1 column in 'alone'; expected at least 2, .* tabs"),
-        ("x.tsv", ["", "a\tb"], "2,3", r"x\.tsv, line 2: 2 columns in 'a\\tb'; expected at least 3"),
-        ("x.tsv", ["von\tnach", "a b\tc d"], "en,fr", r"--columns 'en'; expected .* its first row: 'von', 'nach'"),
-        ("x.tsv", ["1\t2\tc d", "3\t4\te f"], None, r"x\.tsv, line 1: .* has 3 columns, 1 of them with text"),
-        ("x.tsv", ["German\tDutch", "a b\tc d"], None, r"x\.tsv: columns of German, Dutch; expected en and fr"),
+        (
+            "x.tsv",
+            ["alone", "alone too"],
+            None,
+            r"x\.tsv, line 1: 1 column in 'alone'; expected at least 2, .* tabs",
+        ),
+        (
+            "x.tsv",
+            ["", "a\tb"],
+            "2,3",
+            r"x\.tsv, line 2: 2 columns in 'a\\tb'; expected at least 3",
+        ),
+        (
+            "x.tsv",
+            ["von\tnach", "a b\tc d"],
+            "en,fr",
+            r"--columns 'en'; expected .* its first row: 'von', 'nach'",
+        ),
+        (
+            "x.tsv",
+            ["1\t2\tc d", "3\t4\te f"],
+            None,
+            r"x\.tsv, line 1: .* has 3 columns, 1 of them with text",
+        ),
+        (
+            "x.tsv",
+            ["German\tDutch", "a b\tc d"],
+            None,
+            r"x\.tsv: columns of German, Dutch; expected en and fr",
+        ),
         ("x.csv", ['a,"b', "c,d"], None, r"x\.csv, line 1: not a row of CSV"),
         ("x.csv", ["alone"], None, r"at least 2, separated by commas"),
     ],
@@ -135,7 +192,9 @@ def test_columns_that_are_none(text):
 
 @pytest.mark.parametrize("columns", ["1,1", "1,01", "en,1", "EN,en"])
 def test_one_column_for_both_sides_is_refused(tmp_path, columns):
-    with pytest.raises(InputError, match=r"x\.tsv: --columns 1 for both sides; expected two columns"):
+    with pytest.raises(
+        InputError, match=r"x\.tsv: --columns 1 for both sides; expected two columns"
+    ):
         read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)
 
 
@@ -157,7 +216,10 @@ def test_columns_of_other_things_are_named_after_a_language_too(tmp_path, header
     others = {"id": "{}", "score": "0.{}", "url": "http://a/{}", "lang": "en"}
     names = header.split("\t")
     rows = [
-        [next((cell.format(row) for kind, cell in others.items() if kind in name), "") for name in names]
+        [
+            next((cell.format(row) for kind, cell in others.items() if kind in name), "")
+            for name in names
+        ]
         for row in range(len(TWO))
     ]
     for cells, pair in zip(rows, TWO, strict=True):

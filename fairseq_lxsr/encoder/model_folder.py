@@ -1,4 +1,6 @@
-"""What a model folder is: its files, their hashes, the options in config.json; torch is not needed to read them."""
+"""What a model folder is: its files, their hashes, the options in config.json; torch is not needed
+to read them.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +16,13 @@ from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
 from fairseq_lxsr.options import WEIGHT_TYPES, describe_type, fits
-from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, TextOptions, Tokenizer, read_dictionary
+from fairseq_lxsr.text.tokenizer import (
+    DICTIONARY_FILE,
+    SENTENCEPIECE_FILE,
+    TextOptions,
+    Tokenizer,
+    read_dictionary,
+)
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
@@ -34,16 +42,36 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
     TEACHER: str,
     "ema_decay": float,
 }
-ST_MODULE = "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py
+ST_MODULE = (
+    "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py
+)
 DENSE = "torch.strided"  # layout of a tensor
-ARRAY_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I8": "i1", "U8": "u1", "BOOL": "?"}
+ARRAY_TYPES = {
+    "F64": "f8",
+    "F32": "f4",
+    "F16": "f2",
+    "I64": "i8",
+    "I32": "i4",
+    "I8": "i1",
+    "U8": "u1",
+    "BOOL": "?",
+}
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
-SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)  # of the largest scale; a smaller one cuts few numbers, rounds others better
+SHARES = (
+    1,
+    0.92,
+    0.84,
+    0.76,
+    0.68,
+    0.6,
+)  # of the largest scale; a smaller one cuts few numbers, rounds others better
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json of a model folder, and check that every file exists and has the hash that it names."""
+    """Read config.json of a model folder, and check that every file exists and has the hash that it
+    names.
+    """
     restore_folder(folder)
     if not folder.is_dir():
         what = "is a file; expected a model folder" if folder.exists() else "no such model folder"
@@ -64,17 +92,23 @@ def read_config(folder: Path) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"{path}: {error}; {ADVICE}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not the description of a model folder ({error!r:.200}); {ADVICE}") from None
+        raise InputError(
+            f"{path}: not the description of a model folder ({error!r:.200}); {ADVICE}"
+        ) from None
     for name in (WEIGHTS_FILE, *TEXT_FILES):
         if not (folder / name).is_file():
-            raise InputError(f"{folder / name}: no such file, the model folder is not whole; {ADVICE}")
+            raise InputError(
+                f"{folder / name}: no such file, the model folder is not whole; {ADVICE}"
+            )
         if sha256(folder / name) != files.get(name):
             raise InputError(f"{folder / name}: differs from the file that was exported; {ADVICE}")
     return config
 
 
 def size_of(config: Mapping[str, Any]) -> EncoderSize:
-    """Return the sizes of the encoder that config.json describes; only other networks than ours need torch."""
+    """Return the sizes of the encoder that config.json describes; only other networks than ours
+    need torch.
+    """
     if config["architecture"] == DEFAULT_ARCHITECTURE:
         return TransformerConfig(**config["encoder"])
     from fairseq_lxsr.modules.network import all_networks
@@ -93,11 +127,15 @@ def check_training(training: Any) -> None:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a model folder, and check that its dictionary has the size of the table."""
+    """Read the tokenizer of a model folder, and check that its dictionary has the size of the
+    table.
+    """
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
     if entries - len(symbols) not in (0, 1):  # training may have added <mask>
-        raise InputError(f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {entries:,}; {ADVICE}")
+        raise InputError(
+            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {entries:,}; {ADVICE}"
+        )
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
 
@@ -117,7 +155,8 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D] to 8 bits: int8 [N, D] and the scale of each row, float32 [N], so that rows = int8 * scale.
+    """Round rows [N, D] to 8 bits: int8 [N, D] and the scale of each row, float32 [N], so that rows
+    = int8 * scale.
 
     A scale for each dimension would lose more, because embeddings of pieces differ in length.
     """
@@ -126,17 +165,23 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D] of an even D to 4 bits, as uint8 [N, D/2], and the scale of each row, float32 [N].
+    """Round rows [N, D] of an even D to 4 bits, as uint8 [N, D/2], and the scale of each row,
+    float32 [N].
 
-    Codes -7 to 7 are stored as 1 to 15: of the first D/2 columns in the low bits, of the others in the high ones.
+    Codes -7 to 7 are stored as 1 to 15: of the first D/2 columns in the low bits, of the others in
+    the high ones.
     """
     codes, scales = _codes(rows, 7, SHARES)
     first, last = np.hsplit((codes + 8).astype(np.uint8), 2)
     return first | last << 4, scales
 
 
-def _codes(rows: np.ndarray, most: int, shares: Sequence[float] = (1,)) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D], each at the most exact of its scales: shares of that which reaches the largest number."""
+def _codes(
+    rows: np.ndarray, most: int, shares: Sequence[float] = (1,)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Round rows [N, D], each at the most exact of its scales: shares of that which reaches the
+    largest number.
+    """
     largest, least = np.abs(rows).max(axis=1, initial=0) / most, np.full(len(rows), np.inf)
     codes, scales = np.zeros_like(rows), np.zeros(len(rows), np.float32)
     divided = rows / np.where(largest > 0, largest, 1)[:, None]
@@ -145,7 +190,11 @@ def _codes(rows: np.ndarray, most: int, shares: Sequence[float] = (1,)) -> tuple
         rounded = np.rint(rows / np.where(tried > 0, tried, 1)[:, None]).clip(-most, most)
         errors = np.square(rounded * share - divided).sum(axis=1)
         better = ~(errors >= least)
-        codes[better], scales[better], least[better] = rounded[better], tried[better], errors[better]
+        codes[better], scales[better], least[better] = (
+            rounded[better],
+            tried[better],
+            errors[better],
+        )
     return codes, scales
 
 
@@ -170,18 +219,25 @@ def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarr
 def _array(name: str, shape: list[int], dtype: str, data: bytes) -> np.ndarray:
     """Make an array of what safetensors stores; a bfloat16 is the upper half of a float32."""
     if dtype == "BF16":
-        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        return (
+            (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
+        )
     if dtype not in ARRAY_TYPES:
         raise ValueError(f"{name} has numbers of type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
 
 
 def write_folder(
-    folder: str | Path, texts: Sequence[bytes], description: Mapping[str, Any], save: Callable[..., bytes]
+    folder: str | Path,
+    texts: Sequence[bytes],
+    description: Mapping[str, Any],
+    save: Callable[..., bytes],
 ) -> None:
-    """Write a model folder, which appears only when it is complete; `texts` are the contents of the `TEXT_FILES`.
+    """Write a model folder, which appears only when it is complete; `texts` are the contents of the
+    `TEXT_FILES`.
 
-    `description` has architecture, encoder, text and training of config.json; `save` serializes the weights.
+    `description` has architecture, encoder, text and training of config.json; `save` serializes the
+    weights.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
         for name, content in zip(TEXT_FILES, texts, strict=True):
@@ -192,28 +248,44 @@ def write_folder(
         files = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with}
         config = {"format_version": MODEL_FORMAT, **description, "files": files}
         # written last, because a folder without it does not load
-        (work / CONFIG_FILE).write_text(json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8")
+        (work / CONFIG_FILE).write_text(
+            json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8"
+        )
 
 
 def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Order the metadata of safetensors, so that equal weights give equal bytes, as fingerprints need."""
-    start = 8 + int.from_bytes(data[:8], "little")  # offset of the weights, after the header's length and the header
+    """Order the metadata of safetensors, so that equal weights give equal bytes, as fingerprints
+    need.
+    """
+    start = 8 + int.from_bytes(
+        data[:8], "little"
+    )  # offset of the weights, after the header's length and the header
     header = json.loads(data[8:start]) | {"__metadata__": metadata}
     ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     return data[:8] + ordered.ljust(start - 8) + data[start:]
 
 
-def check_weights(weights: Mapping[str, Any], expected: Mapping[str, list[int]], where: str | Path) -> None:
+def check_weights(
+    weights: Mapping[str, Any], expected: Mapping[str, list[int]], where: str | Path
+) -> None:
     """Compare names and shapes of tensors or arrays, and look for integers, NaN and infinity."""
     for name in sorted(weights.keys() ^ expected.keys()):
         what = "has no" if name in expected else "has an unknown"
-        raise InputError(f"{where}: {what} {name}, by the number of layers and the options it names; {ADVICE}")
+        raise InputError(
+            f"{where}: {what} {name}, by the number of layers and the options it names; {ADVICE}"
+        )
     for name, value in weights.items():
         kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
         if kind not in WEIGHT_TYPES or str(getattr(value, "layout", DENSE)) != DENSE:
-            raise InputError(f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}")
+            raise InputError(
+                f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}"
+            )
         sizes = list(value.shape)
         if sizes != expected[name]:
-            raise InputError(f"{where}: {name} has the sizes {sizes}; the options ask for {expected[name]}; {ADVICE}")
+            raise InputError(
+                f"{where}: {name} has the sizes {sizes}; the options ask for {expected[name]}; {ADVICE}"
+            )
         if not (np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()).all():
-            raise InputError(f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again")
+            raise InputError(
+                f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again"
+            )

@@ -18,8 +18,8 @@ from bad_server import serving
 from conftest import contents, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder import find as pretrained
-from fairseq_lxsr.encoder.folder import MODEL_FILES
+from fairseq_lxsr.encoder import locate as pretrained
+from fairseq_lxsr.encoder.model_folder import MODEL_FILES
 from fairseq_lxsr.encoder.numpy_network import Bag
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import MtebEncoder
@@ -91,21 +91,45 @@ def test_a_model_of_the_package_is_whole_and_small(name):
     assert {path.name for path in files} == {*MODEL_FILES, pretrained.CARD_FILE}
     assert sum(path.stat().st_size for path in files) < 30e6
     card = (pretrained.MODELS / name / pretrained.CARD_FILE).read_text(encoding="utf-8")
-    for fragment in ("| source | licence | attribution | pairs |", f"model:{encoder.fingerprint}", "Signatures:"):
+    for fragment in (
+        "| source | licence | attribution | pairs |",
+        f"model:{encoder.fingerprint}",
+        "Signatures:",
+    ):
         assert fragment in card
 
 
 SENTENCES = {
-    "en": ["The meeting begins at nine.", "Where can I buy a ticket?", "It rained all day yesterday."],
-    "fr": ["La réunion commence à neuf heures.", "Où puis-je acheter un billet ?", "Hier, il a plu toute la journée."],
+    "en": [
+        "The meeting begins at nine.",
+        "Where can I buy a ticket?",
+        "It rained all day yesterday.",
+    ],
+    "fr": [
+        "La réunion commence à neuf heures.",
+        "Où puis-je acheter un billet ?",
+        "Hier, il a plu toute la journée.",
+    ],
     "de": [
         "Die Sitzung beginnt um neun Uhr.",
         "Wo kann ich eine Karte kaufen?",
         "Gestern hat es den ganzen Tag geregnet.",
     ],
-    "es": ["La reunión empieza a las nueve.", "¿Dónde puedo comprar un billete?", "Ayer llovió todo el día."],
-    "it": ["La riunione comincia alle nove.", "Dove posso comprare un biglietto?", "Ieri è piovuto tutto il giorno."],
-    "pt": ["A reunião começa às nove.", "Onde posso comprar um bilhete?", "Ontem choveu o dia inteiro."],
+    "es": [
+        "La reunión empieza a las nueve.",
+        "¿Dónde puedo comprar un billete?",
+        "Ayer llovió todo el día.",
+    ],
+    "it": [
+        "La riunione comincia alle nove.",
+        "Dove posso comprare un biglietto?",
+        "Ieri è piovuto tutto il giorno.",
+    ],
+    "pt": [
+        "A reunião começa às nove.",
+        "Onde posso comprar um bilhete?",
+        "Ontem choveu o dia inteiro.",
+    ],
     "ru": ["Встреча начинается в девять.", "Где можно купить билет?", "Вчера весь день шёл дождь."],
     "zh": ["会议九点开始。", "我在哪里可以买到票?", "昨天下了一整天的雨。"],
     "ja": ["会議は九時に始まります。", "切符はどこで買えますか。", "昨日は一日中雨が降った。"],
@@ -114,21 +138,36 @@ SENTENCES = {
 
 def test_a_translation_is_nearest_in_every_pair_of_many_languages():
     encoder = SentenceEncoder.from_pretrained("lxsr-static")
-    vectors = {language: encoder.encode(lines, normalize=True) for language, lines in SENTENCES.items()}
+    vectors = {
+        language: encoder.encode(lines, normalize=True) for language, lines in SENTENCES.items()
+    }
     for (source, one), (target, other) in itertools.product(vectors.items(), repeat=2):
         assert (one @ other.T).argmax(axis=1).tolist() == [0, 1, 2], (source, target)
 
 
 def test_an_unknown_name_lists_the_known(named, tmp_path):
     for unknown in ("lxsr-toi", Path(named)):
-        with pytest.raises(InputError, match=rf"{unknown}: no such model folder; .* of this package \({named}\)"):
+        with pytest.raises(
+            InputError, match=rf"{unknown}: no such model folder; .* of this package \({named}\)"
+        ):
             SentenceEncoder.from_pretrained(unknown)
-    done = lxsr_here("embed", "--model", "lxsr-toi", "--input", "none", "--output", tmp_path / "o.npy", check=False)
+    done = lxsr_here(
+        "embed",
+        "--model",
+        "lxsr-toi",
+        "--input",
+        "none",
+        "--output",
+        tmp_path / "o.npy",
+        check=False,
+    )
     refused(done, "lxsr-toi", named)
 
 
 def test_a_model_of_an_earlier_version_says_what_replaced_it():
-    with pytest.raises(InputError, match="lxsr-nine: replaced by lxsr-static, whose embeddings are others"):
+    with pytest.raises(
+        InputError, match="lxsr-nine: replaced by lxsr-static, whose embeddings are others"
+    ):
         SentenceEncoder.from_pretrained("lxsr-nine")
 
 
@@ -136,10 +175,16 @@ def test_every_command_takes_a_name(named, tmp_path):
     """What each does with a path is tested elsewhere."""
     for language, lines in zip(("en", "fr"), zip(*toy.sentences(20), strict=True), strict=True):
         (tmp_path / f"t.{language}").write_text("\n".join(lines) + "\n")
-    sides, one = ["--source", tmp_path / "t.en", "--target", tmp_path / "t.fr"], ["--input", tmp_path / "t.en"]
+    sides, one = (
+        ["--source", tmp_path / "t.en", "--target", tmp_path / "t.fr"],
+        ["--input", tmp_path / "t.en"],
+    )
     lxsr_here("embed", "--model", named, *one, "--output", tmp_path / "t.npy")
     lxsr_here("index", "--model", named, *one, "--output", tmp_path / "index")
-    assert lxsr_here("search", "--index", tmp_path / "index", "--k", "1", "one dog").stdout.count("\n") == 2
+    assert (
+        lxsr_here("search", "--index", tmp_path / "index", "--k", "1", "one dog").stdout.count("\n")
+        == 2
+    )
     models = ["--model", f"en={named}", "--model", f"fr={named}", "--lang-pair", "en-fr"]
     lxsr_here("mine", *models, *sides, "--output", tmp_path / "pairs.tsv")
     lxsr_here("score", "--model", named, *sides, "--output", tmp_path / "scores.tsv")
@@ -163,7 +208,9 @@ def test_an_archive_is_fetched_once(made, server, tmp_path):
     (tmp_path / "t.en").write_text("one dog\n")
     options = ["--input", tmp_path / "t.en"]
     lxsr_here("index", "--model", model, *options, "--output", tmp_path / "index")
-    lxsr_here("index", "--model", f"en={model}", "--lang", "en", *options, "--output", tmp_path / "other")
+    lxsr_here(
+        "index", "--model", f"en={model}", "--lang", "en", *options, "--output", tmp_path / "other"
+    )
     assert len(server.requests) == 2
 
 
@@ -186,7 +233,9 @@ def test_names_that_the_cache_has_already(made, server, tmp_path):
 
 def another_model(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder)
-    random_model.write_model(tmp_path / "another", gated=True, num_layers=0, embed_dim=24).rename(folder)
+    random_model.write_model(tmp_path / "another", gated=True, num_layers=0, embed_dim=24).rename(
+        folder
+    )
 
 
 def a_link(folder: Path, tmp_path: Path) -> None:
@@ -220,14 +269,27 @@ SPOILT = {
     "empty": lambda folder, _: [path.unlink() for path in folder.iterdir()],
     "another card": lambda folder, _: (folder / "README.md").write_text("owned"),
     "no record": lambda folder, _: (folder.parent / pretrained.CACHE_RECORD).unlink(),
-    "a spoilt record": lambda folder, _: (folder.parent / pretrained.CACHE_RECORD).write_bytes(b"[" * 99_999),
-    **{do.__name__: do for do in (another_model, a_link, a_flipped_bit, the_entry_of_another_archive, planted_beside)},
+    "a spoilt record": lambda folder, _: (folder.parent / pretrained.CACHE_RECORD).write_bytes(
+        b"[" * 99_999
+    ),
+    **{
+        do.__name__: do
+        for do in (
+            another_model,
+            a_link,
+            a_flipped_bit,
+            the_entry_of_another_archive,
+            planted_beside,
+        )
+    },
 }
 
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_the_checksum_holds_for_every_load(made, server, tmp_path, name):
-    """What is in the cache and was not in the archive is fetched again, or refused where nobody answers."""
+    """What is in the cache and was not in the archive is fetched again, or refused where nobody
+    answers.
+    """
     model = address(server, packed(made))
     folder = pretrained.find_model(model)
     asked = len(server.requests)
@@ -300,7 +362,9 @@ def test_a_mistyped_address_is_one_line(server, address, message):
 )
 def test_an_address_without_archive_or_checksum_is_refused(server, tmp_path, name, fragment):
     model = f"{server.url}/{name}{fragment}"
-    with pytest.raises(InputError, match=r"expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256="):
+    with pytest.raises(
+        InputError, match=r"expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256="
+    ):
         SentenceEncoder.from_pretrained(model)
     assert not server.requests
     assert not kept(tmp_path)
@@ -308,9 +372,21 @@ def test_an_address_without_archive_or_checksum_is_refused(server, tmp_path, nam
 
 WRONG = {
     "another file": (lambda made: packed(made), "0" * 64, "expected 0000"),
-    "not a model": (lambda made: packed(made, "config.json"), None, "not a model folder (no config.json in it"),
-    "no card": (lambda made: packed(made, "README.md"), None, "not a model folder (no README.md in it"),
-    "changed": (lambda made: packed(made, change=b"x 1\n"), None, "not a model folder (dict.txt: differs"),
+    "not a model": (
+        lambda made: packed(made, "config.json"),
+        None,
+        "not a model folder (no config.json in it",
+    ),
+    "no card": (
+        lambda made: packed(made, "README.md"),
+        None,
+        "not a model folder (no README.md in it",
+    ),
+    "changed": (
+        lambda made: packed(made, change=b"x 1\n"),
+        None,
+        "not a model folder (dict.txt: differs",
+    ),
     "not an archive": (lambda made: b"<html>", None, "not a whole archive"),
 }
 
@@ -321,7 +397,16 @@ def test_what_is_no_model_is_refused_and_not_kept(made, server, tmp_path, name):
     model = address(server, content(made))
     if checksum:
         model = f"{model[:-64]}{checksum}"
-    done = lxsr_here("embed", "--model", model, "--input", made / "README.md", "--output", tmp_path / "o", check=False)
+    done = lxsr_here(
+        "embed",
+        "--model",
+        model,
+        "--input",
+        made / "README.md",
+        "--output",
+        tmp_path / "o",
+        check=False,
+    )
     refused(done, server.url, message)
     assert "/cache/" not in done.stderr
     assert not kept(tmp_path)

@@ -6,12 +6,14 @@ import unicodedata
 
 import pytest
 
-from fairseq_lxsr.files.invisible import DEFAULT_IGNORABLE, INVISIBLE, visible
+from fairseq_lxsr.characters import DEFAULT_IGNORABLE, INVISIBLE, visible
 from fairseq_lxsr.files.lines import is_blank
 
 regex = pytest.importorskip("regex")
 hypothesis = pytest.importorskip("hypothesis")
-LETTERS = [letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(letter) != "Cs"]
+LETTERS = [
+    letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(letter) != "Cs"
+]
 IGNORABLE = regex.findall(r"\p{Default_Ignorable_Code_Point}", "".join(LETTERS))
 
 
@@ -23,7 +25,16 @@ def test_the_table_is_the_property_of_unicode():
 
 def test_a_word_is_read_without_any_of_them():
     for letter in [*IGNORABLE, "\u2800"]:
-        for word in ("hy{}phen", "{}hyphen", "hyphen{}", "{0}hy{0}{0}phen{0}", "при{}вет", "日{}本", "한{}국", "{}"):
+        for word in (
+            "hy{}phen",
+            "{}hyphen",
+            "hyphen{}",
+            "{0}hy{0}{0}phen{0}",
+            "при{}вет",
+            "日{}本",
+            "한{}국",
+            "{}",
+        ):
             assert visible(word.format(letter)) == word.format(""), f"U+{ord(letter):04X} in {word}"
         assert is_blank(letter), f"U+{ord(letter):04X}"
         assert is_blank(f" {letter}\t{letter}")
@@ -39,7 +50,10 @@ def test_a_word_is_read_without_any_of_them():
         ("می\u200cخواهم", None),  # Persian, "I want"
         ("می\u200c\u200fخواهم", "می\u200cخواهم"),  # with a mark of direction
         ("क\u094d\u200dष", None),  # Hindi: half ka, not a ligature
-        ("ശ\u0d30\u0d4d\u200d", None),  # Malayalam: a final form, written as a silenced letter and a joiner
+        (
+            "ശ\u0d30\u0d4d\u200d",
+            None,
+        ),  # Malayalam: a final form, written as a silenced letter and a joiner
         ("ශ්\u200dරී", None),  # Sinhala
         ("র\u200d\u09cdয", None),  # Bengali: ra with ya after it
         ("می\u200c", "می"),
@@ -58,7 +72,11 @@ def test_what_scripts_need_stays(text, expected):
 
 
 @hypothesis.settings(max_examples=500, derandomize=True, deadline=None)
-@hypothesis.given(hypothesis.strategies.text("a \u00ad\u200b\u200c\u200d\u2060\u2800م\u094dकกខ⠓\ufe0f", max_size=12))
+@hypothesis.given(
+    hypothesis.strategies.text(
+        "a \u00ad\u200b\u200c\u200d\u2060\u2800م\u094dकกខ⠓\ufe0f", max_size=12
+    )
+)
 def test_nothing_is_left_to_leave_out(text):
     assert visible(visible(text)) == visible(text)
     words = text.split(" ")

@@ -1,4 +1,6 @@
-"""Finds a model folder by the name of a model in this package, by its path, or by the address of its archive."""
+"""Finds a model folder by the name of a model in this package, by its path, or by the address of
+its archive.
+"""
 
 import json
 import os
@@ -6,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from fairseq_lxsr.encoder.folder import CARD_FILE, CONFIG_FILE, MODEL_FILES, read_config
+from fairseq_lxsr.encoder.model_folder import CARD_FILE, CONFIG_FILE, MODEL_FILES, read_config
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE, sha256
@@ -30,9 +32,11 @@ def model_names() -> list[str]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Find a model folder by a name in this package, a path (as a `Path` always is), or the address of an archive.
+    """Find a model folder by a name in this package, a path (as a `Path` always is), or the address
+    of an archive.
 
-    An address has its checksum, `https://.../NAME.tar.gz#sha256=HEX`; it needs the network when first used.
+    An address has its checksum, `https://.../NAME.tar.gz#sha256=HEX`; it needs the network when
+    first used.
     """
     if isinstance(model, str) and model in model_names():
         return MODELS / model
@@ -55,7 +59,9 @@ def find_model(model: str | Path) -> Path:
 
 def _fetched(address: str) -> Path:
     """Return the folder of an archive in the cache, after fetching it where it is missing there."""
-    from fairseq_lxsr.files.download import download  # modules for the network are not loaded without need
+    from fairseq_lxsr.files.download import (
+        download,
+    )  # modules for the network are not loaded without need
 
     parts = ARCHIVE_ADDRESS.fullmatch(address)
     if parts is None:
@@ -64,12 +70,17 @@ def _fetched(address: str) -> Path:
         )
     checksum = parts["checksum"].lower()
     cache = cache_folder() / checksum
-    folder, archive = cache / parts["name"], cache / f".archive{parts['ending'].lower()}"  # hidden, as no model is
+    folder, archive = (
+        cache / parts["name"],
+        cache / f".archive{parts['ending'].lower()}",
+    )  # hidden, as no model is
     if not _is_cached(folder, checksum):
         with locked(cache / ".lock", cache, WAIT_SECONDS):
             if not _is_cached(folder, checksum):  # another process may have fetched it meanwhile
                 if os.path.lexists(folder):
-                    say(f"{folder}: not, or not proved to be, what {parts['url']} has; it is fetched again")
+                    say(
+                        f"{folder}: not, or not proved to be, what {parts['url']} has; it is fetched again"
+                    )
                 archive.unlink(missing_ok=True)
                 download(parts["url"], archive, checksum=checksum)
                 _unpack(archive, folder, parts["url"])
@@ -79,7 +90,9 @@ def _fetched(address: str) -> Path:
 
 
 def _is_cached(folder: Path, checksum: str) -> bool:
-    """Return whether a folder has the files, and no other bytes, that were in the archive with this SHA-256."""
+    """Return whether a folder has the files, and no other bytes, that were in the archive with this
+    SHA-256.
+    """
     try:
         record = json.loads((folder.parent / CACHE_RECORD).read_text(encoding="utf-8"))
         return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
@@ -115,7 +128,11 @@ def cache_folder() -> Path:
     """Return the folder of fetched models, in XDG_CACHE_HOME or in .cache of the home folder."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"  # as the XDG specification says
+        base = (
+            Path(named) if os.path.isabs(named) else Path.home() / ".cache"
+        )  # as the XDG specification says
     except RuntimeError:
-        raise InputError("no home folder, where fetched models are kept; set HOME or XDG_CACHE_HOME") from None
+        raise InputError(
+            "no home folder, where fetched models are kept; set HOME or XDG_CACHE_HOME"
+        ) from None
     return base / "fairseq-lxsr" / "models"

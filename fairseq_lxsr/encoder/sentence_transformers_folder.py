@@ -1,5 +1,7 @@
-"""Reads the folder that `lxsr export sentence-transformers` writes of a model without layers, also after that library
-has saved or trained it: of the model folder only weights and tokenizer.json are left then."""
+"""Reads the folder that `lxsr export sentence-transformers` writes of a model without layers, also
+after that library has saved or trained it: of the model folder only weights and tokenizer.json are
+left then.
+"""
 
 import base64
 import sys
@@ -13,7 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from fairseq_lxsr.encoder.folder import (
+from fairseq_lxsr.characters import steps_of
+from fairseq_lxsr.encoder.model_folder import (
     DEFAULT_ARCHITECTURE,
     MODEL_FORMAT,
     ST_MODULE,
@@ -23,7 +26,6 @@ from fairseq_lxsr.encoder.folder import (
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.invisible import steps_of
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.modules.sizes import TransformerConfig
@@ -57,7 +59,15 @@ def read_static(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
         described = parse_json((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
         tokenizer, rows = _tokenizer(described, _rows(folder / WEIGHTS_FILE))
         longest = described["truncation"]["max_length"]
-    except (InputError, OSError, ValueError, KeyError, TypeError, IndexError, SafetensorError) as error:
+    except (
+        InputError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        SafetensorError,
+    ) as error:
         why = error if isinstance(error, InputError) else f"{error!r:.100}"
         raise InputError(
             f"{folder}: a folder of sentence-transformers that `lxsr export` did not write of a model without layers "
@@ -86,12 +96,16 @@ def read_static(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
 
 
 def module_folder(folder: Path) -> Path:
-    """Return the model folder in a folder of sentence-transformers, of models that are a module of ours there."""
+    """Return the model folder in a folder of sentence-transformers, of models that are a module of
+    ours there.
+    """
     return folder / ST_MODULE if (folder / ST_MODULE).is_dir() else folder
 
 
 def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
-    """Return the contents of the `TEXT_FILES` of a model folder, or make them where a folder has none."""
+    """Return the contents of the `TEXT_FILES` of a model folder, or make them where a folder has
+    none.
+    """
     if all((folder / name).is_file() for name in TEXT_FILES):
         return [(folder / name).read_bytes() for name in TEXT_FILES]
     lines = (f"{symbol} 1\n" for symbol in tokenizer.symbols[len(SPECIAL) :] if symbol != MASK)
@@ -114,29 +128,39 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
     if len(rows) != len(symbols):
         raise InputError(f"{len(rows):,} rows for {len(symbols):,} pieces")
     last, unknown = steps[-1].get("content"), symbols.index(UNK)
-    if last == symbols[-1]:  # it stands for unknown letters, and learns in place of the unknown piece
+    if (
+        last == symbols[-1]
+    ):  # it stands for unknown letters, and learns in place of the unknown piece
         rows[unknown] = rows[-1]
         rows, symbols = rows[:-1], symbols[:-1]
-    while (rows[-1] == rows[unknown]).all():  # pieces without a row of their own; training gives them one
+    while (
+        rows[-1] == rows[unknown]
+    ).all():  # pieces without a row of their own; training gives them one
         rows = rows[:-1]
     read = [step.get("pattern", {}).get("Regex") for step in steps]
     charsmaps = [base64.b64decode(step.get("precompiled_charsmap", "")) for step in steps]
     first = next(number for number, step in enumerate(steps) if step["type"] == "Strip")
     options = TextOptions(
         lowercase=any(step["type"] == "Lowercase" for step in steps),
-        version=max(v for v in (1, 2, 3) if [old for old, _ in steps_of(v)] == read[: len(steps_of(v))]),
+        version=max(
+            v for v in (1, 2, 3) if [old for old, _ in steps_of(v)] == read[: len(steps_of(v))]
+        ),
         read_as=_read_as(b"".join(charsmaps[:first])),
     )
     charsmap = next((found for found in charsmaps[:first:-1] if found), b"")
     known = [piece for piece in pieces if piece.text not in (*SPECIAL, MASK, last)]
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / SENTENCEPIECE_FILE
-        path.write_bytes(model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"]))
+        path.write_bytes(
+            model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"])
+        )
         return Tokenizer(path, options, symbols[: len(rows)]), rows
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return symbols and pieces; a piece that is joined later has a lower score, and a letter the lowest."""
+    """Return symbols and pieces; a piece that is joined later has a lower score, and a letter the
+    lowest.
+    """
     vocab = model["vocab"]
     symbols = sorted(vocab, key=vocab.__getitem__)
     if list(map(vocab.__getitem__, symbols)) != list(range(len(symbols))):
@@ -150,7 +174,9 @@ def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
 def _unigram(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
     """Return symbols and pieces; a symbol that SentencePiece never gives has a blank before it."""
     symbols = [name.removeprefix(" ") for name, _ in model["vocab"]]
-    return symbols, [_piece(name, score, model) for name, score in model["vocab"] if not name.startswith(" ")]
+    return symbols, [
+        _piece(name, score, model) for name, score in model["vocab"] if not name.startswith(" ")
+    ]
 
 
 def _piece(text: str, score: float, model: dict[str, Any]) -> Piece:
@@ -165,7 +191,11 @@ def _read_as(charsmap: bytes) -> str:
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / "rule.model"
         path.write_bytes(model_of_pieces([Piece("a", 0, NORMAL)], UNIGRAM, charsmap, False))
-        letters = [letter for letter in map(chr, BEYOND_LATIN) if unicodedata.category(letter) == "Lo"]
+        letters = [
+            letter for letter in map(chr, BEYOND_LATIN) if unicodedata.category(letter) == "Lo"
+        ]
         read = Tokenizer(path, TextOptions()).normalized([f"0{letter}" for letter in letters])
-    pairs: Sequence[tuple[str, str]] = [(old, new[-1]) for old, new in zip(letters, read, strict=True)]
+    pairs: Sequence[tuple[str, str]] = [
+        (old, new[-1]) for old, new in zip(letters, read, strict=True)
+    ]
     return "".join(old + new for old, new in pairs if old != new)
