@@ -17,7 +17,10 @@ from fairseq_lxsr.errors import InputError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-WORKER_KILLED = "a working process was killed, perhaps for lack of memory; expected it to go on: run again with fewer --workers"
+WORKER_KILLED = (
+    "a working process was killed, perhaps for lack of memory; "
+    "expected it to go on: run again with fewer --workers"
+)
 BLOCK_ITEMS = 10_000  # largest number of sentences or pairs of a block
 BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
 

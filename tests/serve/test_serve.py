@@ -376,7 +376,10 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
         address = process.stdout.readline().split()[-1].removesuffix("/v1")
         assert ask(f"{address}/health")[0] == 200
         body = json.dumps({"input": TEXTS, "model": "best.model"}).encode()
-        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: {len(body)}"
+        head = (
+            "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: Bearer k\r\nContent-Length: {len(body)}"
+        )
         with socket.create_connection(address.split("/")[2].split(":"), timeout=20) as half:
             half.sendall(f"{head}\r\n\r\n".encode() + body[:9])
             time.sleep(0.2)

@@ -78,7 +78,10 @@ ELSEWHERE = {
         [1e-3, 1e-3, 1e-4, 1e-4],
     ),
 }
-ELSEWHERE_OF_PAPER = "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last --warmup-updates 2000 --lr 0.001"
+ELSEWHERE_OF_PAPER = (
+    "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last "
+    "--warmup-updates 2000 --lr 0.001"
+)
 OPTIMIZER = {
     "betas": (0.9, 0.999),
     "eps": 1e-8,
