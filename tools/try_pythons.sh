@@ -29,30 +29,30 @@ encode() { # all that needs no fairseq, in the current folder
 		pairs = [next(rows).rstrip("\n").split("\t")[:2] for _ in range(600)]
 		for number, name in enumerate(("text.en", "text.fr")):
 		    Path(name).write_text("".join(pair[number] + "\n" for pair in pairs), encoding="utf-8")
-		encoder = fairseq_lxsr.SentenceEncoder.from_pretrained("lxsr-nine")
+		encoder = fairseq_lxsr.SentenceEncoder.from_pretrained("lxsr-static")
 		assert encoder.similarity(encoder.encode("Where is the station?"), encoder.encode("Où est la gare ?")) > 0.9
 	END
     FORCE_COLOR=1 lxsr embed --help > help.txt
     if grep -q x1b help.txt; then echo "help has control characters"; return 1; fi
-    lxsr embed --model lxsr-nine --input text.en --output vectors.npy
-    lxsr index --model lxsr-nine --input text.fr --output index
+    lxsr embed --model lxsr-static --input text.en --output vectors.npy
+    lxsr index --model lxsr-static --input text.fr --output index
     lxsr search --index index --k 1 "Where is the station?"
-    lxsr mine --model lxsr-nine --source text.en --target text.fr --output mined.tsv
-    lxsr score --model lxsr-nine --source text.en --target text.fr --output scored.tsv
-    lxsr eval xsr --model lxsr-nine --source text.en --target text.fr --output scores.jsonl
+    lxsr mine --model lxsr-static --source text.en --target text.fr --output mined.tsv
+    lxsr score --model lxsr-static --source text.en --target text.fr --output scored.tsv
+    lxsr eval xsr --model lxsr-static --source text.en --target text.fr --output scores.jsonl
     lxsr prepare --work work --data text --lang-pairs en-fr --vocab-size 300 --valid-size 20 --test-size 20
     lxsr verify work/data-bin
-    lxsr export onnx --model lxsr-nine --output onnx
-    lxsr export sentence-transformers --model lxsr-nine --output st
-    lxsr export web --model lxsr-nine --input text.en --output web
+    lxsr export onnx --model lxsr-static --output onnx
+    lxsr export sentence-transformers --model lxsr-static --output st
+    lxsr export web --model lxsr-static --input text.en --output web
     serve
 }
 
 serve() { # asked once, in a minute at most
-    lxsr serve --model lxsr-nine --port "$PORT" & local server=$!
+    lxsr serve --model lxsr-static --port "$PORT" & local server=$!
     python - "http://127.0.0.1:$PORT/v1/embeddings" <<- 'END' || { kill $server; return 1; }
 		import json, sys, time, urllib.error, urllib.request
-		asked = urllib.request.Request(sys.argv[1], b'{"input": "a dog", "model": "lxsr-nine"}', {"Content-Type": "application/json"})
+		asked = urllib.request.Request(sys.argv[1], b'{"input": "a dog", "model": "lxsr-static"}', {"Content-Type": "application/json"})
 		for _ in range(60):
 		    try:
 		        answer = json.load(urllib.request.urlopen(asked, timeout=60))
