@@ -2,13 +2,14 @@
 PYTHON ?= python3
 export DATA SRC TGT WORK RECIPE
 
-.PHONY: help install demo test smoke lint docs bench
+.PHONY: help install demo test slow smoke lint docs bench
 
 help:
 	@echo "make demo   train on 20,000 English-French sentences and score the result (3 to 6 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "            UPDATES=60 make demo   a shorter training"
 	@echo "make test   run all tests"
+	@echo "make slow   run the tests that take long"
 	@echo "make smoke  run benchmarks and examples, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
@@ -24,6 +25,9 @@ demo:
 # in the order of the folders: the longest files, in integration/, do not come last, where one process would wait
 test: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+slow: install
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 -m slow tests
 
 # that no benchmark and no example has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
 smoke: install

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 
+import pytest
 from conftest import ROOT
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path):
     script = [sys.executable, ROOT / "tests" / "kill_at_random.py", tmp_path]
     command = [
