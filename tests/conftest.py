@@ -225,7 +225,7 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
             finally:
                 importlib.import_module(
                     "fairseq_lxsr.training.task"
-                ).let_go()  # what the end of a process does
+                ).release_save_dir()  # what the end of a process does
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)

@@ -62,7 +62,7 @@ WITH_TASK = ", or ".join(_TOGETHER)
 # options of other tasks of fairseq, and of other programs
 MEANT = {"--source-lang": "--lang-pairs en-fr", "--target-lang": "--lang-pairs en-fr"}
 MEANT |= {"--epochs": "--max-epoch", "--learning-rate": "--lr", "--gpu": "nothing, a GPU is found"}
-saving_to: list[Path] = []  # the folders of checkpoints of the runs of this process
+save_dirs: list[Path] = []  # the folders of checkpoints of the runs of this process
 # type of the error, pattern of its message, replacement (with the groups of the pattern)
 EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
     # these are raised before a task is built; fairseq says nothing at all where there is no --arch
@@ -148,7 +148,7 @@ def _how_to_go_on() -> str:
     """Name the last good checkpoint: the newest one of this run that is whole and has only finite
     weights.
     """
-    good = newest_checkpoint(saving_to[-1], finite=True) if saving_to else None
+    good = newest_checkpoint(save_dirs[-1], finite=True) if save_dirs else None
     return (
         f"go on from the last good checkpoint with --restore-file {good}"
         if good

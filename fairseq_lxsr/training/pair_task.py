@@ -147,7 +147,7 @@ class PairTask(LxsrTask):
         start = self.starting_checkpoint()
         if start is None:
             return None
-        stored = read_checkpoint(start[0]).get("task_state", {}).get(SPLIT_PROBABILITY, [])
+        stored = read_checkpoint(start.path).get("task_state", {}).get(SPLIT_PROBABILITY, [])
         return np.pad(np.array(stored, np.float32), (0, len(self.dictionary) - len(stored)))
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:

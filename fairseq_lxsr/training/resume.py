@@ -1,5 +1,6 @@
-"""May training go on from this checkpoint? Asked before fairseq tries, which would fail late or not
-at all.
+"""Checks whether training may continue from a checkpoint.
+
+fairseq would fail late, or would train on with weights that mean something else.
 """
 
 from collections.abc import Mapping
@@ -23,115 +24,138 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED
 
+# Groups of options in a checkpoint that may hold an option which was removed since.
+OPTION_GROUPS = ("task", "model", "criterion")
+
 
 @dataclass(frozen=True)
 class NewRun:
-    """The training that is to go on from a checkpoint."""
+    """The training that is to continue from a checkpoint.
 
-    task: str  # its --task
-    vocab_size: int  # entries of its dictionary, <mask> among them
-    task_state: Mapping[str, Any]  # what its task keeps in checkpoints
-    weights: Mapping[str, Tensor]  # of its model, as they begin
-    resumes: bool  # the optimizer goes on too, where its state is kept, so that exactly the same weights are needed
-    options_without_shape: Mapping[
-        str, Any
-    ]  # options of the model that no weight shows, see `SentenceNetwork`
-    same_place: bool = (
-        False  # it goes on in the middle of the data, so that exactly the same data is needed
-    )
+    Args:
+        task: the value of --task.
+        vocab_size: number of entries of the dictionary, including <mask>.
+        task_state: what the task keeps in checkpoints.
+        weights: the weights of the new model.
+        resumes: whether the optimizer continues as well, if the checkpoint has its state; then the
+            checkpoint must have exactly the weights of the model.
+        options_without_shape: options of the model that change no shape of a weight, see
+            `SentenceNetwork`.
+        same_place: whether training continues in the middle of the data, which must be the same
+            data then.
+    """
+
+    task: str
+    vocab_size: int
+    task_state: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
+    resumes: bool
+    options_without_shape: Mapping[str, Any]
+    same_place: bool = False
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
-        """Describe the training of a model by a task of fairseq."""
-        networks = (module for module in model.modules() if isinstance(module, SentenceNetwork))
-        options = {
-            name: value
-            for network in networks
-            for name, value in network.options_without_shape.items()
-        }
-        state, vocab_size = task.state.state_dict, len(task.source_dictionary)
+        """Describe the training of a model by a fairseq task."""
+        options: dict[str, Any] = {}
+        for module in model.modules():
+            if isinstance(module, SentenceNetwork):
+                options |= module.options_without_shape
         return cls(
-            task.cfg._name, vocab_size, state, model.state_dict(), resumes, options, same_place
+            task.cfg._name,
+            len(task.source_dictionary),
+            task.state.state_dict,
+            model.state_dict(),
+            resumes,
+            options,
+            same_place,
         )
 
 
 def check_resumable(path: Path, run: NewRun) -> None:
-    """Refuse a checkpoint of another task, another dictionary, other languages, sizes or
-    options.
+    """Check that a checkpoint fits the training that is to continue from it.
+
+    Args:
+        path: the checkpoint.
+        run: the training that is to continue.
+
+    Raises:
+        InputError: if the checkpoint has another task, dictionary, languages, sizes or options, or,
+            if the run continues in the middle of the data, other data.
     """
     state = read_checkpoint(path)
-    trained_by = state["cfg"]["task"].get("_name") or state["cfg"]["task"].get("task")
-    if trained_by != run.task:
+    task = state["cfg"]["task"].get("_name") or state["cfg"]["task"].get("task")
+    if task != run.task:
         raise InputError(
-            f"{path}: trained by --task {trained_by}, not {run.task}; choose another --save-dir"
+            f"{path}: trained by --task {task}, not {run.task}; choose another --save-dir"
         )
-    _check_text(path, state, run)
-    stored, own = state["task_state"].get(DATA_HASH), run.task_state.get(DATA_HASH)
-    if run.same_place and stored not in (None, own):
-        raise InputError(
-            f"{path}: trained on other text than the files of train and valid have now; go on with the data it was "
-            "trained on, or give --reset-dataloader to begin with this data, or another --save-dir"
-        )
+    _check_dictionary(path, state, run)
+    _check_languages(path, state["task_state"], run.task_state)
+    if run.same_place:
+        _check_data(path, state["task_state"], run.task_state)
     _check_weights(path, state, run)
     if run.resumes:
-        _check_removed(path, state["cfg"])
+        _check_removed_options(path, state["cfg"])
         _check_teacher(path, state["task_state"].get(TEACHER), run.task_state.get(TEACHER))
 
 
-def _check_teacher(path: Path, stored: str | None, own: str | None) -> None:
-    """Refuse a run in the space of another teacher, or in no teacher's, than the one that is
-    resumed.
-    """
-    if stored != own:
-        raise InputError(
-            f"{path}: trained against {f'the vectors of teacher {stored}' if stored else 'no teacher'}, and this run "
-            f"against {f'those of {own}' if own else 'none'}; choose another --save-dir"
-        )
-
-
 def check_layers(path: Path, model: Any) -> None:
-    """Refuse a checkpoint with layers that a new model lacks, and the other way round.
+    """Check that a checkpoint and a new model have the same layers.
 
-    The model's `upgrade_state_dict` adds what may be missing.
+    The model's `upgrade_state_dict` adds the weights that a checkpoint may lack.
     """
     stored = dict(read_checkpoint(path)["model"])
     model.upgrade_state_dict(stored)
-    for name in sorted(stored.keys() ^ model.state_dict().keys()):
+    differing = sorted(stored.keys() ^ model.state_dict().keys())
+    if differing:
+        name = differing[0]
+        owner = "the checkpoint" if name in stored else "the new model"
         raise InputError(
-            f"{path}: trained with other layers, only {'it' if name in stored else 'the new model'} has {name}; give "
-            "the options of its training (--arch, --encoder-layers, --gated), or another checkpoint"
+            f"{path}: trained with other layers, only {owner} has {name}; give the options of its "
+            "training (--arch, --encoder-layers, --gated), or another checkpoint"
         )
 
 
 def refuse_replacing(save_dir: Path) -> None:
-    """Refuse to begin in a folder with the checkpoints of another training, which the first ones
-    would replace.
-    """
+    """Refuse to start in a folder whose checkpoints of another training would be replaced."""
     names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
-    if names:
-        best = save_dir / "checkpoint_best.pt"
-        good = best if best.name in names else newest_checkpoint(save_dir)
-        raise InputError(
-            f"{save_dir}: has {good.name if good else names[0]} of an earlier training and no checkpoint_last.pt, and "
-            "this training would begin anew and replace it; choose another --save-dir"
-            f"{f', or go on with --restore-file {good}' if good else ''}"
-        )
-
-
-def reached(path: Path, cfg: DictConfig) -> str | None:
-    """Find the limit that a checkpoint has reached, an option with its value; None where there is
-    more to train.
-
-    fairseq would do one more update, and write its checkpoints again.
-    """
-    state, limits = read_checkpoint(path), cfg.optimization
-    extra, history = state["extra_state"], state["optimizer_history"]
-    counts = not cfg.checkpoint.reset_optimizer and state.get("last_optimizer_state") is not None
-    updates = history[-1].get("num_updates", 0) if counts else 0
-    next_epoch = (
-        1 if cfg.checkpoint.reset_dataloader else extra.get("train_iterator", {}).get("epoch", 1)
+    if not names:
+        return
+    best = save_dir / "checkpoint_best.pt"
+    good = best
+    if best.name not in names:
+        good = newest_checkpoint(save_dir)
+    name = good.name if good else names[0]
+    message = (
+        f"{save_dir}: {name} of an earlier training, which this new training would replace; "
+        "checkpoint_last.pt is missing: choose another --save-dir"
     )
-    hours = extra.get("previous_training_time", 0) / 3600
+    if good:
+        message += f", or continue with --restore-file {good}"
+    raise InputError(message)
+
+
+def finished_limit(path: Path, cfg: DictConfig) -> str | None:
+    """Return the limit of a run that its checkpoint has reached, such as `--max-update 100`.
+
+    fairseq would do one more update, and write the checkpoints again.
+
+    Args:
+        path: the checkpoint.
+        cfg: the options of the whole run.
+
+    Returns:
+        The option and its value; None if training is not finished.
+    """
+    state = read_checkpoint(path)
+    limits = cfg.optimization
+    has_optimizer = state.get("last_optimizer_state") is not None
+    updates = 0
+    if has_optimizer and not cfg.checkpoint.reset_optimizer:
+        updates = state["optimizer_history"][-1].get("num_updates", 0)
+    next_epoch = 1
+    if not cfg.checkpoint.reset_dataloader:
+        next_epoch = state["extra_state"].get("train_iterator", {}).get("epoch", 1)
+    hours = state["extra_state"].get("previous_training_time", 0) / 3600
     if 0 < limits.max_update <= updates:
         return f"--max-update {limits.max_update}"
     if 0 < limits.max_epoch < next_epoch:
@@ -141,76 +165,105 @@ def reached(path: Path, cfg: DictConfig) -> str | None:
     return None
 
 
-def _check_text(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
-    entries = [
-        len(value)
-        for name, value in state["model"].items()
-        if name.endswith(TOKEN_EMBEDDINGS) and value.dim()
-    ]
-    other = next((count for count in entries if count != run.vocab_size), None)
-    stored, own = state["task_state"], run.task_state
-    if other or stored.get(DICTIONARY_HASH, own[DICTIONARY_HASH]) != own[DICTIONARY_HASH]:
-        sizes = (
-            f"{other:,} entries; the data's has {run.vocab_size:,}" if other else "of the same size"
-        )
+def _check_dictionary(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
+    new_hash = run.task_state[DICTIONARY_HASH]
+    stored_hash = state["task_state"].get(DICTIONARY_HASH, new_hash)
+    stored_size = run.vocab_size
+    for name, value in state["model"].items():
+        if name.endswith(TOKEN_EMBEDDINGS) and value.dim() and len(value) != run.vocab_size:
+            stored_size = len(value)
+            break
+    if stored_size != run.vocab_size:
+        difference = f"{stored_size:,} entries; the data has {run.vocab_size:,}"
+    elif stored_hash != new_hash:
+        difference = "of the same size"
+    else:
+        return
+    raise InputError(
+        f"{path}: trained with another dictionary ({difference}); use the data it was trained on, "
+        f"or another {_option_to_change(run)}"
+    )
+
+
+def _check_languages(path: Path, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    if stored.get(LANGUAGES) != new.get(LANGUAGES):
         raise InputError(
-            f"{path}: trained with another dictionary ({sizes}); use the data it was trained on, or another "
-            f"{_instead(run)}"
+            f"{path}: trained to translate into {stored.get(LANGUAGES)}, not {new.get(LANGUAGES)}; "
+            "give the same languages, or another --save-dir"
         )
-    if stored.get(LANGUAGES) != own.get(LANGUAGES):
+
+
+def _check_data(path: Path, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    # Older checkpoints have no hash of the data.
+    if stored.get(DATA_HASH) not in (None, new.get(DATA_HASH)):
         raise InputError(
-            f"{path}: trained to translate into {stored.get(LANGUAGES)}, not {own.get(LANGUAGES)}; "
-            "name the same languages, or another --save-dir"
+            f"{path}: trained on other text than the files of train and valid have now; use the "
+            "data it was trained on, or give --reset-dataloader to start with the new data, or "
+            "another --save-dir"
         )
 
 
 def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
-    before, now = (
-        {name: tuple(value.shape) for name, value in each.items()}
-        for each in (state["model"], run.weights)
-    )
-    shared = sorted(before.keys() & now.keys())
+    stored = state["model"]
+    shared = sorted(stored.keys() & run.weights.keys())
     for name in shared:
-        if before[name] != now[name]:
+        stored_shape = tuple(stored[name].shape)
+        new_shape = tuple(run.weights[name].shape)
+        if stored_shape != new_shape:
             raise InputError(
-                f"{path}: trained with other sizes, {name} is {before[name]} and now {now[name]}; give the same "
-                f"options, or another {_instead(run)}"
+                f"{path}: trained with other sizes, {name} has the shape {stored_shape} and now "
+                f"{new_shape}; give the same options, or another {_option_to_change(run)}"
             )
+    # A model without layers may start another model, whose options do not matter then.
     if run.resumes or any(".layers." in name for name in shared):
         _check_options(path, state["cfg"]["model"], run.options_without_shape)
-    if (
-        run.resumes
-        and state.get("last_optimizer_state") is not None
-        and before.keys() != now.keys()
-    ):
+    differing = stored.keys() ^ run.weights.keys()
+    has_optimizer = state.get("last_optimizer_state") is not None
+    if run.resumes and has_optimizer and differing:
         raise InputError(
-            f"{path}: trained with other losses or layers, only one of the two has {min(before.keys() ^ now.keys())}; "
-            "give the same options, or begin with --finetune-from-model in another --save-dir"
+            f"{path}: trained with other losses or layers, only one of the two models has "
+            f"{min(differing)}; give the same options, or start with --finetune-from-model in "
+            "another --save-dir"
         )
 
 
 def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        if stored.get(name, value) != value:  # older checkpoints lack newer options
+        # Older checkpoints lack newer options.
+        if stored.get(name, value) != value:
             raise InputError(
-                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now {value}, with which its "
-                "weights mean something else; give the same options, or another checkpoint"
+                f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now "
+                f"{value}, which changes what its weights mean; give the same options, or another "
+                "checkpoint"
             )
 
 
-def _check_removed(path: Path, cfg: Mapping[str, Any]) -> None:
-    for name, value in REMOVED.items():
+def _check_removed_options(path: Path, cfg: Mapping[str, Any]) -> None:
+    for name, fixed_value in REMOVED.items():
         key = name.replace("-", "_")
-        found = next(
-            (cfg[group][key] for group in ("task", "model", "criterion") if key in cfg[group]),
-            value,
-        )
-        if found != value:
+        # The first group that has the option counts.
+        value = fixed_value
+        for group in reversed(OPTION_GROUPS):
+            value = cfg[group].get(key, value)
+        if value != fixed_value:
             raise InputError(
-                f"{path}: trained with --{name} {shown(found)}, an option that is gone and is always {value} now; "
-                "begin with --finetune-from-model in another --save-dir"
+                f"{path}: trained with --{name} {shown(value)}, an option that was removed and is "
+                f"always {fixed_value} now; start with --finetune-from-model in another --save-dir"
             )
 
 
-def _instead(run: NewRun) -> str:
+def _check_teacher(path: Path, stored: str | None, new: str | None) -> None:
+    """Refuse to resume a run with another teacher, whose vectors are in another space."""
+    if stored != new:
+        raise InputError(
+            f"{path}: trained against {_describe_teacher(stored)}, and this run against "
+            f"{_describe_teacher(new)}; choose another --save-dir"
+        )
+
+
+def _describe_teacher(model_id: str | None) -> str:
+    return f"the vectors of teacher {model_id}" if model_id else "no teacher"
+
+
+def _option_to_change(run: NewRun) -> str:
     return "--save-dir" if run.resumes else "checkpoint"

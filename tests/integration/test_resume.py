@@ -111,9 +111,9 @@ OTHER_LAYERS = ("{last}", "trained with other layers", "--encoder-layers")
         (cut_off, "", ("{last}", "{last.parent}/checkpoint1.pt")),
         (call_code, "", ("{last}", "{last.parent}/checkpoint1.pt")),
         (None, "--objective none --sim-weight 0", OTHER_LOSSES),
-        (None, f"{FINETUNE} 0", (*OTHER_LAYERS, "only it has encoder.layers.")),
-        (None, f"{FINETUNE} 5", (*OTHER_LAYERS, "only the new model has")),
-        # fairseq would look for it in the working directory, not find it, and begin anew
+        (None, f"{FINETUNE} 0", (*OTHER_LAYERS, "encoder.layers.")),
+        (None, f"{FINETUNE} 5", (*OTHER_LAYERS, "new model")),
+        # fairseq would look for it in the working directory, not find it, and start again
         (None, "--restore-file checkpoint1.pt", ("checkpoint1.pt: no such checkpoint",)),
     ],
 )

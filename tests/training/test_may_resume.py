@@ -48,11 +48,10 @@ def test_options_that_no_weight_shows_stay_as_they_were(tmp_path, state, archite
     for name, value in unseen.items():
         state["cfg"]["model"] = unseen | {name: not value if isinstance(value, bool) else 2 * value}
         torch.save(state, path)
-        with pytest.raises(
-            InputError, match=f"trained with --{name.replace('_', '-')} .*give the same options"
-        ):
+        option = f"--{name.replace('_', '-')} "
+        with pytest.raises(InputError, match=option):
             check_resumable(path, run)
-        with pytest.raises(InputError, match=f"trained with --{name.replace('_', '-')} "):
+        with pytest.raises(InputError, match=option):
             check_resumable(path, replace(run, resumes=False))
         without = {name: value for name, value in state["model"].items() if ".layers." not in name}
         check_resumable(path, replace(run, weights=without, resumes=False))
@@ -71,8 +70,6 @@ def test_an_option_that_is_gone_had_the_value_that_is_left(tmp_path, state, opti
     check_resumable(path, new_run(state))
     state["cfg"]["task"][name] = 3
     torch.save(state, path)
-    with pytest.raises(
-        InputError, match=f"trained with --{option} 3, an option that is gone and is always"
-    ):
+    with pytest.raises(InputError, match=f"--{option} 3"):
         check_resumable(path, new_run(state))
     check_resumable(path, replace(new_run(state), resumes=False))

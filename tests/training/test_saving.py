@@ -24,10 +24,9 @@ def test_a_finished_run_says_so_and_changes_nothing(tmp_path, toy_work, limit):
     before = contents(tmp_path)
     again = train_here(toy_work / "data-bin", tmp_path, *flags, **limit)
     assert again.returncode == 0
-    [said] = [line for line in again.stdout.splitlines() if "is reached" in line]
-    option = f"--{name.replace('_', '-')} {value}"
-    finished = f"{tmp_path / 'checkpoint_last.pt'}: finished, {option} is reached"
-    assert said == f"{finished}; nothing to do, give more to go on from it"
+    [message] = [line for line in again.stdout.splitlines() if "is reached" in line]
+    assert f"--{name.replace('_', '-')} {value}" in message
+    assert str(tmp_path / "checkpoint_last.pt") in message
     assert contents(tmp_path) == before
     more = train_here(toy_work / "data-bin", tmp_path, *flags, **{name: str(int(value) + 1)})
     assert "is reached" not in more.stdout
@@ -79,7 +78,7 @@ def test_a_new_run_goes_on_from_the_checkpoint_of_another_but_not_with_another_o
     done = train_here(
         toy_work / "data-bin", tmp_path / "two", *flags, max_update="3", optimizer="sgd"
     )
-    refused(done, "FairseqAdam, and now SGD", "--reset-optimizer")
+    refused(done, "FairseqAdam", "SGD", "--reset-optimizer")
     assert contents(tmp_path / "two") == before
 
 
@@ -91,7 +90,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path, toy_work):
     )
     with locked(save / ".lock", "x"):
         done = train_here(data, save, max_update="1")
-        refused(done, f"{save}: another run works in it (process {os.getpid()} on ")
+        refused(done, save, str(os.getpid()))
         assert not contents(save)
         assert not train_here(
             data, save, *flags, max_update="1"

@@ -21,7 +21,7 @@ def test_a_shard_with_another_dictionary_is_refused(tmp_path, toy_work):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         path.write_text("".join([lines[1], lines[0], *lines[2:]]), encoding="utf-8")
     done = train_here(os.pathsep.join(map(str, (first, other))), tmp_path / "save", max_update="1")
-    refused(done, other / "dict.en.txt", f"another dictionary than that of {first}")
+    refused(done, other / "dict.en.txt", first)
 
 
 @pytest.mark.parametrize("order", [1, -1])
