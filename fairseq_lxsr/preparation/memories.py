@@ -1,5 +1,6 @@
-"""Reads translation memories a unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and 2 as memoQ, Trados and
-others write it.
+"""Reads translation memories one unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and XLIFF 2.
+
+XLIFF is read as memoQ, Trados and other programs write it.
 """
 
 import codecs
@@ -23,85 +24,96 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
-UNIT_BYTES, UNIT_ELEMENTS = (
-    1 << 22,
-    20_000,
-)  # limits between the end of one translation unit and the end of the next
-CDATA_LENGTH = 1 << 20  # of a section that is read as a whole
-MAX_NESTING = 100  # depth of nested elements; TMX needs less than ten
-MAX_TRANSLATIONS = 100  # pairs of one unit, which multiply
+# Limits on the bytes and elements from the end of one translation unit to the end of the next.
+UNIT_BYTES = 1 << 22
+UNIT_ELEMENTS = 20_000
+# The most characters of a CDATA section that is kept together.
+CDATA_LENGTH = 1 << 20
+# The deepest nesting of elements; TMX needs fewer than ten levels.
+MAX_NESTING = 100
+# The most pairs of one unit, whose source and target variants are combined.
+MAX_TRANSLATIONS = 100
 XML = "{http://www.w3.org/XML/1998/namespace}"
-UNITS = {"tu", "trans-unit", "unit"}  # TMX, XLIFF 1.2, XLIFF 2
-INLINE_CODES = {
-    "bpt",
-    "ept",
-    "ph",
-    "it",
-    "ut",
-    "x",
-    "bx",
-    "ex",
-}  # what they hold is mark-up of the document, not text
-UNTRANSLATED = {
-    "new",
-    "needs-translation",
-    "initial",
-    "NotStarted",
-    "Rejected",
-}  # states of XLIFF 1.2, 2 and memoQ
-DAMAGE = "\ufffd"  # stands for what is no character
+# The units of TMX, XLIFF 1.2 and XLIFF 2.
+UNITS = {"tu", "trans-unit", "unit"}
+# These elements contain mark-up of the original document instead of text.
+INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex"}
+# The states of untranslated units in XLIFF 1.2, XLIFF 2 and memoQ.
+UNTRANSLATED = {"new", "needs-translation", "initial", "NotStarted", "Rejected"}
+# The attributes for the source and target language in XLIFF 1.2 and XLIFF 2.
+LANGUAGES_OF_XLIFF = (("source-language", "srcLang"), ("target-language", "trgLang"))
+# Replaces invalid characters.
+DAMAGE = "\ufffd"
 _DECLARED = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.-]+)""")
 _DECODED = re.compile(
     r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]", re.IGNORECASE
 )
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # in XML 1.0
+# The characters that XML 1.0 forbids.
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
-_BREAK = re.compile(
-    r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE
-)  # memoQ writes tabs and hard blanks as mq:ch
+# Mark-up that separates words; memoQ writes tabs and non-breaking spaces as mq:ch.
+_BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of a translation memory, of which there must be some; see `read_tmx`."""
+    """Yield the pairs of a translation memory, which must have at least one; see `read_units`.
+
+    Args:
+        path: a file of TMX or XLIFF, which may be compressed.
+        source: the language of the source.
+        target: the language of the target.
+        dropped: counts the units without a pair by reason.
+
+    Raises:
+        InputError: no unit has text of both languages, or the file cannot be read.
+    """
     codes: Counter[str] = Counter()
     pair = None
-    for pair in read_tmx(path, source, target, dropped, codes):
+    for pair in read_units(path, source, target, dropped, codes):
         yield pair
     if pair is None:
-        there = ", ".join(sorted(filter(None, codes))) or "no codes of languages"
+        languages = ", ".join(sorted(filter(None, codes))) or "no language codes"
         raise InputError(
-            f"{path}: none of its units has text of both {source} and {target}; it has {there}: "
+            f"{path}: no unit has text of both {source} and {target}, only of {languages}: "
             "name one of these pairs with --lang-pairs"
         )
 
 
-def read_tmx(
+def read_units(
     path: Path, source: str, target: str, dropped: Counter, codes: Counter[str] | None = None
 ) -> Iterator[TextPair]:
     """Yield the pairs of a translation memory one at a time, without inline mark-up.
 
-    Languages are found by `best_code`; of several translations each makes a pair. Units without
-    both languages, without a translation, or with something that is no character are counted as
-    dropped, the units of each language in `codes`.
+    Languages are matched by `best_code`. Each of several translations makes a pair.
+
+    Args:
+        path: a file of TMX or XLIFF, which may be compressed.
+        source: the language of the source.
+        target: the language of the target.
+        dropped: counts, by reason, the units without both languages, without a translation or with
+            invalid characters.
+        codes: counts the units of each language code.
+
+    Raises:
+        InputError: the file has no translation units, or cannot be read.
     """
-    codes = Counter() if codes is None else codes
-    units = 0
+    if codes is None:
+        codes = Counter()
+    is_empty = True
     for unit, parents in read_elements(path, UNITS):
-        units += 1
+        is_empty = False
         for sides in _variants(unit, parents, dropped):
             codes.update(sides.keys())
             yield from _pairs(sides, source, target, dropped)
-    if not units:
+    if is_empty:
         raise InputError(
             f"{path}: no translation units; expected <tu> elements of TMX, or <trans-unit> of XLIFF"
         )
 
 
 def read_segments(path: Path) -> Iterator[str]:
-    """Yield all sentences of a translation memory, or of a test set of WMT in XML, in any
-    language.
-    """
+    """Yield all sentences, in any language, of a translation memory or a WMT test set in XML."""
     for element, _ in read_elements(path, {"seg", "source", "target", "seg-source"}):
         yield from _segments(element).values()
 
@@ -109,91 +121,157 @@ def read_segments(path: Path) -> Iterator[str]:
 def _pairs(
     sides: dict[str, list[str]], source: str, target: str, dropped: Counter
 ) -> Iterator[TextPair]:
-    """Yield the pairs of a unit or segment, whose texts are given by language."""
-    if "" in sides and len(sides) == 2:  # XLIFF need not say what it is translated to
-        said = next(filter(None, sides))
-        other = target if best_code(source, [said]) else source
-        sides = {code or other: texts for code, texts in sides.items()}
-    there = tuple(sides)
-    chosen = _codes_of(source, there), _codes_of(target, there)
-    if not all(chosen):
+    """Yield the pairs of a unit or segment, whose texts are given by language code."""
+    sides = _with_missing_code(sides, source, target)
+    codes = tuple(sides)
+    source_codes = _codes_of(source, codes)
+    target_codes = _codes_of(target, codes)
+    if not source_codes or not target_codes:
         dropped["language missing"] += 1
         return
-    left, right = ([text for code in codes for text in sides[code]] for codes in chosen)
-    if any(DAMAGE in text for text in (*left, *right)):
+    sources = _texts_of(sides, source_codes)
+    targets = _texts_of(sides, target_codes)
+    if any(DAMAGE in text for text in (*sources, *targets)):
         dropped["not characters"] += 1
         return
-    if len(sides) > 2 or len(left) + len(right) > 2:
-        wanted = {parse_tag(codes[0]).language for codes in chosen}
-        same = sum(
-            len(texts) for code, texts in sides.items() if parse_tag(code).language in wanted
+    if len(sides) > 2 or len(sources) + len(targets) > 2:
+        languages = {parse_tag(source_codes[0]).language, parse_tag(target_codes[0]).language}
+        same_languages = _count_texts(sides, languages)
+        _count_excess(dropped, "of another region", same_languages - len(sources) - len(targets))
+        _count_excess(
+            dropped,
+            f"over {MAX_TRANSLATIONS} translations",
+            len(sources) * len(targets) - MAX_TRANSLATIONS,
         )
-        for reason, count in (
-            ("of another region", same - len(left) - len(right)),
-            (f"over {MAX_TRANSLATIONS} translations", len(left) * len(right) - MAX_TRANSLATIONS),
-        ):
-            if count > 0:
-                dropped[reason] += count
-    yield from islice(product(left, right), MAX_TRANSLATIONS)
+    yield from islice(product(sources, targets), MAX_TRANSLATIONS)
+
+
+def _with_missing_code(
+    sides: dict[str, list[str]], source: str, target: str
+) -> dict[str, list[str]]:
+    """Return the sides of a unit with a code for the side that does not name its language.
+
+    XLIFF need not name the language of the translation.
+    """
+    if "" not in sides or len(sides) != 2:
+        return sides
+    named = next(filter(None, sides))
+    missing = target if best_code(source, [named]) else source
+    return {code or missing: texts for code, texts in sides.items()}
+
+
+def _texts_of(sides: dict[str, list[str]], codes: tuple[str, ...]) -> list[str]:
+    texts: list[str] = []
+    for code in codes:
+        texts += sides[code]
+    return texts
+
+
+def _count_texts(sides: dict[str, list[str]], languages: set[str]) -> int:
+    """Count the texts in these languages, of whatever region."""
+    count = 0
+    for code, texts in sides.items():
+        if parse_tag(code).language in languages:
+            count += len(texts)
+    return count
+
+
+def _count_excess(dropped: Counter, reason: str, count: int) -> None:
+    """Add a count to `dropped`, which has no reason with a count of zero."""
+    if count > 0:
+        dropped[reason] += count
 
 
 @lru_cache(maxsize=1024)
-def _codes_of(wanted: str, codes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the spellings, in these codes, of the one that text of a language has."""
-    best = best_code(wanted, codes)
-    return tuple(code for code in codes if best is not None and parse_tag(code) == parse_tag(best))
+def _codes_of(language: str, codes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those codes that are spellings of the best code for a language."""
+    best = best_code(language, codes)
+    if best is None:
+        return ()
+    return tuple(code for code in codes if parse_tag(code) == parse_tag(best))
 
 
 def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
-    """Yield the texts of a unit by language; those of each segment where XLIFF has segments."""
+    """Yield the texts of a TMX unit, or of each segment of an XLIFF unit, by language code."""
     if _name(unit) == "tu":
-        sides: dict[str, list[str]] = {}
-        for variant in _children(unit, "tuv"):
-            for segment in _children(variant, "seg")[:1]:
-                sides.setdefault(_language(variant), []).append(_text(segment))
-        yield sides
-        return
-    said = {key: value for parent in parents for key, value in _local(parent).items()}
-    languages = [said.get(name) or said.get(short, "") for name, short in LANGUAGES_OF_XLIFF]
-    for segment in _children(unit, "segment") if _name(unit) == "unit" else [unit]:
-        sources, targets = (
-            _children(segment, "seg-source") or _children(segment, "source"),
-            _children(segment, "target"),
-        )
-        states = {
-            _local(element).get(key)
-            for element in (segment, *targets)
-            for key in ("state", "status")
-        }
-        says = next(
-            (e.get("translate") for e in (segment, unit, *parents[::-1]) if e.get("translate")), ""
-        )
-        if not sources or not targets or states & UNTRANSLATED or says == "no":
+        yield _texts_by_language(unit)
+    else:
+        yield from _xliff_variants(unit, parents, dropped)
+
+
+def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
+    """Yield the texts of each translated segment of an XLIFF unit by language code."""
+    languages = _languages_of_xliff(parents)
+    segments = [unit]
+    if _name(unit) == "unit":
+        segments = _children(unit, "segment")
+    for segment in segments:
+        sources = _children(segment, "seg-source") or _children(segment, "source")
+        targets = _children(segment, "target")
+        is_translatable = _may_be_translated([segment, unit, *parents[::-1]])
+        if not sources or not targets or not is_translatable or _is_untranslated(segment, targets):
             dropped["untranslated"] += 1
             continue
-        codes = [
-            _language(side) or code
-            for side, code in zip((sources[0], targets[0]), languages, strict=True)
-        ]
-        left, right = _segments(sources[0]), _segments(targets[0])
-        if left.keys() != right.keys():
-            left, right = {"": _text(sources[0])}, {"": _text(targets[0])}
-        for name, text in left.items():
-            if right[name]:
-                yield {codes[0]: [text], codes[1]: [right[name]]}
+        source_code = _language(sources[0]) or languages[0]
+        target_code = _language(targets[0]) or languages[1]
+        for source_text, target_text in _aligned_texts(sources[0], targets[0]):
+            if target_text:
+                yield {source_code: [source_text], target_code: [target_text]}
             else:
                 dropped["untranslated"] += 1
 
 
-LANGUAGES_OF_XLIFF = (("source-language", "srcLang"), ("target-language", "trgLang"))
+def _aligned_texts(source, target) -> list[TextPair]:
+    """Return the texts of both sides, in pairs; sides that are segmented differently are one."""
+    source_texts = _segments(source)
+    target_texts = _segments(target)
+    if source_texts.keys() != target_texts.keys():
+        return [(_text(source), _text(target))]
+    return [(text, target_texts[name]) for name, text in source_texts.items()]
+
+
+def _texts_by_language(unit) -> dict[str, list[str]]:
+    """Return the texts of a TMX unit by language code."""
+    sides: dict[str, list[str]] = {}
+    for variant in _children(unit, "tuv"):
+        for segment in _children(variant, "seg")[:1]:
+            sides.setdefault(_language(variant), []).append(_text(segment))
+    return sides
+
+
+def _languages_of_xliff(parents: list[Any]) -> list[str]:
+    """Return the source and target language that the parents of an XLIFF unit name, or ""."""
+    attributes: dict[str, str] = {}
+    for parent in parents:
+        attributes |= _local(parent)
+    return [attributes.get(name) or attributes.get(short, "") for name, short in LANGUAGES_OF_XLIFF]
+
+
+def _may_be_translated(elements: list[Any]) -> bool:
+    """Return whether the first of these elements with the attribute `translate` allows it."""
+    for element in elements:
+        if element.get("translate"):
+            return element.get("translate") != "no"
+    return True
+
+
+def _is_untranslated(segment, targets: list[Any]) -> bool:
+    """Return whether a segment or its targets have a state or status of no translation."""
+    for element in (segment, *targets):
+        attributes = _local(element)
+        if attributes.get("state") in UNTRANSLATED or attributes.get("status") in UNTRANSLATED:
+            return True
+    return False
 
 
 def _segments(element) -> dict[str, str]:
-    """Return the segments of a text by their names; a text that is not segmented is one."""
-    marked = [
-        mark for mark in element.iter() if _name(mark) == "mrk" and mark.get("mtype") == "seg"
-    ]
-    return {mark.get("mid", ""): _text(mark) for mark in marked} or {"": _text(element)}
+    """Return the segments of a text by their names; text without segments has the name ""."""
+    segments = {
+        mark.get("mid", ""): _text(mark)
+        for mark in element.iter()
+        if _name(mark) == "mrk" and mark.get("mtype") == "seg"
+    }
+    return segments or {"": _text(element)}
 
 
 def _text(element) -> str:
@@ -201,18 +279,23 @@ def _text(element) -> str:
 
 
 def _texts(element) -> Iterator[str]:
-    """Yield what is text of an element; a line break in mark-up is a blank."""
+    """Yield the parts of an element's text, with a space for a line break in mark-up."""
     yield element.text or ""
     for child in element:
         if _name(child) not in INLINE_CODES:
             yield from _texts(child)
-        elif (
-            child.get("ctype") == "lb"
-            or child.get("type") in ("lb", "fmt:lb")
-            or _BREAK.search(child.text or "")
-        ):
+        elif _is_line_break(child):
             yield " "
         yield child.tail or ""
+
+
+def _is_line_break(code) -> bool:
+    """Return whether an inline code is a line break, or contains one."""
+    return (
+        code.get("ctype") == "lb"
+        or code.get("type") in ("lb", "fmt:lb")
+        or _BREAK.search(code.text or "") is not None
+    )
 
 
 def _children(element, name: str) -> list[Any]:
@@ -234,11 +317,14 @@ def _name(element) -> str:
 
 
 def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield the elements of these names one at a time, each with those that it is in, in constant
-    memory.
+    """Yield the elements with these names one at a time, each with its parents, in constant memory.
 
-    Characters that XML forbids become `DAMAGE`. Entities that a file defines are refused, because
-    they grow.
+    Characters that XML forbids become `DAMAGE`. A file that defines entities is refused, because
+    they can expand without limit.
+
+    Raises:
+        InputError: the file is not XML, defines entities or attributes, or does not consist of
+            translation units of a usual size.
     """
     require("defusedxml", "prepare", f"{path}: {path.suffix.lower().strip('.').upper() or 'XML'}")
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
@@ -248,20 +334,23 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
     with _refusing(path), reading(path), open_binary(path) as stream:
         measured = _Measured(stream, path, min(names & {"tu", "seg"}))
         parents: list[Any] = []
-        since = 0
+        elements = 0
         for event, element in iterparse(measured, ("start", "end"), parser):
             if event == "start":
                 parents.append(element)
-                since += 1
-                if len(parents) > MAX_NESTING or since > UNIT_ELEMENTS:
+                elements += 1
+                if len(parents) > MAX_NESTING or elements > UNIT_ELEMENTS:
                     raise ValueError(
-                        f"{since:,} elements without the end of a <tu>, {len(parents)} of them nested"
+                        f"{elements:,} elements, {len(parents)} of them nested, without the end of "
+                        "a <tu>"
                     )
                 continue
             parents.pop()
             if _name(element) in names:
                 yield element, parents
-                measured.since = since = 0
+                measured.bytes_since_unit = 0
+                elements = 0
+                # What has been read is removed, so that the tree does not grow.
                 for parent in parents:
                     del parent[:]
 
@@ -276,8 +365,8 @@ def _refusing(path: Path) -> Iterator[None]:
         yield
     except DefusedXmlException as error:
         raise InputError(
-            f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which could grow without "
-            "end; remove its DOCTYPE"
+            f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which "
+            "could expand without limit: remove the DOCTYPE"
         ) from None
     except InputError:
         raise
@@ -288,58 +377,69 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def _refuse_attributes(*declaration) -> None:
-    """Refuse declared attributes, which every element would get, at any length."""
-    raise ValueError("it declares attributes: remove its DOCTYPE")
+    """Refuse declared attributes; each element would get a copy of any length."""
+    raise ValueError("declares attributes: remove the DOCTYPE")
 
 
 class _Measured:
-    """An XML file as expat reads it: decoded, without what is no character; long stretches without
-    a unit are refused.
+    """An XML file for expat: decoded text, in which invalid characters are replaced.
 
-    Multi-byte encodings that are not of Unicode are left to expat, which refuses them.
+    It refuses long stretches without the end of a unit. Multi-byte encodings other than Unicode are
+    left to expat, which refuses them.
     """
 
     def __init__(self, stream: BinaryIO, path: Path, unit: str):
-        self.stream, self.path, self.unit, self.since = stream, path, unit, 0
-        self.rest: bytes | None = None  # of the first block, from which the encoding is known
+        self.stream = stream
+        self.path = path
+        self.unit = unit
+        self.bytes_since_unit = 0
+        self.is_started = False
         self.decoder: codecs.IncrementalDecoder | None = None
-        self.held = ""
+        # The end of a block, whose reference or section continues in the next one.
+        self.unfinished = ""
 
     def _block(self, size: int) -> bytes:
         block = self.stream.read(size)
-        self.since += len(block)
-        if self.since > UNIT_BYTES:
+        self.bytes_since_unit += len(block)
+        if self.bytes_since_unit > UNIT_BYTES:
             raise InputError(
-                f"{self.path}: {UNIT_BYTES:,} bytes without the end of a <{self.unit}>; expected translation units"
+                f"{self.path}: {UNIT_BYTES:,} bytes without the end of a <{self.unit}>; expected "
+                "translation units"
             )
         return block
 
     def read(self, size: int) -> bytes | str:
+        """Return the text of the next block of `size` bytes; it is empty at the end of the file."""
         block = self._block(size)
-        if self.rest is None:
-            self.rest = block
+        if not self.is_started:
+            self.is_started = True
             self.decoder = _decoder(block)
         if self.decoder is None:
             return block
-        text = self.held + self.decoder.decode(block, final=not block)
-        cut = _whole(text) if block else len(text)
-        self.held = text[cut:]
-        return _REFERENCE.sub(_readable, text[:cut]) or (self.read(size) if block else "")
+        text = self.unfinished + self.decoder.decode(block, final=not block)
+        end = _end_of_block(text) if block else len(text)
+        self.unfinished = text[end:]
+        readable = _REFERENCE.sub(_readable, text[:end])
+        # Expat takes an empty text for the end of the file.
+        if block and not readable:
+            return self.read(size)
+        return readable
 
 
-def _whole(text: str) -> int:
-    """Return where a block may end: before a reference, a tag or a CDATA section that may go on in
-    the next one.
-    """
+def _end_of_block(text: str) -> int:
+    """Return the position before a reference, tag or CDATA section that may be incomplete."""
     end = len(text)
-    starts = text.rfind("&", max(0, end - 40)), text.rfind("<", max(0, end - 8))
-    cut = min((start for start in starts if start >= 0), default=end)
-    opened = text.find("<![CDATA[", text.rfind("]]>", 0, cut) + 1, cut)
-    return opened if opened >= 0 and end - opened < CDATA_LENGTH else cut
+    reference = text.rfind("&", max(0, end - 40))
+    tag = text.rfind("<", max(0, end - 8))
+    complete = min((start for start in (reference, tag) if start >= 0), default=end)
+    section = text.find("<![CDATA[", text.rfind("]]>", 0, complete) + 1, complete)
+    if section >= 0 and end - section < CDATA_LENGTH:
+        return section
+    return complete
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
-    """Return the decoder of an XML file by its first bytes; None where expat decodes it."""
+    """Return the decoder of an XML file by its first bytes, or None if expat decodes it."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         name = "utf-16"
     elif head[:2] in (b"<\0", b"\0<"):
@@ -349,26 +449,36 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
         name = declared[1].decode() if declared else "utf-8-sig"
         if not _DECODED.fullmatch(name.removesuffix("-sig")):
             return None
-        name = "utf-8-sig" if name.lower().replace("-", "") == "utf8" else name
+        if name.lower().replace("-", "") == "utf8":
+            name = "utf-8-sig"
     return codecs.getincrementaldecoder(name)(errors="replace")
 
 
-def _readable(found: re.Match[str]) -> str:
-    """Return what expat can read for a reference or a character that it may refuse: entities of
-    HTML are known.
+def _readable(match: re.Match[str]) -> str:
+    """Return what expat can read instead of a reference or a character that it may refuse.
+
+    Entities of HTML are replaced by their characters.
     """
-    text, name = found.group(0, 1)
+    text, name = match.group(0, 1)
     if name is None:
         return {"&": "&amp;", "<": text}.get(text[0], DAMAGE)
-    if not name.startswith("#"):
-        character = html.unescape(text)
-        return text if name in _XML_ENTITIES else DAMAGE if character == text else escape(character)
+    if name.startswith("#"):
+        return _readable_number(text, name[1:])
+    if name in _XML_ENTITIES:
+        return text
+    character = html.unescape(text)
+    return DAMAGE if character == text else escape(character)
+
+
+def _readable_number(text: str, number: str) -> str:
+    """Return what expat can read instead of a numeric character reference such as &#x41;."""
     try:
-        code = int(name[2:], 16) if name[1] in "xX" else int(name[1:])
+        code = int(number[1:], 16) if number[0] in "xX" else int(number)
         if _FORBIDDEN.match(chr(code)):
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
-    return (
-        html.unescape(text) if 0x80 <= code < 0xA0 else f"&#{code};"
-    )  # of Windows, as browsers read it
+    # Browsers read these numbers as characters of Windows-1252.
+    if 0x80 <= code < 0xA0:
+        return html.unescape(text)
+    return f"&#{code};"

@@ -83,7 +83,7 @@ def test_a_memory_without_the_languages_names_those_that_it_has(tmp_path):
         ("eng fra", ("en", "de")),
     ):
         with pytest.raises(
-            InputError, match=f"both {pair[0]} and {pair[1]}; it has {', '.join(codes.split())}"
+            InputError, match=rf"x\.tmx: .*{pair[0]} and {pair[1]}\b.*{', '.join(codes.split())}"
         ):
             read(tmp_path / "x.tmx", tmx([(code, "a") for code in codes.split()]), pair)
 
@@ -147,7 +147,7 @@ def test_xliff_1_2(tmp_path, name):
     assert read(tmp_path / name, XLIFF, ("fra", "eng"))[0] == [
         (french, english) for english, french in PAIRS
     ]
-    with pytest.raises(InputError, match="it has en-US, fr-FR"):
+    with pytest.raises(InputError, match=rf"{name}: .*en and de\b.*en-US, fr-FR"):
         read(tmp_path / name, XLIFF, ("en", "de"))
 
 
@@ -157,7 +157,7 @@ def test_an_xliff_need_not_name_its_second_language(tmp_path):
     assert read(tmp_path / "x.xlf", content, ("de", "en"))[0] == [
         (target, source) for source, target in PAIRS
     ]
-    with pytest.raises(InputError, match="it has en-US: name"):
+    with pytest.raises(InputError, match=r"x\.xlf: .*de and fr\b.*en-US: "):
         read(tmp_path / "x.xlf", content, ("de", "fr"))
 
 
@@ -193,7 +193,7 @@ def test_what_is_not_to_be_translated_in_xliff(tmp_path):
 
 def test_entities_of_an_xliff_are_refused(tmp_path):
     content = '<!DOCTYPE xliff [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + XLIFF.partition("?>")[2]
-    with pytest.raises(InputError, match="defines an entity"):
+    with pytest.raises(InputError, match=r"x\.xliff: .*\(a\)"):
         read(tmp_path / "x.xliff", content)
 
 

@@ -84,12 +84,9 @@ def test_other_columns_are_other_text(tmp_path):
 
 
 def test_columns_that_do_not_fit(tmp_path):
-    for columns, message in (
-        ("1", "columns '1'; expected two"),
-        ("en,de", "'en'; expected a number, or one of its"),
-    ):
-        refused(prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False), message)
+    for columns, value in (("1", "columns '1'"), ("en,de", "--columns 'en'")):
+        refused(prepare(tmp_path, "x.tsv", PAIRS, "--columns", columns, check=False), value)
     refused(
         prepare(tmp_path, "x.tmx", PAIRS, "--columns", "1,2", check=False),
-        "columns 1,2 without a .tsv or .csv",
+        "columns 1,2",
     )

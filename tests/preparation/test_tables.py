@@ -1,5 +1,7 @@
 """Tables of sentence pairs: which columns, a header, rows without a pair, CSV."""
 
+import re
+
 import pytest
 
 from fairseq_lxsr.errors import InputError
@@ -60,7 +62,8 @@ def test_columns_and_header_are_found(tmp_path, capsys, rows, columns, header):
     assert pairs == THREE
     assert left_out.get("header", 0) == header
     usual = rows[-1].startswith("No.\tNon.") and not header
-    assert ("columns" in capsys.readouterr().err) == (columns is None and not usual)
+    is_reported = "x.tsv" in capsys.readouterr().err
+    assert is_reported == (columns is None and not usual)
 
 
 def test_sentences_without_blanks_are_text_beside_a_score(tmp_path):
@@ -149,34 +152,34 @@ def test_csv(tmp_path, rows, end):
             "x.tsv",
             ["alone", "alone too"],
             None,
-            r"x\.tsv, line 1: 1 column in 'alone'; expected at least 2, .* tabs",
+            r"x\.tsv, line 1: 1 column .*'alone'.* 2,.* tabs",
         ),
         (
             "x.tsv",
             ["", "a\tb"],
             "2,3",
-            r"x\.tsv, line 2: 2 columns in 'a\\tb'; expected at least 3",
+            r"x\.tsv, line 2: 2 columns .*'a\\tb'.* 3",
         ),
         (
             "x.tsv",
             ["von\tnach", "a b\tc d"],
             "en,fr",
-            r"--columns 'en'; expected .* its first row: 'von', 'nach'",
+            r"x\.tsv: --columns 'en'.*'von', 'nach'",
         ),
         (
             "x.tsv",
             ["1\t2\tc d", "3\t4\te f"],
             None,
-            r"x\.tsv, line 1: .* has 3 columns, 1 of them with text",
+            r"x\.tsv, line 1: '1\\t2\\tc d'.* 3 .* 1 ",
         ),
         (
             "x.tsv",
             ["German\tDutch", "a b\tc d"],
             None,
-            r"x\.tsv: columns of German, Dutch; expected en and fr",
+            r"x\.tsv: .*German, Dutch.* en and fr",
         ),
-        ("x.csv", ['a,"b', "c,d"], None, r"x\.csv, line 1: not a row of CSV"),
-        ("x.csv", ["alone"], None, r"at least 2, separated by commas"),
+        ("x.csv", ['a,"b', "c,d"], None, r"x\.csv, line 1: "),
+        ("x.csv", ["alone"], None, r"x\.csv, line 1: .*'alone'.* 2,.* commas"),
     ],
 )
 def test_what_is_no_table_of_pairs(tmp_path, name, rows, columns, message):
@@ -186,15 +189,13 @@ def test_what_is_no_table_of_pairs(tmp_path, name, rows, columns, message):
 
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "0,1", ",", "a,", "1;2"])
 def test_columns_that_are_none(text):
-    with pytest.raises(InputError, match=r"columns .* expected two"):
+    with pytest.raises(InputError, match=f"columns {re.escape(repr(text))}"):
         parse_columns(text)
 
 
 @pytest.mark.parametrize("columns", ["1,1", "1,01", "en,1", "EN,en"])
 def test_one_column_for_both_sides_is_refused(tmp_path, columns):
-    with pytest.raises(
-        InputError, match=r"x\.tsv: --columns 1 for both sides; expected two columns"
-    ):
+    with pytest.raises(InputError, match=r"x\.tsv: --columns .*1"):
         read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)
 
 
