@@ -1,6 +1,4 @@
-"""Compares two systems on the same units: difference, confidence interval and p, paired bootstrap
-(Koehn 2004).
-"""
+"""Comparison of two systems on the same units by paired bootstrap (Koehn 2004)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,16 +10,28 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
 from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
-SEED = 12345  # as in sacrebleu
-BLOCK_DRAWS, BLOCK_NUMBERS = (
-    100,
-    10**7,
-)  # draws that are computed together, and the largest count of numbers
+# The seed that sacrebleu uses.
+SEED = 12345
+# Draws computed together: at most this many, and at most this many numbers in memory.
+BLOCK_DRAWS = 100
+BLOCK_NUMBERS = 10**7
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One value of two systems on one task."""
+    """One value of two systems on one task, in percent.
+
+    Args:
+        protocol: name of the protocol.
+        task: name of the task.
+        value: name of the value, for example P@1.
+        metric: similarity metric of the score; empty if the protocol has only one.
+        first: value of the first system.
+        second: value of the second system.
+        low: lower end of the 95 % confidence interval of second - first.
+        high: upper end of the interval.
+        p: two-sided p-value.
+    """
 
     protocol: str
     task: str
@@ -29,83 +39,118 @@ class Comparison:
     metric: str
     first: float
     second: float
-    low: float  # lower end of the 95 % interval of second - first
+    low: float
     high: float
     p: float
 
     @property
     def difference(self) -> float:
+        """Value of the second system minus the value of the first."""
         return self.second - self.first
 
 
 def paired_bootstrap(
     first: Outcomes, second: Outcomes, draws: int = BOOTSTRAP_DRAWS, seed: int = SEED
 ) -> tuple[float, float, float]:
-    """Compute the 95 % interval of second - first, and p, by drawing units with replacement.
+    """Compute the 95 % confidence interval of second - first, and p.
 
     p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
+
+    Args:
+        first: outcomes of the first system.
+        second: outcomes of the second system on the same units.
+        draws: how often the units are drawn with replacement.
+        seed: seed of the draws.
+
+    Returns:
+        Lower and upper end of the interval, in percent, and p.
+
+    Raises:
+        InputError: if the systems have different numbers of units.
     """
-    one, two = first.parts, second.parts
-    if one.shape != two.shape:
-        raise InputError(f"{one.shape[1]:,} and {two.shape[1]:,} units; expected the same in both")
-    units = one.shape[1]
+    first_parts = first.parts
+    second_parts = second.parts
+    if first_parts.shape != second_parts.shape:
+        raise InputError(
+            f"{first_parts.shape[1]:,} and {second_parts.shape[1]:,} units; "
+            "expected the same number for both systems"
+        )
+    units = first_parts.shape[1]
+    uniform = np.full(units, 1 / units)
     generator = np.random.default_rng(seed)
-    differences = []
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
+    blocks = []
     for start in range(0, draws, block):
-        drawn = generator.multinomial(
-            units, np.full(units, 1 / units), size=min(block, draws - start)
-        )  # [b, U]
-        differences.append(second.percent(two @ drawn.T) - first.percent(one @ drawn.T))
-    found = np.concatenate(differences)
+        # How often each unit was drawn [draws of the block, units].
+        counts = generator.multinomial(units, uniform, size=min(block, draws - start))
+        blocks.append(
+            second.percent(second_parts @ counts.T) - first.percent(first_parts @ counts.T)
+        )
+    differences = np.concatenate(blocks)
     observed = second.value - first.value
-    low, high = np.percentile(found, [2.5, 97.5])
-    beyond = (np.abs(found - found.mean()) >= abs(observed)).sum()
+    low, high = np.percentile(differences, [2.5, 97.5])
+    beyond = (np.abs(differences - differences.mean()) >= abs(observed)).sum()
     return float(low), float(high), float((beyond + 1) / (draws + 1))
 
 
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare every value that both have under equal settings; also return notes on what was not
-    comparable.
+    """Compare every value that both systems have under equal settings.
 
-    Of duplicate scores in a file the last is taken; a note says so where the models differ.
+        results, notes = compare(read_scores("a.jsonl"), read_scores("b.jsonl"))
+
+    Args:
+        first: scores of the first system.
+        second: scores of the second system.
+        draws: how often the units are drawn with replacement.
+
+    Returns:
+        The comparisons, and notes on scores that could not be compared. Of several comparable
+        scores in a file the last counts; a note is added if their models differ.
     """
-    known = latest(first)
-    results, unmatched = [], set()
-    notes = [
-        note
-        for scores, which in ((first, "first"), (second, "second"))
-        for note in _other_models(scores, which)
-    ]
+    first_scores = latest(first)
+    results = []
+    notes = [*_conflicting_models(first, "first"), *_conflicting_models(second, "second")]
+    # One note per task is enough.
+    noted = set()
     for score in latest(second).values():
-        other = known.pop(score.comparable, None)
-        if other is None:
-            notes.append(_unmatched(score, first))
-            unmatched.add(_what(score))
+        counterpart = first_scores.pop(score.comparable, None)
+        if counterpart is None:
+            notes.append(_describe_mismatch(score, first))
+            noted.add(_label(score))
             continue
-        for name, outcomes in score.outcomes.items():
-            if name in other.outcomes:
-                bounds = paired_bootstrap(other.outcomes[name], outcomes, draws)
-                values = other.outcomes[name].value, outcomes.value
-                metric = str(score.settings.get("metric", ""))
-                results.append(
-                    Comparison(score.protocol, score.task, name, metric, *values, *bounds)
-                )
-    notes += [
-        f"{_what(score)}: no counterpart in the second file"
-        for score in known.values()
-        if _what(score) not in unmatched
-    ]
+        results += _compare_values(counterpart, score, draws)
+    for score in first_scores.values():
+        if _label(score) not in noted:
+            notes.append(f"{_label(score)}: no counterpart in the second file")
     return results, list(dict.fromkeys(notes))
 
 
-def _what(score: Score) -> str:
-    return " ".join(
-        filter(None, (score.protocol, score.task, str(score.settings.get("metric", ""))))
-    )
+def _compare_values(first: Score, second: Score, draws: int) -> Iterator[Comparison]:
+    metric = str(second.settings.get("metric", ""))
+    for name, outcomes in second.outcomes.items():
+        if name not in first.outcomes:
+            continue
+        low, high, p = paired_bootstrap(first.outcomes[name], outcomes, draws)
+        yield Comparison(
+            second.protocol,
+            second.task,
+            name,
+            metric,
+            first.outcomes[name].value,
+            outcomes.value,
+            low,
+            high,
+            p,
+        )
+
+
+def _label(score: Score) -> str:
+    """Return protocol, task and metric of a score, for notes."""
+    names = (score.protocol, score.task, str(score.settings.get("metric", "")))
+    return " ".join(filter(None, names))
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
@@ -113,26 +158,37 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
     return {score.comparable: score for score in scores}
 
 
-def _other_models(scores: Sequence[Score], which: str) -> Iterator[str]:
+def _conflicting_models(scores: Sequence[Score], file: str) -> Iterator[str]:
+    """Yield a note for every score that a later score of another model replaces."""
     last = latest(scores)
     for score in scores:
-        model, taken = score.system, last[score.comparable].system
-        if model != taken:
-            yield f"{_what(score)}: the {which} file has it of {model} and, later, of {taken}, which is taken"
+        model = score.system
+        used = last[score.comparable].system
+        if model != used:
+            yield f"{_label(score)}: scores of {model} and {used} in the {file} file; using {used}"
 
 
-def _unmatched(score: Score, others: Sequence[Score]) -> str:
-    """Explain why a score has no counterpart: which settings differ from the nearest score of the
-    other file.
+def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
+    """Explain why a score has no counterpart among the scores of the first file.
+
+    Settings are compared with the candidate that differs in the fewest.
     """
-    what = f"{score.protocol} {score.task}"
-    alike = [
-        other for other in others if (other.protocol, other.task) == (score.protocol, score.task)
+    task = f"{score.protocol} {score.task}"
+    settings = score.measurement
+    mismatches = []
+    for candidate in candidates:
+        if (candidate.protocol, candidate.task) == (score.protocol, score.task):
+            mismatches.append(_differences(candidate.measurement, settings))
+    if not mismatches:
+        return f"{task}: no counterpart in the first file"
+    differences = ", ".join(min(mismatches, key=len))
+    return f"{task}: not compared, settings differ ({differences})"
+
+
+def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+    """Describe the settings in which two scores differ, for example `seed 1 and 2`."""
+    return [
+        f"{name} {first.get(name)} and {second.get(name)}"
+        for name in second | first
+        if first.get(name) != second.get(name)
     ]
-    if not alike:
-        return f"{what}: no counterpart in the first file"
-    settings, own = [other.measured_alike for other in alike], score.measured_alike
-    differing = [[k for k in own | other if own.get(k) != other.get(k)] for other in settings]
-    names, nearest = min(zip(differing, settings, strict=True), key=lambda pair: len(pair[0]))
-    differences = ", ".join(f"{name} {nearest.get(name)} and {own.get(name)}" for name in names)
-    return f"{what}: measured differently ({differences}), so not compared"

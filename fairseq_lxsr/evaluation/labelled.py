@@ -1,6 +1,4 @@
-"""Labelled embeddings and how a classifier learns from them, for protocols whose help needs no
-torch.
-"""
+"""Labelled embeddings and classifier settings, without torch so that help stays fast."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +8,39 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """Options of training a classifier."""
+    """Settings for training a classifier.
 
-    hidden: tuple[int, ...] = (
-        10,
-        8,
-    )  # widths of the hidden layers (tanh); () gives a linear classifier
-    dropout: float = 0.2  # of the hidden layers
-    input_dropout: float = 0.2  # of the embeddings
-    epochs: int = 500  # the one of largest accuracy on dev is kept
+    Args:
+        hidden: widths of the hidden layers (tanh); () gives a linear classifier.
+        dropout: dropout rate of the hidden layers.
+        input_dropout: dropout rate of the embeddings.
+        epochs: passes over the training set; the epoch of highest accuracy on dev is selected.
+        batch_size: examples per batch.
+        learning_rate: learning rate of Adam.
+        l2: candidate strengths of L2 regularisation, selected on dev. Each multiplies the sum of
+            the squared weights, without biases.
+        normalise: whether embeddings are scaled to unit length.
+        seeds: number of seeds, counted from 1. A seed determines the initial weights, the order of
+            the examples and dropout.
+        ties: which of several best epochs is selected, `first` or `last`. LASER's code takes the
+            last (source/sent_classif.py, line 248).
+    """
+
+    hidden: tuple[int, ...] = (10, 8)
+    dropout: float = 0.2
+    input_dropout: float = 0.2
+    epochs: int = 500
     batch_size: int = 12
     learning_rate: float = 1e-3
-    # candidates, chosen on dev; each multiplies the sum of squared weights, without biases
     l2: tuple[float, ...] = (0.0,)
-    normalise: bool = False  # scale embeddings to length one
-    seeds: int = 5  # 1 to `seeds`; a seed decides initial weights, order of examples and dropout
-    ties: str = "first"  # which of the best epochs is kept; LASER's code: last (source/sent_classif.py, line 248)
+    normalise: bool = False
+    seeds: int = 5
+    ties: str = "first"
 
     @property
     def settings(self) -> dict[str, object]:
-        """Options for a signature."""
-        return {
+        """Settings for a signature."""
+        settings: dict[str, object] = {
             "classifier": "-".join(map(str, ("mlp", *self.hidden))) if self.hidden else "linear",
             "dropout": f"{self.input_dropout:g}-{self.dropout:g}",
             "epochs": self.epochs,
@@ -39,14 +49,21 @@ class ClassifierConfig:
             "l2": "-".join(f"{value:g}" for value in self.l2),
             "norm": "l2" if self.normalise else "none",
             "seeds": self.seeds,
-            **({} if self.ties == "first" else {"ties": self.ties}),
         }
+        if self.ties != "first":
+            settings["ties"] = self.ties
+        return settings
 
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features [N, F] and N labels of one part; `name` is the file, for messages, and `text` a
-    hash, for signatures.
+    """Features and labels of one part of a data set.
+
+    Args:
+        features: features [N, F].
+        labels: N labels.
+        name: name of the file, for messages.
+        text: hash of the text, for signatures.
     """
 
     features: FloatArray

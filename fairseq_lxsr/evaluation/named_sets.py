@@ -1,6 +1,4 @@
-"""Where test text is: files of a template, and the named test sets with the languages of their
-archives.
-"""
+"""Locations of test text: file templates, and public test sets with their languages."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,112 +15,163 @@ TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def first_file(names: Iterable[str | Path], suffixes: Sequence[str] = ("", ".gz")) -> Path | None:
-    """Return the first file that is there, of these names with these endings."""
-    paths = (Path(f"{name}{suffix}") for name in names for suffix in suffixes)
-    return next(filter(Path.is_file, paths), None)
+    """Return the first existing file with one of these names and suffixes; None if none exists."""
+    for name in names:
+        for suffix in suffixes:
+            path = Path(f"{name}{suffix}")
+            if path.is_file():
+                return path
+    return None
 
 
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """Find the file of a template: {lang} and {pair} are filled in, an ending such as .txt.gz is
-    added where needed.
+    """Find the file of a template.
+
+    Args:
+        template: path in which {lang} and {pair} are filled in. Without {lang}, the language is
+            appended to it. A suffix such as .txt.gz may be missing.
+        language: language of the file.
+        pair: language pair of the file.
+
+    Raises:
+        InputError: if no such file exists.
     """
-    name = template if "{lang}" in template or not language else f"{template}.{{lang}}"
-    base = name.replace("{lang}", language).replace("{pair}", pair)
-    found = first_file([base], TEXT_SUFFIXES)
-    if found:
-        return found
-    raise InputError(
-        f"{base}: no such file, nor with {', '.join(TEXT_SUFFIXES[1:])}; check --data and the languages"
-    )
+    if language and "{lang}" not in template:
+        template = f"{template}.{{lang}}"
+    base = template.replace("{lang}", language).replace("{pair}", pair)
+    path = first_file([base], TEXT_SUFFIXES)
+    if path is None:
+        raise InputError(
+            f"{base}: no such file, also not with {', '.join(TEXT_SUFFIXES[1:])}; "
+            "check --data and the languages"
+        )
+    return path
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One entry of the registry: the same sentences in many languages, one file a language."""
+    """A public test set: the same sentences in many languages, one file per language.
 
-    name: str  # on the command line and in signatures
-    about: str  # with its paper
-    file: str  # of a language in the unpacked archive; {code} is the language
-    sentences: int  # the same number in each language
-    codes: tuple[str, ...]  # languages, as the files are named
-    short: Mapping[str, str]  # two letters -> code
+    Args:
+        name: name on the command line and in signatures.
+        about: description, with the paper.
+        file: path of a language's file in the unpacked archive; {code} is the language.
+        sentences: number of sentences, the same in every language.
+        codes: language codes in the names of the files.
+        short: codes by two-letter language.
+        url: address of the archive, or of a page that leads to it.
+        licence: licence of the text.
+        size: bytes of the archive; None if `url` is not the address of a fixed archive.
+        sha256: checksum of the archive; None as for `size`.
+        files: paths that do not follow `file`, by code.
+        error_types: path of the change types of xsim++; empty if the set has none.
+        augmented: path of the changed sentences of xsim++; empty if the set has none.
+    """
+
+    name: str
+    about: str
+    file: str
+    sentences: int
+    codes: tuple[str, ...]
+    short: Mapping[str, str]
     url: str
     licence: str
-    size: int | None = (
-        None  # bytes of the archive; None where the address is none of an archive that can be checked
-    )
-    sha256: str | None = None  # see `size`
-    files: Mapping[str, str] = field(default_factory=dict)  # that are named otherwise, by code
-    error_types: str = ""  # file of the changed sentences of xsim++; empty where there is none
-    augmented: str = ""  # file of their text
+    size: int | None = None
+    sha256: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    error_types: str = ""
+    augmented: str = ""
 
     def all_files(self) -> list[str]:
         """Return the files of all languages, as paths in the unpacked archive."""
-        return [self.files.get(code, self.file.format(code=code)) for code in self.codes]
+        return [self._file(code) for code in self.codes]
+
+    def _file(self, code: str) -> str:
+        return self.files.get(code, self.file.format(code=code))
 
     def code(self, language: str) -> str:
-        """Return the code of a language that is given in any spelling of BCP 47: zh, zho_Hant or
-        zh_TW.
+        """Return the code of a language in any BCP 47 spelling, such as zh, zho_Hant or zh_TW.
+
+        Raises:
+            InputError: for an unknown or ambiguous language.
         """
         if language in self.codes:
             return language
         if language in self.short:
             return self.short[language]
-        found = [code for code in self.codes if is_same_language(language, code)]
-        found = [code for code in found if parse_tag(code) == parse_tag(language)] or found
-        if len(found) == 1:
-            return found[0]
-        known = (
-            " or ".join(code.replace("-", "_") for code in found)
-            or "for example en, eng or a code of its files"
-        )
+        codes = [code for code in self.codes if is_same_language(language, code)]
+        exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
+        codes = exact or codes
+        if len(codes) == 1:
+            return codes[0]
+        if codes:
+            expected = " or ".join(code.replace("-", "_") for code in codes)
+            raise InputError(
+                f"--lang-pairs: language {language!r} is ambiguous in {self.name}; "
+                f"expected {expected}"
+            )
         raise InputError(
-            f"--lang-pairs: {self.name} has {len(found)} languages {language!r}; expected {known}"
+            f"--lang-pairs: language {language!r} is not in {self.name}; "
+            "expected for example en, eng or a code from its file names"
         )
 
     def path(self, folder: str, language: str) -> Path:
-        """Find the file of a language (see `code`) in the unpacked archive, and check its number of
-        lines.
+        """Find the file of a language in the unpacked archive.
+
+        Args:
+            folder: folder of the unpacked archive.
+            language: language in any spelling, see `code`.
+
+        Raises:
+            InputError: if the file is missing or has the wrong number of lines.
         """
-        code = self.code(language)
-        path = self._find(folder, self.files.get(code, self.file.format(code=code)))
+        path = self._find(folder, self._file(self.code(language)))
         count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
             raise InputError(
-                f"{path}: {count:,} lines; {self.name} has {self.sentences:,} sentences: unpack it again"
+                f"{path}: {count:,} lines; expected the {self.sentences:,} sentences of "
+                f"{self.name}: unpack the archive again"
             )
         return path
 
-    def changed(self, folder: str, language: str) -> tuple[Path, Path]:
-        """Find the changed sentences of a language for xsim++: their types, and their text."""
+    def augmented_files(self, folder: str, language: str) -> tuple[Path, Path]:
+        """Find the change types and the changed sentences of a language for xsim++.
+
+        Args:
+            folder: folder of the unpacked archive.
+            language: language in any spelling, see `code`.
+
+        Raises:
+            InputError: if the test set has no changed sentences, or a file is missing.
+        """
         if not self.error_types:
             raise InputError(
-                f"{self.name} has no changed sentences; expected --error-types, or another --dataset"
+                f"--dataset {self.name}: no changed sentences for xsim++; "
+                "expected --error-types or another --dataset"
             )
         code = self.code(language)
-        errors, text = (
-            self._find(folder, name.format(code=code))
-            for name in (self.error_types, self.augmented)
-        )
+        errors = self._find(folder, self.error_types.format(code=code))
+        text = self._find(folder, self.augmented.format(code=code))
         return errors, text
 
     def _find(self, folder: str, name: str) -> Path:
         path = Path(folder) / name
-        found = first_file([path])
-        if found:
-            return found
-        where = f"the folder that {self.name} unpacks to, of {self.url}"
-        raise InputError(f"{path}: no such file; expected in --data {where}")
+        file = first_file([path])
+        if file is None:
+            raise InputError(
+                f"{path}: no such file; expected --data to be the folder of {self.name}, "
+                f"unpacked from {self.url}"
+            )
+        return file
 
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """Return all named test sets by name."""
-    read = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
-    found = {}
-    for row in read["datasets"]:
-        codes = row.pop("codes")
-        found[row["name"]] = Dataset(
-            **row, codes=tuple(read["codes"][codes].split()), short=read["short"][codes]
-        )
-    return found
+    """Return all public test sets by name."""
+    registry = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
+    sets = {}
+    for row in registry["datasets"]:
+        group = row.pop("codes")
+        codes = tuple(registry["codes"][group].split())
+        sets[row["name"]] = Dataset(**row, codes=codes, short=registry["short"][group])
+    return sets

@@ -1,4 +1,4 @@
-"""Scores, the signatures that tell whether two scores are comparable, and files of scores."""
+"""Scores, signatures that show whether two scores are comparable, and score files."""
 
 import hashlib
 import json
@@ -17,55 +17,82 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
-LARGEST_NUMBER = 2**53  # limit of numbers in a score
-SMALLEST_DENOMINATOR = 1e-12  # denominator, so that nothing is divided by 0
-SCORES_LOCK_SECONDS = 60  # seconds to wait for another process that adds scores
+# Larger numbers are not exact in JSON, which holds double precision numbers.
+LARGEST_NUMBER = 2**53
+# Denominators are at least this large, to avoid a division by zero.
+SMALLEST_DENOMINATOR = 1e-12
+# How long to wait for another process that appends scores to the same file.
+SCORES_LOCK_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The parts of a value by unit (query, document, sentence), which is 100 * sum(hits) / sum(of).
+    """Parts of a value by unit (query, document or sentence): 100 * sum(hits) / sum(totals).
 
-    The paired bootstrap draws these units to compare two systems.
+    The paired bootstrap resamples these units to compare two systems.
+
+        Outcomes([1, 0, 1, 1]).value  # 75.0
 
     Args:
-        hits: numerators [U], or one of the two samples of a correlation.
-        of: denominators [U], or the other sample; None counts 1 for every unit.
-        correlation: the value is 100 times Pearson's correlation of both instead of their ratio.
+        hits: numerators [U], or the first sample of a correlation.
+        totals: denominators [U], or the second sample; None counts 1 for every unit. JSON calls
+            them `of`.
+        correlation: whether the value is 100 times Pearson's correlation of hits and totals
+            instead of their ratio.
     """
 
     hits: list[float]
-    of: list[float] | None = None
+    totals: list[float] | None = None
     correlation: bool = False
 
     @property
     def value(self) -> float:
-        """Ratio or correlation in percent; 0 where the denominator is 0."""
+        """Ratio or correlation in percent; 0 if the denominator is 0."""
         if self.correlation:
             return float(self.percent(self.parts.sum(axis=1)))
-        total = len(self.hits) if self.of is None else math.fsum(self.of)
-        return 100 * math.fsum(self.hits) / total if total else 0.0
+        total = len(self.hits) if self.totals is None else math.fsum(self.totals)
+        if not total:
+            return 0.0
+        return 100 * math.fsum(self.hits) / total
 
     @property
     def parts(self) -> np.ndarray:
-        """What is summed over units, [P, U]: hits and of; for a correlation also their squares and
-        products.
+        """Quantities that are summed over units [P, U].
+
+        A ratio has hits and totals; a correlation has a one for every unit, both standardised
+        samples, their squares and their product.
         """
         hits = np.array(self.hits, dtype=float)
-        of = np.ones_like(hits) if self.of is None else np.array(self.of, dtype=float)
+        if self.totals is None:
+            totals = np.ones_like(hits)
+        else:
+            totals = np.array(self.totals, dtype=float)
         if not self.correlation:
-            return np.stack([hits, of])
-        centred = (side - side.mean() for side in (hits, of))
-        x, y = (side / (np.linalg.norm(side) or 1) for side in centred)
+            return np.stack([hits, totals])
+        x = _standardise(hits)
+        y = _standardise(totals)
         return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y])
 
     def percent(self, sums: np.ndarray) -> np.ndarray:
-        """Compute the value from sums of the parts over some units, [P, ...]."""
+        """Compute the value from the sums of the parts over some units.
+
+        Args:
+            sums: sums of the rows of `parts` [P, ...].
+
+        Returns:
+            Values in percent [...].
+        """
         if not self.correlation:
             return 100 * sums[0] / np.maximum(sums[1], SMALLEST_DENOMINATOR)
         n, x, y, xx, yy, xy = sums
         spread = (n * xx - x * x) * (n * yy - y * y)
         return 100 * (n * xy - x * y) / np.sqrt(np.maximum(spread, SMALLEST_DENOMINATOR))
+
+
+def _standardise(sample: np.ndarray) -> np.ndarray:
+    """Subtract the mean of a sample [U], and scale the result to unit length."""
+    centred = sample - sample.mean()
+    return centred / (np.linalg.norm(centred) or 1)
 
 
 @dataclass(frozen=True)
@@ -77,10 +104,9 @@ class Score:
         task: name of the task, for example `en->fr`.
         values: values by name, for example {"P@1": 93.3}.
         settings: all settings that change the values; the last is the model.
-        outcomes: outcomes by unit of the values that the bootstrap can draw, by the same names.
-        curve: values over a threshold, named lists of equal length, of which the first is the
-            threshold.
-        version: version of fairseq-lxsr that measured.
+        outcomes: outcomes of the values that the bootstrap can resample, by the same names.
+        curve: values by threshold: named lists of equal length, the first the thresholds.
+        version: version of fairseq-lxsr that computed the score.
     """
 
     protocol: str
@@ -93,68 +119,72 @@ class Score:
 
     @property
     def signed_settings(self) -> dict[str, Any]:
-        """Settings, and the version that measured."""
+        """Settings and the version of fairseq-lxsr."""
         return self.settings | {"version": self.version}
 
     @property
     def signature(self) -> str:
         """Signature in one line, for example `xsr|metric:nn|queries:2000|...|version:0.1.0`."""
-        return "|".join(
-            [self.protocol, *(f"{name}:{value}" for name, value in self.signed_settings.items())]
-        )
+        fields = [f"{name}:{value}" for name, value in self.signed_settings.items()]
+        return "|".join([self.protocol, *fields])
 
     @property
     def system(self) -> str:
-        """The model and, where texts were longer than it reads, how it read them."""
-        how = str(self.settings.get("long", "")).rpartition("-")[0]
-        return f"{self.settings.get('model')}" + (f" (long texts: {how})" if how else "")
+        """Fingerprint of the model and, if some texts were too long for it, how it read them."""
+        model = f"{self.settings.get('model')}"
+        on_long = str(self.settings.get("long", "")).rpartition("-")[0]
+        if not on_long:
+            return model
+        return f"{model} (long texts: {on_long})"
 
     @property
-    def measured_alike(self) -> dict[str, Any]:
-        """Signed settings that comparable scores share: all but the model, and how many texts are
-        long for it.
+    def measurement(self) -> dict[str, Any]:
+        """Signed settings that comparable scores share.
+
+        The model is excluded, and so is the number of texts that were too long for it.
         """
-        return {
-            name: value
-            for name, value in self.signed_settings.items()
-            if name not in ("model", "long")
-        }
+        settings = self.signed_settings
+        settings.pop("model", None)
+        settings.pop("long", None)
+        return settings
 
     @property
     def comparable(self) -> tuple[str, ...]:
         """Key that comparable scores share."""
-        return (
-            self.protocol,
-            self.task,
-            *(f"{name}:{value}" for name, value in self.measured_alike.items()),
-        )
+        fields = [f"{name}:{value}" for name, value in self.measurement.items()]
+        return (self.protocol, self.task, *fields)
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict for JSON."""
-        outcomes = {
-            name: {
-                "hits": out.hits,
-                "of": out.of,
-                **({"correlation": True} if out.correlation else {}),
-            }
-            for name, out in self.outcomes.items()
-        }
         names = ("protocol", "task", "values", "settings", "version", "signature")
-        curve = {"curve": self.curve} if self.curve else {}
-        return {name: getattr(self, name) for name in names} | {"outcomes": outcomes} | curve
+        content: dict[str, Any] = {name: getattr(self, name) for name in names}
+        content["outcomes"] = {}
+        for name, outcomes in self.outcomes.items():
+            content["outcomes"][name] = {"hits": outcomes.hits, "of": outcomes.totals}
+            if outcomes.correlation:
+                content["outcomes"][name]["correlation"] = True
+        if self.curve:
+            content["curve"] = self.curve
+        return content
 
 
 def from_hits(
     protocol: str, task: str, hits: dict[str, Outcomes], settings: dict[str, Any]
 ) -> Score:
-    """Make a score whose values are the ratios of the outcomes."""
-    return Score(
-        protocol, task, {name: outcomes.value for name, outcomes in hits.items()}, settings, hits
-    )
+    """Create a score whose values are the ratios of the outcomes.
+
+    Args:
+        protocol: name of the protocol.
+        task: name of the task.
+        hits: outcomes by the name of their value.
+        settings: settings of the signature; the last is the model.
+    """
+    values = {name: outcomes.value for name, outcomes in hits.items()}
+    return Score(protocol, task, values, settings, hits)
 
 
 def as_units(hits: np.ndarray) -> list[float]:
-    """Convert numbers to a short form in JSON: 1 and not 1.0."""
+    """Convert numbers to the shortest form in JSON: 1 instead of 1.0, and four decimals."""
     return [int(hit) if hit == int(hit) else round(float(hit), 4) for hit in hits.tolist()]
 
 
@@ -167,24 +197,25 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
-    """Return the last settings of a signature: the hash of the text, and the fingerprint of the
-    model.
-    """
+    """Return the last settings of a signature: hash of the text, fingerprint of the model."""
     return {"text": text_hash(*texts), "model": model}
 
 
 def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
-    """Append one JSON line per score; the file is replaced atomically, by one process after the
-    other.
+    """Append one JSON line per score.
+
+    The file is replaced atomically under a lock, so that several processes can append to it.
+
+    Raises:
+        InputError: if the file holds anything but scores, or stays locked for a minute.
     """
     path = Path(path)
     check_scores_file(path)
     with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
         lines = list(read_lines(path, is_sentence=False)) if path.exists() else []
-        lines += [
-            json.dumps(sealed(score.as_dict()), ensure_ascii=False, allow_nan=False)
-            for score in scores
-        ]
+        for score in scores:
+            record = sealed(score.as_dict())
+            lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 
@@ -197,65 +228,88 @@ def check_scores_file(path: str | Path) -> None:
 
 
 def read_scores(path: str | Path) -> list[Score]:
-    """Read the scores of a file of JSON lines."""
+    """Read a score file, which has one JSON object per line.
+
+        for score in read_scores("scores.jsonl"):
+            print(score.task, score.values)
+
+    Raises:
+        InputError: for an empty file and for a line that is not a score.
+    """
     scores = []
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         try:
-            scores.append(_score(parse_json(line)))
+            scores.append(_parse_score(parse_json(line)))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path}, line {number}: not a score ({error!r}); expected the output of `lxsr eval --output`"
+                f"{path}, line {number}: not a score ({error!r}); "
+                "expected the output of `lxsr eval --output`"
             ) from None
     if not scores:
-        raise InputError(f"{path}: no score in it; expected the output of `lxsr eval --output`")
+        raise InputError(f"{path}: no scores; expected the output of `lxsr eval --output`")
     return scores
 
 
-def _score(read: dict[str, Any]) -> Score:
-    """Make a score of a JSON object; KeyError for a field that is missing, TypeError for one that
-    does not fit.
+def _parse_score(record: dict[str, Any]) -> Score:
+    """Create a score from a JSON object.
+
+    Raises:
+        KeyError: for a missing field.
+        TypeError: for a field with an unsuitable value.
     """
-    for kind, names in (
-        (str, ("protocol", "task", "version")),
-        (dict, ("values", "settings", "outcomes")),
-    ):
-        for name in names:
-            if not isinstance(read[name], kind):
-                raise TypeError(f"{name} {read[name]!r:.40}")
-    _check_numbers("values", list(read["values"].values()))
-    outcomes = {name: _outcomes(name, out) for name, out in read["outcomes"].items()}
-    curve = read.get("curve", {})
+    for name in ("protocol", "task", "version"):
+        _check_type(record, name, str)
+    for name in ("values", "settings", "outcomes"):
+        _check_type(record, name, dict)
+    _check_numbers("values", list(record["values"].values()))
+    outcomes = {name: _parse_outcomes(name, part) for name, part in record["outcomes"].items()}
+    curve = record.get("curve", {})
+    _check_curve(curve)
+    return Score(
+        record["protocol"],
+        record["task"],
+        record["values"],
+        record["settings"],
+        outcomes,
+        record["version"],
+        curve=curve,
+    )
+
+
+def _check_type(record: dict[str, Any], name: str, kind: type) -> None:
+    if not isinstance(record[name], kind):
+        raise TypeError(f"{name} {record[name]!r:.40}")
+
+
+def _check_curve(curve: Any) -> None:
     if not isinstance(curve, dict):
         raise TypeError(f"curve {curve!r:.40}")
     for name, values in curve.items():
         _check_numbers(f"curve of {name}", values)
     if len({len(values) for values in curve.values()}) > 1:
-        raise TypeError("curve of lists of different lengths")
-    settings, version = read["settings"], read["version"]
-    return Score(
-        read["protocol"], read["task"], read["values"], settings, outcomes, version, curve=curve
-    )
+        raise TypeError("lists of different lengths in curve")
 
 
-def _outcomes(name: str, read: Any) -> Outcomes:
-    hits, of = (read.get("hits"), read.get("of")) if isinstance(read, dict) else (None, None)
+def _parse_outcomes(name: str, record: Any) -> Outcomes:
+    if not isinstance(record, dict):
+        raise TypeError(f"outcomes of {name} {record!r:.40}")
+    hits = record.get("hits")
+    totals = record.get("of")
+    correlation = record.get("correlation", False)
     _check_numbers(f"hits of {name}", hits)
-    if of is not None:
-        _check_numbers(f"of of {name}", of)
-    correlation = read.get("correlation", False)
-    if (
-        not hits
-        or (of is not None and len(of) != len(hits))
-        or correlation not in (False, of is not None)
-    ):
+    if totals is not None:
+        _check_numbers(f"of of {name}", totals)
+    has_units = bool(hits) and (totals is None or len(totals) == len(hits))
+    # A correlation needs a second sample.
+    if not has_units or correlation not in (False, totals is not None):
         raise TypeError(
-            f"hits of {name} {hits!r:.40}, of {of!r:.40}, correlation {correlation!r:.40}"
+            f"hits of {name} {hits!r:.40}, of {totals!r:.40}, correlation {correlation!r:.40}"
         )
-    return Outcomes(hits, of, bool(correlation))
+    return Outcomes(hits, totals, bool(correlation))
 
 
 def _check_numbers(name: str, values: Any) -> None:
-    # the comparison is also false for NaN
+    # The comparison is also false for NaN.
     if not (
         isinstance(values, list)
         and all(type(value) in (int, float) and abs(value) < LARGEST_NUMBER for value in values)

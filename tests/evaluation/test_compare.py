@@ -41,7 +41,7 @@ def test_equal_systems_do_not_differ():
     low, high, p = paired_bootstrap(FIRST, shuffled)
     assert low < 0 < high
     assert p > 0.5
-    with pytest.raises(InputError, match="300 and 299 units"):
+    with pytest.raises(InputError, match="300 and 299"):
         paired_bootstrap(FIRST, Outcomes(FIRST.hits[1:]))
 
 
@@ -78,33 +78,33 @@ def test_what_was_measured_alike_is_compared():
 
 
 NN, CSLS = score(FIRST, "a", metric="nn"), score(FIRST, "a", metric="csls")
-OTHERWISE = {  # two files, whether FIRST and SECOND are compared, and what is said of the others
+OTHERWISE = {  # two files, whether FIRST and SECOND are compared, and fragments of the notes
     "seed": (
         *([score(FIRST, "a", seed=1)], [score(SECOND, "b", seed=2)], False),
-        "xsr en->fr: measured differently (seed 1 and 2), so not compared",
+        ("xsr en->fr", "seed 1 and 2"),
     ),
     "task": (
         *([score(FIRST, "a")], [replace(score(SECOND, "b"), task="en->de")], False),
         *(
-            "xsr en->de: no counterpart in the first file",
-            "xsr en->fr: no counterpart in the second file",
+            ("xsr en->de", "first file"),
+            ("xsr en->fr", "second file"),
         ),
     ),
     "version": (
         *([replace(score(FIRST, "a"), version="0.0.1")], [score(SECOND, "b")], False),
-        f"xsr en->fr: measured differently (version 0.0.1 and {__version__}), so not compared",
+        ("xsr en->fr", f"version 0.0.1 and {__version__}"),
     ),
     "metric of the first": (
         *([NN, CSLS], [score(SECOND, "b", metric="nn")], True),
-        "xsr en->fr csls: no counterpart in the second file",
+        ("xsr en->fr csls", "second file"),
     ),
     "metric of the second": (
         *([NN], [score(SECOND, "b", metric="nn"), CSLS], True),
-        "xsr en->fr: measured differently (metric nn and csls), so not compared",
+        ("xsr en->fr", "metric nn and csls"),
     ),
     "two models": (
         *([score(SECOND, "a"), score(FIRST, "c")], [score(SECOND, "b")], True),
-        "xsr en->fr: the first file has it of a and, later, of c, which is taken",
+        ("xsr en->fr", "first file", "a and c"),
     ),
     "a later score": ([score(FIRST, "a")], [score(FIRST, "b"), score(SECOND, "b")], True),
 }
@@ -117,4 +117,6 @@ def test_what_was_measured_otherwise_is_named(case):
     assert [(result.first, result.second) for result in results] == [
         (FIRST.value, SECOND.value)
     ] * compared
-    assert found == notes
+    assert len(found) == len(notes)
+    for note, fragments in zip(found, notes, strict=True):
+        assert all(fragment in note for fragment in fragments), note

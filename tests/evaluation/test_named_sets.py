@@ -44,9 +44,9 @@ def test_names_of_languages():
     for name, codes in CODES.items():
         assert {language: datasets()[name].code(language) for language in codes} == codes
     for name, language, message in (
-        ("flores200-devtest", "xx", "has 0 languages 'xx'; expected for example en"),
-        ("flores200-devtest", "zho", "has 2 languages 'zho'; expected zho_Hans or zho_Hant"),
-        ("ntrex128", "zho", "has 2 languages 'zho'; expected zho_CN or zho_TW"),
+        ("flores200-devtest", "xx", "'xx'.*flores200-devtest"),
+        ("flores200-devtest", "zho", "'zho'.*zho_Hans or zho_Hant"),
+        ("ntrex128", "zho", "'zho'.*zho_CN or zho_TW"),
     ):
         with pytest.raises(InputError, match=message):
             datasets()[name].code(language)
@@ -68,37 +68,37 @@ def test_the_english_of_ntrex_is_the_source(tmp_path):
     toy.write_dataset(tmp_path, found, ("en", "de"))
     names = [found.path(str(tmp_path), language).name for language in ("en", "de")]
     assert names == ["newstest2019-src.eng.txt", "newstest2019-ref.deu.txt"]
-    with pytest.raises(InputError, match="ntrex128 has no changed sentences"):
-        found.changed(str(tmp_path), "en")
+    with pytest.raises(InputError, match="ntrex128"):
+        found.augmented_files(str(tmp_path), "en")
 
 
 def test_what_is_missing_is_one_line(tmp_path):
     data = ("eval", "xsim", "--model", MODEL, "--dataset", "flores200-devtest")
-    files = "expected in --data the folder that flores200-devtest unpacks to"
     refused(
         lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False),
-        "eng_Latn.devtest: no",
-        files,
+        tmp_path / "devtest" / "eng_Latn.devtest",
+        "--data",
+        "flores200-devtest",
     )
     refused(
         lxsr_here(*data, "--lang-pairs", "en-fr", check=False),
-        "expected --data FOLDER, --lang-pairs, no",
+        "--dataset flores200-devtest",
     )
     refused(
-        lxsr_here(*data, "--source", "a", "--target", "b", check=False), "no --source or --target"
+        lxsr_here(*data, "--source", "a", "--target", "b", check=False), "--dataset flores200-devtest"
     )
     (tmp_path / "devtest").mkdir()
     (tmp_path / "devtest" / "eng_Latn.devtest").write_text("one line\n")
     done = lxsr_here(*data, "--data", tmp_path, "--lang-pairs", "en-fr", check=False)
-    refused(done, "1 lines; flores200-devtest has 1,012 sentences")
+    refused(done, tmp_path / "devtest" / "eng_Latn.devtest", "1 line", "1,012")
 
 
 def test_changed_sentences_are_found_beside_flores(tmp_path):
     toy.write_dataset(tmp_path, datasets()["flores200-devtest"])
     data = ("eval", "xsim++", "--model", MODEL, "--data", tmp_path, "--lang-pairs", "fr-en")
     folder, known = tmp_path / "devtest_augmented", ("--dataset", "flores200-devtest")
-    refused(lxsr_here(*data, *known, check=False), "eng_Latn_errtype.devtest.json: no such file")
-    refused(lxsr_here(*data[:4], "--source", "a", "--target", "b", check=False), "no --error-types")
+    refused(lxsr_here(*data, *known, check=False), "eng_Latn_errtype.devtest.json")
+    refused(lxsr_here(*data[:4], "--source", "a", "--target", "b", check=False), "--error-types")
     folder.mkdir()
     errors = {"two dogs": {"errtype": "Number", "src": toy.sentences(1012)[0][0]}}
     (folder / "eng_Latn_errtype.devtest.json").write_text(json.dumps(errors))

@@ -176,7 +176,7 @@ class XsimPlusPlus(AlignedProtocol):
             raise InputError(
                 "no --error-types; expected the types of the changed sentences, as LASER publishes them"
             )
-        errors, text = datasets()[self.dataset].changed(self.data, language)
+        errors, text = datasets()[self.dataset].augmented_files(self.data, language)
         return str(errors), str(text)
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:

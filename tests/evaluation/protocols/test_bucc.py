@@ -96,22 +96,22 @@ def test_the_values_of_the_reference_tools():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fragments"),
     [
-        ("--form mteb-v2 --k 4", "--k with --form mteb-v2, which mines nothing"),
-        ("--form mteb-v1 --unify", "--unify with --form mteb-v1"),
+        ("--form mteb-v2 --k 4", ("--k", "--form mteb-v2")),
+        ("--form mteb-v1 --unify", ("--unify", "--form mteb-v1")),
         (
             "--form oracle --learn-part sample",
-            "--learn-part with --form oracle, which learns nothing",
+            ("--learn-part", "--form oracle"),
         ),
         (
             "--part training",
-            "--learn-part and --part are both training; expected two, or --form oracle",
+            ("--learn-part", "--part", "training"),
         ),
-        ("--learn-part sample", "fr-en.sample.fr: no such file"),
+        ("--learn-part sample", ("fr-en.sample.fr",)),
     ],
 )
-def test_options_of_another_form(options, message):
+def test_options_of_another_form(options, fragments):
     words = (
         "eval",
         "bucc",
@@ -123,7 +123,7 @@ def test_options_of_another_form(options, message):
         "fr-en",
         *options.split(),
     )
-    refused(lxsr_here(*words, check=False), message)
+    refused(lxsr_here(*words, check=False), *fragments)
 
 
 def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs_or_nothing_is_mined():
@@ -131,7 +131,7 @@ def test_outcomes_give_the_f1_back_when_a_sentence_is_in_several_pairs_or_nothin
     outcomes = bucc.f1_outcomes(mined, gold, 4)
     values = {name: one.value for name, one in outcomes.items()}
     assert values == pytest.approx(dict.fromkeys(("F1", "precision", "recall"), 100 / 3))
-    assert (outcomes["F1"].hits, outcomes["F1"].of) == ([2, 0, 0, 0], [4, 1, 1, 0])
+    assert (outcomes["F1"].hits, outcomes["F1"].totals) == ([2, 0, 0, 0], [4, 1, 1, 0])
     outcomes = bucc.f1_outcomes(mined.above(9), gold, 4)
     assert {name: one.value for name, one in outcomes.items()} == {
         "F1": 0,
@@ -242,19 +242,19 @@ def test_pairs_of_equal_score_are_kept_or_left_together():
     assert (
         bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0
     )  # 2 of 3 right: F1 67, against 50
-    with pytest.raises(InputError, match="no pair was mined"):
+    with pytest.raises(InputError, match="threshold"):
         bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("fr-en.test.fr", "fr-1 no tab\n", "line 1: 'fr-1 no tab'; expected id<TAB>sentence"),
-        ("fr-en.test.fr", "fr-1\ta\nfr-1\tb\n", "an identifier is given twice"),
-        ("fr-en.test.fr", "", "empty file"),
-        ("fr-en.test.gold", "fr-000000000\ten-9\n", "'en-9' is not in the text"),
-        ("fr-en.test.gold", "", "empty file; expected id<TAB>id"),
-        ("fr-en.test.fr", None, r"fr-en\.test\.fr: no such file, nor with \.gz"),
+        ("fr-en.test.fr", "fr-1 no tab\n", "line 1: .*'fr-1 no tab'"),
+        ("fr-en.test.fr", "fr-1\ta\nfr-1\tb\n", r"fr-en\.test\.fr.*fr-1"),
+        ("fr-en.test.fr", "", r"fr-en\.test\.fr"),
+        ("fr-en.test.gold", "fr-000000000\ten-9\n", "line 1: .*'en-9'"),
+        ("fr-en.test.gold", "", r"fr-en\.test\.gold.*id<TAB>id"),
+        ("fr-en.test.fr", None, r"fr-en\.test\.fr"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, name, content, message):
