@@ -85,7 +85,8 @@ def test_what_is_missing_is_one_line(tmp_path):
         "--dataset flores200-devtest",
     )
     refused(
-        lxsr_here(*data, "--source", "a", "--target", "b", check=False), "--dataset flores200-devtest"
+        lxsr_here(*data, "--source", "a", "--target", "b", check=False),
+        "--dataset flores200-devtest",
     )
     (tmp_path / "devtest").mkdir()
     (tmp_path / "devtest" / "eng_Latn.devtest").write_text("one line\n")

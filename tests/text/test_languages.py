@@ -154,9 +154,7 @@ def test_test_sets_take_every_spelling():
         "ger": "deu",
     }
     assert {code: datasets()["ntrex128"].code(code) for code in codes} == codes
-    with pytest.raises(
-        InputError, match="'lu'"
-    ):  # Luba-Katanga, where there is Luba-Kasai
+    with pytest.raises(InputError, match="'lu'"):  # Luba-Katanga, where there is Luba-Kasai
         datasets()["flores200-devtest"].code("lu")
 
 
