@@ -63,10 +63,7 @@ class Outcomes:
         samples, their squares and their product.
         """
         hits = np.array(self.hits, dtype=float)
-        if self.totals is None:
-            totals = np.ones_like(hits)
-        else:
-            totals = np.array(self.totals, dtype=float)
+        totals = np.ones_like(hits) if self.totals is None else np.array(self.totals, dtype=float)
         if not self.correlation:
             return np.stack([hits, totals])
         x = _standardise(hits)
