@@ -1,8 +1,7 @@
-"""Harvests parallel text from gettext catalogues: program messages and translations, compiled (.mo)
-or not (.po).
+"""Harvests parallel text from gettext catalogues: program messages with their translations.
 
-Most Linux machines have some; the text is like the GNOME, KDE4 and Ubuntu corpora of OPUS, without
-a download.
+Catalogues are compiled (.mo) or not (.po). Most Linux machines have some; the text is like the
+GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
 """
 
 import re
@@ -20,38 +19,55 @@ from fairseq_lxsr.preparation.clean import TextPair, strip_message
 from fairseq_lxsr.text.languages import best_code, parse_tag, script_of
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
-CATALOGUE_LANGUAGE = "en"  # language of the messages themselves
+# The language of the original messages.
+CATALOGUE_LANGUAGE = "en"
 ALTERNATIVES = (
-    "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with translations "
-    "(for example git, glib, gtk, bash, coreutils and their language packs)"
+    "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with "
+    "translations (for example git, glib, gtk, bash, coreutils and their language packs)"
 )
+# The header must be in the first bytes of a catalogue.
+HEADER_BYTES = 1 << 16
+# The longest plural rule that is read; the rule of Arabic has 100 characters.
+RULE_CHARACTERS = 1000
+# The largest catalogue that is read; the largest in use have three million bytes.
+CATALOGUE_BYTES = 1 << 25
+# The byte order of a .mo file by its first bytes.
+BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
+CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:r?[A-Za-z]{2}|\d{3}))?(?:@[a-z]+)?"
-_NAMED = re.compile(
-    rb'(?:^|"|\\n)language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE
-)  # in the header of a catalogue
-HEADER_BYTES = 1 << 16  # of a catalogue, in which its header is
-RULE_CHARACTERS = 1000  # longest plural rule; that of Arabic has 100
+_HEADER_LANGUAGE = re.compile(rb'(?:^|"|\\n)language: *([\w@.-]+)', re.IGNORECASE | re.MULTILINE)
+_PLURAL_RULE = re.compile(r"^plural-forms:(.*)", re.IGNORECASE | re.MULTILINE)
+_FORM_OF_ONE = re.compile(r"\bn(?:\s*%\s*\d+)?\s*==\s*1\s*(?:&&[^?]*)?\?\s*(\d)")
+_LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """Find the catalogues of a language by program name, in any usual layout; see `_candidates`."""
-    found: dict[str, dict[str, Path]] = {}
-    known: set[str] = set()
+    """Find the catalogues of a language by program name, in any usual layout; see `_candidates`.
+
+    Raises:
+        InputError: the folders have no catalogue of this language.
+    """
+    # The paths by program, and then by the spelling of the language.
+    programs: dict[str, dict[str, Path]] = {}
+    available: set[str] = set()
     for folder in folders:
         for path in _files(folder):
             candidates = _candidates(path.relative_to(folder))
-            known.update(code for code, _ in candidates if _is_known(code))
-            code, program = _chosen(language, path, candidates)
+            available.update(_known_codes(candidates))
+            code, program = _match(language, path, candidates)
             if code:
-                found.setdefault(program, {}).setdefault(code, path)
-    if not found:
-        where = "this machine" if tuple(folders) == LOCALE_FOLDERS else ", ".join(map(str, folders))
-        listed = f"it has {', '.join(sorted(known))}" if known else "it has no catalogues at all"
+                programs.setdefault(program, {}).setdefault(code, path)
+    if not programs:
+        place = "this machine"
+        if tuple(folders) != LOCALE_FOLDERS:
+            place = ", ".join(map(str, folders))
+        languages = ", ".join(sorted(available)) or "none"
         raise InputError(
-            f"{language!r}: {where} has no gettext catalogues of it ({listed}); {ALTERNATIVES}"
+            f"{language!r}: {place} has no gettext catalogues in this language (available: "
+            f"{languages}); {ALTERNATIVES}"
         )
-    return {program: codes[best_code(language, codes) or ""] for program, codes in found.items()}
+    return {program: paths[best_code(language, paths) or ""] for program, paths in programs.items()}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -62,41 +78,58 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _candidates(path: Path) -> list[tuple[str, str]]:
-    """Return what may be the code of the language of a catalogue, and the name of its program
-    without it.
+    """Return the possible language codes of a catalogue, each with the name of its program.
 
-    The code is the folder of LC_MESSAGES, or the name of the file (fr.po), the end of it
-    (app-fr.po, messages.fr.po), or any folder (locale/fr/guide/start.po).
+    The code is the folder of LC_MESSAGES, the name of the file (fr.po), the end of it (app-fr.po,
+    messages.fr.po), or any folder (locale/fr/guide/start.po). The name of the program is the path
+    without the code.
     """
-    found = _FILE.fullmatch(path.name)
-    *parents, stem = *path.parent.parts, found[1] if found else path.stem
+    match = _FILE.fullmatch(path.name)
+    stem = match[1] if match else path.stem
+    parents = list(path.parent.parts)
     for place, part in enumerate(parents[1:]):
         if part.upper() == "LC_MESSAGES":
-            return [(parents[place], "/".join([*parents[:place], *parents[place + 2 :], stem]))]
+            program = [*parents[:place], *parents[place + 2 :], stem]
+            return [(parents[place], "/".join(program))]
+    return _codes_in_name(parents, stem) + _codes_in_folders(parents, stem)
+
+
+def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
+    """Return the possible codes at the end of a file's name, each with the name of its program."""
     candidates: list[tuple[str, str]] = []
-    for cut in (0, *(mark.end() for mark in re.finditer(r"(?<=[^\W_])[-_.]", stem))):
-        code = stem[cut:]
-        if re.fullmatch(_CODE, code):
-            candidates.append((code, "/".join([*parents, stem[: max(cut - 1, 0)]]).strip("/")))
-            if (
-                _is_known(code) and not code.islower()
-            ):  # in pt_BR, BR is no language; en-fr may be two
-                break
-    for place, part in reversed([*enumerate(parents)]):
-        if re.fullmatch(_CODE, part):
-            candidates.append((part, "/".join([*parents[:place], *parents[place + 1 :], stem])))
+    marks = re.finditer(r"(?<=[^\W_])[-_.]", stem)
+    for start in (0, *(mark.end() for mark in marks)):
+        code = stem[start:]
+        if not re.fullmatch(_CODE, code):
+            continue
+        program = "/".join([*parents, stem[: max(start - 1, 0)]])
+        candidates.append((code, program.strip("/")))
+        # In pt_BR, BR is not a language; en-fr may be two languages.
+        if _is_known(code) and not code.islower():
+            break
     return candidates
 
 
-def _chosen(language: str, path: Path, candidates: list[tuple[str, str]]) -> tuple[str, str]:
-    """Return the candidate that is of a language; the header of the file decides where names may
-    mean several.
+def _codes_in_folders(parents: list[str], stem: str) -> list[tuple[str, str]]:
+    """Return the folders that could be codes, innermost first, with the names of the program."""
+    candidates: list[tuple[str, str]] = []
+    for place in reversed(range(len(parents))):
+        if re.fullmatch(_CODE, parents[place]):
+            program = [*parents[:place], *parents[place + 1 :], stem]
+            candidates.append((parents[place], "/".join(program)))
+    return candidates
+
+
+def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tuple[str, str]:
+    """Return the candidate that is of a language, or two empty texts.
+
+    If the path names several languages, the header of the file decides.
     """
     fitting = [candidate for candidate in candidates if best_code(language, [candidate[0]])]
-    known = {parse_tag(code).language for code, _ in candidates if _is_known(code)}
-    if fitting and len(known) < 2:
+    languages = {parse_tag(code).language for code in _known_codes(candidates)}
+    if fitting and len(languages) < 2:
         return fitting[0]
-    if not fitting and known:
+    if not fitting and languages:
         return "", ""
     header = _header_language(path)
     if header and not best_code(language, [header]):
@@ -106,122 +139,146 @@ def _chosen(language: str, path: Path, candidates: list[tuple[str, str]]) -> tup
     return header, (path.parent / path.stem).as_posix()
 
 
+def _known_codes(candidates: list[tuple[str, str]]) -> list[str]:
+    return [code for code, _ in candidates if _is_known(code)]
+
+
 def _is_known(code: str) -> bool:
     return bool(script_of(parse_tag(code)))
 
 
 def _header_language(path: Path) -> str:
-    """Return the code in the header of a catalogue; empty where there is none."""
+    """Return the language code in the header of a catalogue, or "" if it has none."""
     if not path.is_file():
         return ""
     try:
         with reading(path), open_binary(path) as stream:
-            named = _NAMED.search(stream.read(HEADER_BYTES))
+            match = _HEADER_LANGUAGE.search(stream.read(HEADER_BYTES))
     except (OSError, InputError):
         return ""
-    return named[1].decode("ascii", "replace") if named else ""
+    return match[1].decode("ascii", "replace") if match else ""
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
-    """Return the catalogues that a harvest of this pair reads."""
-    languages = [language for language in (source, target) if not _is_english(language)]
-    if (
-        len(languages) != len({source, target}) - any(map(_is_english, (source, target)))
-        or not languages
-    ):
+    """Return the catalogues that `harvest` reads for this pair.
+
+    Raises:
+        InputError: the languages are the same, or a language has no catalogue.
+    """
+    translations = [language for language in (source, target) if not _is_english(language)]
+    if source == target or not translations:
         raise InputError(f"{source}-{target}: expected two different languages")
-    return sorted(path for language in languages for path in catalogues(language, folders).values())
+    paths: list[Path] = []
+    for language in translations:
+        paths += catalogues(language, folders).values()
+    return sorted(paths)
 
 
 def _is_english(language: str) -> bool:
-    """Return whether text of a language is what catalogues are translations of."""
+    """Return whether a language is that of the original messages."""
     return best_code(language, [CATALOGUE_LANGUAGE]) is not None
 
 
 def harvest(
     source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS
 ) -> Iterator[TextPair]:
-    """Yield messages as sentence pairs, program by program; the keys are the English text."""
-    sides = [
-        None if _is_english(language) else catalogues(language, folders)
-        for language in (source, target)
-    ]
-    translated = [side for side in sides if side is not None]
-    for program in sorted(set.intersection(*(set(side) for side in translated))):
-        texts = [None if side is None else read_catalogue(side[program], dropped) for side in sides]
+    """Yield messages as sentence pairs, program by program.
+
+    Args:
+        source: the language of the source.
+        target: the language of the target. If neither is English, the messages that both
+            languages translate are paired.
+        dropped: counts skipped messages and files by reason.
+        folders: the folders that contain catalogues.
+    """
+    sides: list[dict[str, Path] | None] = []
+    for language in (source, target):
+        if _is_english(language):
+            sides.append(None)
+        else:
+            sides.append(catalogues(language, folders))
+    translations = [side for side in sides if side is not None]
+    for program in sorted(set.intersection(*map(set, translations))):
+        texts = [side and read_catalogue(side[program], dropped) for side in sides]
         yield from _messages(texts)
 
 
 def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
-    """Yield the messages that both sides have; None is the English side."""
-    keys = next(text for text in texts if text is not None)
-    for key in keys:
-        if all(text is None or key in text for text in texts):
-            english = key.rpartition("\x04")[2]  # the context precedes \x04
-            left, right = (english if text is None else text[key] for text in texts)
-            yield strip_message(left), strip_message(right)
+    """Yield the messages that both sides have; None stands for the English side."""
+    translations = [text for text in texts if text is not None]
+    for key in translations[0]:
+        if not all(key in text for text in translations):
+            continue
+        left, right = (_side(text, key) for text in texts)
+        yield strip_message(left), strip_message(right)
+
+
+def _side(text: Mapping[str, str] | None, key: str) -> str:
+    """Return the text of a message in a catalogue, or in English if there is no catalogue."""
+    if text is not None:
+        return text[key]
+    # The context of a message precedes \x04.
+    return key.rpartition("\x04")[2]
 
 
 def catalogue_language(path: Path, source: str, target: str) -> str:
-    """Return which language of a pair one catalogue is in, which must be paired with English."""
-    others = [language for language in (source, target) if not _is_english(language)]
-    if len(others) != 1:
+    """Return the language of one catalogue, which is paired with English.
+
+    Raises:
+        InputError: neither language, or both, are English, or the catalogue is in another language.
+    """
+    translations = [language for language in (source, target) if not _is_english(language)]
+    if len(translations) != 1:
         raise InputError(
-            f"{path}: of one language, and English; expected a folder of catalogues for {source}-{target}"
+            f"{path}: one catalogue pairs one language with English; expected a folder of "
+            f"catalogues for {source}-{target}"
         )
-    candidates = _candidates(
-        Path(path.name) if path.parent.name.upper() != "LC_MESSAGES" else Path(*path.parts[-3:])
-    )
-    codes = [code for code, _ in candidates if _is_known(code)]
-    codes += [header] if (header := _header_language(path)) else []
-    if codes and not best_code(others[0], codes):
+    named_part = Path(path.name)
+    if path.parent.name.upper() == "LC_MESSAGES":
+        named_part = Path(*path.parts[-3:])
+    codes = _known_codes(_candidates(named_part))
+    header = _header_language(path)
+    if header:
+        codes.append(header)
+    language = translations[0]
+    if codes and not best_code(language, codes):
         raise InputError(
-            f"{path}: is in {codes[-1]}; expected {others[0]}: name the pair with --lang-pairs"
+            f"{path}: the catalogue is in {codes[-1]}; expected {language}: name the pair with "
+            "--lang-pairs"
         )
-    return others[0]
+    return language
 
 
 def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the messages of one catalogue, as `harvest` does those of a folder."""
-    found = read_catalogue(path, dropped)
-    yield from _messages(
-        [None if _is_english(language) else found for language in (source, target)]
-    )
-    if not found:
+    """Yield the messages of one catalogue, as `harvest` does for folders.
+
+    Raises:
+        InputError: the catalogue has no translated message.
+    """
+    translations = read_catalogue(path, dropped)
+    sides = [None if _is_english(language) else translations for language in (source, target)]
+    yield from _messages(sides)
+    if not translations:
         raise InputError(f"{path}: no translated message; expected a gettext catalogue, .po or .mo")
 
 
-CATALOGUE_BYTES = (
-    1 << 25
-)  # largest size of a catalogue; the largest in use have three million bytes
-BYTE_ORDERS = {
-    b"\xde\x12\x04\x95": "<",
-    b"\x95\x04\x12\xde": ">",
-}  # byte order by the first bytes of the file
-CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
-
-
-_PLURAL_RULE = re.compile(r"^plural-forms:(.*)", re.IGNORECASE | re.MULTILINE)
-_FORM_OF_ONE = re.compile(r"\bn(?:\s*%\s*\d+)?\s*==\s*1\s*(?:&&[^?]*)?\?\s*(\d)")
-_LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
-
-
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
-    """Read a catalogue as a dict from message (after its context and \\x04) to translation.
+    """Read a catalogue as a dict from message to translation.
 
-    Of plural forms, those of one and of many are two messages. Fuzzy and untranslated messages, and
-    unreadable files are counted in `dropped`.
+    A message follows its context and \\x04, if it has a context. Of plural forms, the forms of one
+    and of many things are two messages.
+
+    Args:
+        path: a file of gettext, .po or .mo, which may be compressed.
+        dropped: counts fuzzy, obsolete and untranslated messages, and unreadable files.
     """
     try:
-        if not archive_of(path) and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
-            raise ValueError
-        with reading(path), open_binary(path) as stream:
-            content = stream.read(CATALOGUE_BYTES + 1)
-        if len(content) > CATALOGUE_BYTES:
-            raise ValueError
-        is_source = ".po" in path.name.lower()[-8:]
-        return _read_po(path, content, dropped) if is_source else _read_mo(content)
+        content = _content(path)
+        if ".po" in path.name.lower()[-8:]:
+            return _read_po(path, content, dropped)
+        return _read_mo(content)
     except InputError as error:
+        # One unreadable file among many is counted, but a missing package fails for all.
         if "pip install" in str(error):
             raise
     except (OSError, LookupError, ValueError, struct.error):
@@ -230,64 +287,91 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     return {}
 
 
+def _content(path: Path) -> bytes:
+    """Return the bytes of a catalogue; raise ValueError if it is not a file, or too large."""
+    is_in_archive = archive_of(path) is not None
+    if not is_in_archive and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
+        raise ValueError(f"{path}: not a file of at most {CATALOGUE_BYTES:,} bytes")
+    with reading(path), open_binary(path) as stream:
+        content = stream.read(CATALOGUE_BYTES + 1)
+    if len(content) > CATALOGUE_BYTES:
+        raise ValueError(f"{path}: more than {CATALOGUE_BYTES:,} bytes")
+    return content
+
+
 def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[str, str]:
-    """Return the translations of the forms of one and of many things, with the form that the rule
-    of a language names.
+    """Return the translations of the forms of one and of many things.
 
-    A language without plural has one form, which translates the plural.
+    The plural rule of a language says which of three or more forms these are. A language without
+    plural has one form, which translates the plural.
     """
-    of_one, last = _FORM_OF_ONE.search(rule), _LAST_FORM.search(rule)
-    one = int(of_one[1]) if of_one and len(forms) > 2 else 0
-    many = int(last[1]) if last and len(forms) > 2 else len(forms) - 1
-    chosen = {messages[-1]: forms[min(many, len(forms) - 1)]}
+    form_of_one = 0
+    form_of_many = len(forms) - 1
+    if len(forms) > 2:
+        form_of_one = _form(_FORM_OF_ONE, rule, form_of_one)
+        form_of_many = _form(_LAST_FORM, rule, form_of_many)
+    translations = {}
     if len(forms) > 1:
-        chosen = {messages[0]: forms[min(one, len(forms) - 1)]} | chosen
-    return {message: text for message, text in chosen.items() if text}
+        translations[messages[0]] = forms[min(form_of_one, len(forms) - 1)]
+    translations[messages[-1]] = forms[min(form_of_many, len(forms) - 1)]
+    return {message: text for message, text in translations.items() if text}
 
 
-def _rule(header: str) -> str:
-    found = _PLURAL_RULE.search(header)
-    return found[1][:RULE_CHARACTERS] if found else ""
+def _form(pattern: re.Pattern[str], rule: str, default: int) -> int:
+    """Return the number of the plural form that a pattern finds in a rule."""
+    match = pattern.search(rule)
+    if match is None:
+        return default
+    return int(match[1])
+
+
+def _plural_rule(header: str) -> str:
+    match = _PLURAL_RULE.search(header)
+    return match[1][:RULE_CHARACTERS] if match else ""
 
 
 def _read_mo(content: bytes) -> dict[str, str]:
-    kept, charset, rule = {}, "ascii", ""
-    for raw, raw_text in _entries(content):
-        if not raw:
+    translations: dict[str, str] = {}
+    charset = "ascii"
+    rule = ""
+    for raw_message, raw_text in _entries(content):
+        # The translation of the empty message is the header.
+        if not raw_message:
             header = raw_text.decode("utf-8", "replace")
-            named = CHARSET.search(header)
-            charset, rule = named[1] if named else charset, _rule(header)
+            match = CHARSET.search(header)
+            if match:
+                charset = match[1]
+            rule = _plural_rule(header)
             continue
-        message, text = str(raw, charset), str(raw_text, charset)
+        message = str(raw_message, charset)
+        text = str(raw_text, charset)
+        # \0 separates the plural forms.
         if "\0" not in message:
-            kept[message] = text
+            translations[message] = text
             continue
-        context, mark, _ = message.rpartition("\x04")
-        messages = [f"{context}{mark}{form}" for form in message.rpartition("\x04")[2].split("\0")]
-        kept |= _plurals(messages, text.split("\0"), rule)
-    return kept
+        context, mark, plurals = message.rpartition("\x04")
+        messages = [f"{context}{mark}{form}" for form in plurals.split("\0")]
+        translations |= _plurals(messages, text.split("\0"), rule)
+    return translations
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield messages and translations of a .mo file; raise ValueError where a table points outside
-    the file.
-    """
+    """Yield messages and translations of a .mo file; raise ValueError if it is invalid."""
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
-        raise ValueError("no .mo file")
+        raise ValueError("not a .mo file")
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
-        raise ValueError("a later format")
-    left = len(
-        content
-    )  # entries must not share bytes, so that all together are not larger than the file
+        raise ValueError("unknown version of the .mo format")
+    # Entries must not share bytes, so that they are not larger than the file when put together.
+    remaining_bytes = len(content)
     for number in range(count):
         entry = []
         for table in tables:
             length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
-            left -= length
-            if start + length >= len(content) or left < 0:
-                raise ValueError("an entry outside of the file")
+            remaining_bytes -= length
+            if start + length >= len(content) or remaining_bytes < 0:
+                raise ValueError("an entry is outside the file")
             entry.append(content[start : start + length])
         yield entry[0], entry[1]
 
@@ -296,28 +380,42 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
     require("polib", "prepare", f"{path}: reading .po")
     import polib
 
-    named = CHARSET.search(
-        content[:HEADER_BYTES].decode("ascii", "replace").replace('"', "").replace("\\n", "\n")
-    )
-    charset = "utf-8" if named is None or "CHARSET" in named[1] else named[1]
-    read = polib.pofile("\n" + content.decode(charset).removeprefix("\ufeff"))
-    rule = _rule(f"plural-forms:{read.metadata.get('Plural-Forms', '')}")
-    kept: dict[str, str] = {}
-    for entry in read:
-        forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
-        reasons = {
-            "obsolete": entry.obsolete,
-            "fuzzy": entry.fuzzy,
-            "untranslated": not (any(forms) if entry.msgid_plural else entry.msgstr),
-        }
-        context = f"{entry.msgctxt}\x04" if entry.msgctxt else ""
-        reason = next((name for name, holds in reasons.items() if holds), None)
+    entries = polib.pofile("\n" + content.decode(_charset_of_po(content)).removeprefix("\ufeff"))
+    rule = _plural_rule(f"plural-forms:{entries.metadata.get('Plural-Forms', '')}")
+    translations: dict[str, str] = {}
+    for entry in entries:
+        reason = _reason_to_skip(entry)
         if reason:
             dropped[reason] += 1
-        elif entry.msgid_plural:
-            kept |= _plurals(
-                [f"{context}{entry.msgid}", f"{context}{entry.msgid_plural}"], forms, rule
-            )
+            continue
+        context = f"{entry.msgctxt}\x04" if entry.msgctxt else ""
+        message = f"{context}{entry.msgid}"
+        if entry.msgid_plural:
+            forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
+            messages = [message, f"{context}{entry.msgid_plural}"]
+            translations |= _plurals(messages, forms, rule)
         else:
-            kept[f"{context}{entry.msgid}"] = entry.msgstr
-    return kept
+            translations[message] = entry.msgstr
+    return translations
+
+
+def _charset_of_po(content: bytes) -> str:
+    """Return the character set that the header of a .po file names; UTF-8 is the default."""
+    header = content[:HEADER_BYTES].decode("ascii", "replace")
+    match = CHARSET.search(header.replace('"', "").replace("\\n", "\n"))
+    # A template has the word CHARSET instead of a name.
+    if match is None or "CHARSET" in match[1]:
+        return "utf-8"
+    return match[1]
+
+
+def _reason_to_skip(entry) -> str:
+    """Return why an entry of a .po file has no usable translation, or "" if it has one."""
+    if entry.obsolete:
+        return "obsolete"
+    if entry.fuzzy:
+        return "fuzzy"
+    forms = [entry.msgstr]
+    if entry.msgid_plural:
+        forms = list(entry.msgstr_plural.values())
+    return "" if any(forms) else "untranslated"

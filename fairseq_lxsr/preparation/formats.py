@@ -1,10 +1,12 @@
-"""Reads sentence pairs from aligned text, tables, memories, JSON and gettext catalogues, compressed
-or not.
+"""Reads sentence pairs from aligned text, tables, translation memories, JSON and catalogues.
+
+Every file may be compressed.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +28,40 @@ from fairseq_lxsr.preparation.memories import MEMORIES, read_memory
 from fairseq_lxsr.preparation.tables import Columns, Table, language_of_column, side_of_column
 from fairseq_lxsr.text.languages import best_code
 
-TABLES, JSON_LINES, CATALOGUES = (".tsv", ".csv"), (".jsonl", ".ndjson"), (".po", ".mo")
-SGML = (".sgm", ".sgml")  # test sets of WMT
+TABLES = (".tsv", ".csv")
+JSON_LINES = (".jsonl", ".ndjson")
+CATALOGUES = (".po", ".mo")
+# The test sets of WMT.
+SGML = (".sgm", ".sgml")
+_ENDINGS = (*TABLES, *JSON_LINES, *MEMORIES, *CATALOGUES)
+
+# Yields the pairs of a text, and counts skipped pairs by reason in the counter.
+Reader = Callable[[Counter], Iterator[TextPair]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Text of one language pair."""
+    """Text of one language pair.
 
-    name: str  # in messages and manifests
-    files: tuple[Path, ...]  # all that are read
-    read: Callable[
-        [Counter], Iterator[TextPair]
-    ]  # yields the pairs, and counts skipped pairs in the counter
-    is_messages: bool = False  # of programs
-    parts: Mapping[str, "Source"] = field(
-        default_factory=dict
-    )  # named sources, read in this order; none of one text
+        source = find_source("bitext.tsv", "en", "fr")
+        dropped = Counter()
+        for english, french in source.read(dropped):
+            ...
+
+    Args:
+        name: the text in messages and manifests.
+        files: all files that are read.
+        read: yields the pairs, and counts skipped pairs by reason in the counter that it is given.
+        is_messages: whether the text consists of program messages.
+        parts: the named sources of the text, which are read in this order; empty if it has only
+            one.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    read: Reader
+    is_messages: bool = False
+    parts: Mapping[str, "Source"] = field(default_factory=dict)
 
 
 def find_source(
@@ -52,24 +71,34 @@ def find_source(
     locale_folders: Sequence[Path] = LOCALE_FOLDERS,
     columns: Columns | None = None,
 ) -> Source:
-    """Find the text that a name stands for.
+    """Find the text of a language pair by its name.
 
-    It is FILE.tsv or FILE.csv (of these `columns`; None: see `text.tables`), a translation memory
-    (see `memories`), FILE.jsonl, a gettext catalogue or a folder of them, FILE.zip with any of
-    these, or PREFIX for PREFIX.SRC and PREFIX.TGT; each file may be packed. None stands for the
-    catalogues of this machine. Several of these are a list, or a mapping by the name of each source
-    (kind of text).
+    Args:
+        data: a FILE.tsv or FILE.csv, a translation memory (see `memories`), FILE.jsonl, a gettext
+            catalogue or a folder of them, FILE.zip with any of these, or PREFIX for PREFIX.SRC and
+            PREFIX.TGT; each file may be compressed. None stands for the catalogues of this machine.
+            Several texts are a list, or a mapping by the name of each source (kind of text).
+        source: the language of the source.
+        target: the language of the target.
+        locale_folders: the folders of the catalogues of this machine.
+        columns: the columns of tables; if None, they are found (see `tables`).
+
+    Raises:
+        InputError: the text is missing, or is not of this language pair.
     """
+    find = partial(
+        _find_text, source=source, target=target, locale_folders=locale_folders, columns=columns
+    )
     if isinstance(data, Mapping):
         parts = {
             name: find_source(text, source, target, locale_folders, columns)
             for name, text in data.items()
         }
         name = ", ".join(f"{name}={part.name}" for name, part in parts.items())
-        return replace(join(parts.values()), name=name, parts=parts)
+        return replace(join_sources(parts.values()), name=name, parts=parts)
     if data is None or isinstance(data, str):
-        return _find_text(data, source, target, locale_folders, columns)
-    return join([_find_text(text, source, target, locale_folders, columns) for text in data])
+        return find(data)
+    return join_sources([find(text) for text in data])
 
 
 def _find_text(
@@ -79,28 +108,21 @@ def _find_text(
     locale_folders: Sequence[Path],
     columns: Columns | None,
 ) -> Source:
-    if data is None or Path(data).is_dir():
-        folders = tuple(locale_folders) if data is None else (Path(data),)
-        files = tuple(input_files(source, target, folders))
-        name = data or "gettext catalogues"
-        return Source(
-            name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True
-        )
-    path, ending = Path(data), ending_of(data)
-    readers: dict[str, Callable[[Counter], Iterator[TextPair]]] = {
-        **dict.fromkeys(MEMORIES, lambda dropped: read_memory(path, source, target, dropped)),
-        **dict.fromkeys(JSON_LINES, lambda dropped: read_json_lines(path, source, target, dropped)),
-        **dict.fromkeys(
-            TABLES, lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
-        ),
-        **dict.fromkeys(CATALOGUES, lambda dropped: read_messages(path, source, target, dropped)),
-    }
-    if ending in readers:
+    if data is None:
+        return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
+    path = Path(data)
+    if path.is_dir():
+        return _find_catalogues(data, source, target, (path,))
+    ending = ending_of(data)
+    if ending in _ENDINGS:
         check_file(path, f"a {ending} of {source} and {target}")
         if ending in CATALOGUES:
             catalogue_language(path, source, target)
-        name = f"{data} ({','.join(map(str, columns))})" if columns and ending in TABLES else data
-        return Source(name, _on_disk(path), readers[ending], is_messages=ending in CATALOGUES)
+        name = data
+        if columns and ending in TABLES:
+            name = f"{data} ({','.join(map(str, columns))})"
+        read = _reader(path, source, target, columns)
+        return Source(name, _on_disk(path), read, is_messages=ending in CATALOGUES)
     if ending == ".zip":
         check_file(path, f"an archive with text of {source} and {target}")
         return _find_in_archive(path, source, target, locale_folders, columns)
@@ -108,188 +130,267 @@ def _find_text(
     return Source(data, _on_disk(*files), lambda dropped: read_parallel(*files, is_sentence=False))
 
 
+def _find_catalogues(name: str, source: str, target: str, folders: tuple[Path, ...]) -> Source:
+    files = tuple(input_files(source, target, folders))
+    return Source(
+        name, files, lambda dropped: harvest(source, target, dropped, folders), is_messages=True
+    )
+
+
+def _reader(path: Path, source: str, target: str, columns: Columns | None) -> Reader:
+    """Return the function that reads the pairs of a file, by its ending."""
+    ending = ending_of(str(path))
+    if ending in TABLES:
+        return lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
+    if ending in MEMORIES:
+        return lambda dropped: read_memory(path, source, target, dropped)
+    if ending in JSON_LINES:
+        return lambda dropped: read_json_lines(path, source, target, dropped)
+    return lambda dropped: read_messages(path, source, target, dropped)
+
+
 def check_file(path: Path, expected: str) -> None:
-    """Check that text can be read from a file as often as it takes; a pipe gives it once."""
+    """Check that a file exists and can be read several times, which a pipe cannot.
+
+    Raises:
+        InputError: it is missing, a folder, a pipe or a device; the message ends with `expected`.
+    """
     if path.is_file() or archive_of(path):
         return
     if path.exists() and not path.is_dir():
         raise InputError(
-            f"{path}: is a pipe or device, which is read only once; write its text to a file, and name it"
+            f"{path}: a pipe or device, which can be read only once; write its text to a file, and "
+            "name that file"
         )
     raise InputError(f"{path}: no such file; expected {expected}")
 
 
 def _on_disk(*paths: Path) -> tuple[Path, ...]:
-    """Return the files that paths are in, each once; an archive is one."""
+    """Return the files that contain these paths, without duplicates; an archive is one file."""
     return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
 def _find_in_archive(
     archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
 ) -> Source:
-    """Find the text of a pair in a .zip as OPUS has them: aligned files, else memories and
-    tables.
-    """
+    """Find the text of a pair in a .zip: aligned files, as in OPUS, or else memories and tables."""
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
-    aligned = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
-    endings = {*TABLES, *JSON_LINES, *MEMORIES} - {".xml"}
-    others = [name for name in names if ending_of(name) in endings]
-    if not aligned and not others:
+    texts = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
+    if not texts:
+        # In the archives of OPUS, .xml files contain the alignment instead of text.
+        endings = {*TABLES, *JSON_LINES, *MEMORIES} - {".xml"}
+        texts = [name for name in names if ending_of(name) in endings]
+    if not texts:
         raise InputError(
-            f"{archive}: no text of {source}-{target} in it; it has {', '.join(map(repr, names[:10]))}; expected "
-            f"NAME.{source} and NAME.{target}, {', '.join((*TABLES, *JSON_LINES, *MEMORIES))}"
+            f"{archive}: no text of {source}-{target}, only {', '.join(map(repr, names[:10]))}; "
+            f"expected NAME.{source} and NAME.{target}, or "
+            f"{', '.join((*TABLES, *JSON_LINES, *MEMORIES))}"
         )
-    how = (source, target, locale_folders, columns)
-    return join([_find_text(f"{archive}/{name}", *how) for name in aligned or others])
-
-
-def join(texts: Collection[Source]) -> Source:
-    """Join texts, which are read in this order; they are program messages only if all of them
-    are.
-    """
-    return Source(
-        "+".join(text.name for text in texts),
-        tuple(path for text in texts for path in text.files),
-        lambda dropped: (pair for text in texts for pair in text.read(dropped)),
-        all(text.is_messages for text in texts),
+    return join_sources(
+        [_find_text(f"{archive}/{name}", source, target, locale_folders, columns) for name in texts]
     )
 
 
+def join_sources(texts: Collection[Source]) -> Source:
+    """Join texts, which are read in this order.
+
+    The joined text consists of program messages only if every text does.
+    """
+
+    def read(dropped: Counter) -> Iterator[TextPair]:
+        for text in texts:
+            yield from text.read(dropped)
+
+    files: list[Path] = []
+    for text in texts:
+        files += text.files
+    name = "+".join(text.name for text in texts)
+    return Source(name, tuple(files), read, all(text.is_messages for text in texts))
+
+
 def ending_of(name: str) -> str:
-    """Return the ending of a name in small letters, without that of a packed file."""
+    """Return the ending of a file name in lower case, without that of the compression."""
     path = Path(name)
-    plain = path.with_suffix("") if path.suffix.lower() in PACKED else path
-    return plain.suffix.lower()
+    if path.suffix.lower() in PACKED:
+        path = path.with_suffix("")
+    return path.suffix.lower()
 
 
 def _prefix_and_code(name: str) -> tuple[str, str]:
     """Split the name of one side of aligned text, PREFIX.CODE[.txt][.gz]."""
-    plain = name[: -len(Path(name).suffix)] if Path(name).suffix.lower() in PACKED else name
-    prefix, _, code = (plain[:-4] if plain.lower().endswith(".txt") else plain).rpartition(".")
+    ending = Path(name).suffix
+    plain = name
+    if ending.lower() in PACKED:
+        plain = name.removesuffix(ending)
+    if plain.lower().endswith(".txt"):
+        plain = plain[:-4]
+    prefix, _, code = plain.rpartition(".")
     return prefix, code
 
 
 def _sides_of(
     prefix: str, names: Sequence[str], source: str, target: str
 ) -> tuple[str | None, str | None]:
-    """Return the names of the two sides of aligned text; plain text rather than packed, and the
-    code as it is given.
+    """Return the names of the two sides of aligned text; None for a side that is missing.
+
+    Plain text precedes compressed text, and the exact code precedes other spellings.
     """
     codes: dict[str, str] = {}
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
-            before, code = _prefix_and_code(name)
-            if before == prefix and code:
+            name_prefix, code = _prefix_and_code(name)
+            if name_prefix == prefix and code:
                 codes.setdefault(code, name)
-    first, second = best_code(source, codes), best_code(target, codes)
-    return first and codes[first], codes[second] if second and second != first else None
+    source_code = best_code(source, codes)
+    target_code = best_code(target, codes)
+    # One file cannot be both sides.
+    if target_code == source_code:
+        target_code = None
+    return codes.get(source_code or ""), codes.get(target_code or "")
 
 
 def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
-    path, archive = Path(prefix), archive_of(prefix)
-    folder = archive or path.parent
-    names = (
-        names_in_archive(archive)
-        if archive
-        else [*map(str, folder.iterdir())]
-        if folder.is_dir()
-        else []
-    )
-    inside = path.relative_to(archive).as_posix() if archive else str(path)
-    sides = _sides_of(inside, names, source, target)
-    for language, name in zip((source, target), sides, strict=True):
-        if name is None:
-            _refuse_unread(path)
-            there = ", ".join(
-                sorted(Path(name).name for name in names if name.startswith(f"{inside}."))[:20]
-            )
+    """Return the files of aligned text, PREFIX.SRC and PREFIX.TGT."""
+    archive = archive_of(prefix)
+    name = str(Path(prefix))
+    if archive:
+        name = Path(prefix).relative_to(archive).as_posix()
+    names = _names_next_to(Path(prefix), archive)
+    sides = _sides_of(name, names, source, target)
+    paths: list[Path] = []
+    for language, side in zip((source, target), sides, strict=True):
+        if side is None:
+            _refuse_unread(Path(prefix))
+            similar = sorted(Path(path).name for path in names if path.startswith(f"{name}."))
+            available = ""
+            if similar:
+                available = f"; available: {', '.join(similar[:20])}"
             raise InputError(
                 f"{prefix}.{language}: no such file (nor with .txt, {', '.join(PACKED)})"
-                f"{f'; there are {there}' if there else ''}; expected PREFIX.{source} and PREFIX.{target}, one file "
-                f"{', '.join((*TABLES, *JSON_LINES, *MEMORIES, *CATALOGUES))}, or a folder of gettext catalogues"
+                f"{available}; expected PREFIX.{source} and PREFIX.{target}, one file "
+                f"{', '.join(_ENDINGS)}, or a folder of gettext catalogues"
             )
-    left, right = (Path(archive, name) if archive else Path(name) for name in sides if name)
-    for side in (left, right):
-        check_file(side, f"text of {source} and {target}")
-    return left, right
+        paths.append(Path(archive or "", side))
+    for path in paths:
+        check_file(path, f"text of {source} and {target}")
+    return paths[0], paths[1]
+
+
+def _names_next_to(prefix: Path, archive: Path | None) -> list[str]:
+    """Return the files of the archive or folder of a prefix."""
+    if archive:
+        return names_in_archive(archive)
+    if prefix.parent.is_dir():
+        return [str(path) for path in prefix.parent.iterdir()]
+    return []
 
 
 def _refuse_unread(path: Path) -> None:
-    """Refuse a file that is there, in a format that is not read."""
+    """Refuse an existing file whose format is not supported."""
     if path.is_file():
+        about_sgml = ""
+        if path.suffix.lower() in SGML:
+            about_sgml = " (.sgm is read only by --exclude)"
         raise InputError(
-            f"{path}: a file whose ending, {path.suffix or 'none'}, is none of "
-            f"{', '.join((*TABLES, *JSON_LINES, *MEMORIES, *CATALOGUES))}; expected one of these, or PREFIX of two "
-            f"aligned files{' (.sgm is read by --exclude alone)' if path.suffix.lower() in SGML else ''}"
+            f"{path}: unsupported format {path.suffix or 'without an ending'}; expected "
+            f"{', '.join(_ENDINGS)}, or PREFIX of two aligned files{about_sgml}"
         )
-    check_file(path, "text") if path.exists() else None
+    if path.exists():
+        check_file(path, "text")
 
 
 def holds_languages(data: str) -> bool:
-    """Return whether one text may hold several language pairs, because it says which language its
-    sentences are in.
+    """Return whether one text may contain several language pairs.
+
+    Its format must name the language of each sentence.
     """
-    return (
-        Path(data).is_dir()
-        or ending_of(data) in (*MEMORIES, *JSON_LINES)
-        or archive_of(data) == Path(data)
-    )
+    path = Path(data)
+    names_languages = ending_of(data) in (*MEMORIES, *JSON_LINES)
+    return path.is_dir() or names_languages or archive_of(data) == path
 
 
 def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of a table; rows without one are counted as dropped."""
+    """Yield the pairs of a table; rows without a pair are counted in `dropped` by reason.
+
+    Raises:
+        InputError: the table is empty, or cannot be read.
+    """
+    reasons = {"blank": "empty side", "short": "short row"}
     row = None
     for row in table.rows():
         if row.pair:
             yield row.pair
         else:
-            dropped[{"blank": "empty side", "short": "short row"}.get(row.why, row.why)] += 1
+            dropped[reasons.get(row.why, row.why)] += 1
     if row is None:
         raise InputError(f"{table.path}: empty file; expected `source<TAB>target` lines")
 
 
 def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of lines of JSON: {"en": "...", "fr": "..."}, also in "translation", or
-    "source" and "target".
+    """Yield the pairs of a file with a JSON object per line.
+
+    An object is {"en": "...", "fr": "..."}, or has "source" and "target"; it may also be the value
+    of "translation".
+
+    Args:
+        path: the file, which may be compressed.
+        source: the language of the source.
+        target: the language of the target.
+        dropped: counts blank lines and lines without both languages.
+
+    Raises:
+        InputError: a line is not a JSON object, or no line has both languages.
     """
-    there: set[str] = set()
-    is_found = False
+    keys: set[str] = set()
+    is_empty = True
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         if is_blank(line):
             dropped["empty side"] += 1
             continue
-        read = json_object(path, number, line)
-        inner = read.get("translation")
-        given = inner if isinstance(inner, dict) else read
-        sides = {key: text for key, text in given.items() if isinstance(text, str)}
-        there.update(sides)
-        keys = [_key_of(sides, language, place) for place, language in enumerate((source, target))]
-        if keys[0] is None or keys[1] is None or keys[0] == keys[1]:
+        sides = _texts_of(json_object(path, number, line))
+        keys.update(sides)
+        source_key = _key_of(sides, source, 0)
+        target_key = _key_of(sides, target, 1)
+        if source_key is None or target_key is None or source_key == target_key:
             dropped["language missing"] += 1
             continue
-        is_found = True
-        yield sides[keys[0]], sides[keys[1]]
-    if not is_found:
-        listed = ", ".join(sorted(there)[:20]) or "no text"
-        raise InputError(f"{path}: no line has text of both {source} and {target}; it has {listed}")
+        is_empty = False
+        yield sides[source_key], sides[target_key]
+    if is_empty:
+        listed = ", ".join(sorted(keys)[:20]) or "no text"
+        raise InputError(f"{path}: no line has text of both {source} and {target}, only {listed}")
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+    """Parse a line of a file as a JSON object; `number` is its line number in messages."""
     try:
         return parse_json(line)
     except ValueError as error:
         raise InputError(
-            f"{path}, line {number}: {line!r:.60} is no JSON object ({error}); expected "
+            f"{path}, line {number}: {line!r:.60} is not a JSON object ({error}); expected "
             '{"en": "...", "fr": "..."} on each line'
         ) from None
 
 
-def _key_of(sides: Mapping[str, str], language: str, place: int) -> str | None:
-    """Return the key of the text of a language, which is the first or second of a pair."""
-    named = {language_of_column(key): key for key in sides}
-    return (
-        best_code(language, sides)
-        or named.get(best_code(language, filter(None, named)) or "-")
-        or next((key for key in sides if side_of_column(key) == place), None)
-    )
+def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of an object, or of its "translation", that are text."""
+    translation = record.get("translation")
+    if isinstance(translation, dict):
+        record = translation
+    return {key: text for key, text in record.items() if isinstance(text, str)}
+
+
+def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
+    """Return the key of the text of a language, which is side 0 or 1 of a pair."""
+    code = best_code(language, sides)
+    if code:
+        return code
+    languages = {language_of_column(key): key for key in sides}
+    code = best_code(language, filter(None, languages))
+    if code:
+        return languages[code]
+    for key in sides:
+        if side_of_column(key) == side:
+            return key
+    return None

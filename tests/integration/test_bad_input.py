@@ -129,9 +129,9 @@ def test_catalogues_that_are_not_there(tmp_path):
     done = lxsr_here(
         "prepare", "--work", tmp_path / "work", "--locale-dir", tmp_path / "locale", check=False
     )
-    refused(done, "'fr'", "no gettext catalogues", "--data PREFIX")
+    refused(done, "'fr'", "--data PREFIX")
     done = lxsr_here("prepare", "--work", tmp_path / "work", "--lang-pairs", "en-qq", check=False)
-    refused(done, "'qq'", "this machine has no gettext catalogues of it")
+    refused(done, "'qq'", "this machine")
 
 
 def test_a_line_that_is_no_sentence_is_counted(tmp_path, text):

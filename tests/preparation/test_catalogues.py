@@ -314,9 +314,9 @@ def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_
 
 
 def test_language_that_is_not_there_is_named_with_those_that_are(locale):
-    with pytest.raises(InputError, match=r"'it'.*\(it has de, fr\).*--data PREFIX"):
+    with pytest.raises(InputError, match=r"'it'.*\bde, fr\b.*--data PREFIX"):
         input_files("en", "it", locale)
-    with pytest.raises(InputError, match="two different languages"):
+    with pytest.raises(InputError, match="en-en"):
         input_files("en", "en", locale)
 
 
@@ -379,10 +379,10 @@ def test_one_catalogue_alone(tmp_path, locale):
         ]
     compiled = find_source(str(tmp_path / "fr/LC_MESSAGES/git.mo"), "en", "fr")
     assert ("Open the file", "Ouvrir le fichier") in list(compiled.read(Counter()))
-    with pytest.raises(InputError, match=r"fr\.po: is in fr; expected de"):
+    with pytest.raises(InputError, match=r"fr\.po: .*\bin fr\b.*\bde\b"):
         find_source(str(tmp_path / "fr.po"), "en", "de")
-    with pytest.raises(InputError, match="expected a folder of catalogues for fr-de"):
+    with pytest.raises(InputError, match=r"fr\.po: .*fr-de"):
         find_source(str(tmp_path / "fr.po"), "fr", "de")
     (tmp_path / "none.po").write_text('msgid ""\nmsgstr ""\n')
-    with pytest.raises(InputError, match="no translated message"):
+    with pytest.raises(InputError, match=r"none\.po: "):
         list(find_source(str(tmp_path / "none.po"), "en", "fr").read(Counter()))
