@@ -1,4 +1,4 @@
-"""Formats scores as tables: a row for each task, a column for each value, means in the last row."""
+"""Tables of scores: one row per task, one column per value, means in the last row."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,115 +11,126 @@ import numpy as np
 from fairseq_lxsr.evaluation.score import Score
 
 TRANSFER = ("mldoc", "titles", "xnli")
-NOT_PERCENT = {"threshold"}  # shown as it is and not averaged
+# Values that are not percentages: shown with more digits, and excluded from means.
+NOT_PERCENT = {"threshold"}
 
 
 def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> str:
-    """Format rows of named numbers; columns are aligned, in order of first appearance."""
+    """Format rows of named numbers as a table with aligned columns.
+
+        print(format_table({"en->fr": {"P@1": 93.3}, "fr->en": {"P@1": 92.8}}))
+
+    Args:
+        rows: numbers by row and column; columns appear in the order of their first use.
+        digits: decimals of a number.
+    """
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    first = max(map(len, [*rows, ""]))
-    widths = [max(8, len(name) + 2) for name in columns]
-    lines = [
-        " " * first
-        + "".join(name.rjust(width) for name, width in zip(columns, widths, strict=True))
-    ]
+    name_width = max(map(len, [*rows, ""]))
+    widths = [max(8, len(column) + 2) for column in columns]
+    lines = [_format_row("", columns, name_width, widths)]
     for name, row in rows.items():
-        cells = (f"{row[column]:.{digits}f}" if column in row else "" for column in columns)
-        lines.append(
-            name.ljust(first)
-            + "".join(c.rjust(width) for c, width in zip(cells, widths, strict=True))
-        )
-    return "\n".join(line.rstrip() for line in lines)
+        cells = [f"{row[column]:.{digits}f}" if column in row else "" for column in columns]
+        lines.append(_format_row(name, cells, name_width, widths))
+    return "\n".join(lines)
+
+
+def _format_row(name: str, cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
+    aligned = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    return (name.ljust(name_width) + "".join(aligned)).rstrip()
 
 
 def scores_table(scores: Sequence[Score]) -> str:
-    """Format tasks as rows, values as columns (named with the metric where there are several), and
-    the mean.
+    """Format one row per task, one column per value, and the means over all tasks.
+
+    Columns are prefixed with the metric if the scores have several metrics.
     """
-    metrics = list(dict.fromkeys(str(score.settings.get("metric", "")) for score in scores))
+    has_metrics = len({str(score.settings.get("metric", "")) for score in scores}) > 1
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
-        prefix = f"{str(score.settings['metric']).split('-')[0]} " if len(metrics) > 1 else ""
-        values = {
-            f"{prefix}{name}": value
-            for name, value in score.values.items()
-            if name not in NOT_PERCENT
-        }
-        rows.setdefault(score.task, {}).update(values)
+        prefix = ""
+        if has_metrics:
+            prefix = str(score.settings["metric"]).split("-")[0] + " "
+        row = rows.setdefault(score.task, {})
+        for name, value in score.values.items():
+            if name not in NOT_PERCENT:
+                row[f"{prefix}{name}"] = value
     if len(rows) > 1:
-        first, *others = rows.values()
-        columns = [
-            name for name in first if all(name in row for row in others)
-        ]  # a mean is over all tasks
-        rows["mean"] = {
-            name: float(np.mean([row[name] for row in rows.values()])) for name in columns
-        }
+        rows["mean"] = _column_means(list(rows.values()))
     return format_table(rows)
 
 
+def _column_means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Average the columns that every row has."""
+    means = {}
+    for name in rows[0]:
+        if all(name in row for row in rows):
+            means[name] = float(np.mean([row[name] for row in rows]))
+    return means
+
+
 def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
-    """Average over train and test languages as T-LASER reports: `same`, `cross` (where there are
-    any), and `all`.
+    """Average over pairs of train and test language, as T-LASER reports.
+
+    Returns:
+        The means `same` (train language = test language), `cross` (different languages) and
+        `all`; a mean over no pairs is left out.
     """
     groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
     for score in scores:
-        trained, tested = score.task.split("->")
-        groups["same" if trained == tested else "cross"].append(score.values[value])
+        train_language, test_language = score.task.split("->")
+        groups["same" if train_language == test_language else "cross"].append(score.values[value])
         groups["all"].append(score.values[value])
     return {name: float(np.mean(values)) for name, values in groups.items() if values}
 
 
 def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
-    """Format train languages as rows and test languages as columns, then the means same, cross and
-    all.
-    """
+    """Format train languages as rows and test languages as columns, followed by the means."""
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
-        trained, tested = score.task.split("->")
-        rows.setdefault(f"train {trained}", {})[tested] = score.values[value]
+        train_language, test_language = score.task.split("->")
+        rows.setdefault(f"train {train_language}", {})[test_language] = score.values[value]
     means = "  ".join(f"{name} {mean:.1f}" for name, mean in transfer_means(scores, value).items())
     return f"{value}\n{format_table(rows)}\nmeans: {means}"
 
 
 def report_scores(scores: Sequence[Score]) -> str:
-    """Format the table of the protocol, then every signature once."""
+    """Format the scores of one protocol as tables, followed by their signatures.
+
+    Args:
+        scores: at least one score.
+    """
     if scores[0].protocol in TRANSFER and len(scores) > 1:
-        shown = "\n\n".join(
-            transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd")
-        )
-    else:
-        shown = scores_table(scores)
-        apart = {
-            score.task: {n: v for n, v in score.values.items() if n in NOT_PERCENT}
-            for score in scores
+        tables = [transfer_table(scores, value) for value in ("accuracy", "macro F1", "sd")]
+        return "\n\n".join(tables) + "\n" + signatures(scores)
+    parts = [scores_table(scores)]
+    not_percent = {}
+    for score in scores:
+        not_percent[score.task] = {
+            name: value for name, value in score.values.items() if name in NOT_PERCENT
         }
-        if any(apart.values()):
-            shown += "\n" + format_table(apart, digits=4)
-    return f"{shown}\n{signatures(scores)}"
+    if any(not_percent.values()):
+        parts.append(format_table(not_percent, digits=4))
+    return "\n".join([*parts, signatures(scores)])
 
 
 def signatures(scores: Sequence[Score]) -> str:
-    """Return a signature for every metric; a setting that differs between tasks lists its values
-    joined by +.
+    """Return one signature per metric, one per line.
+
+    If a setting differs between tasks, its values are joined by +.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for score in scores:
         groups.setdefault(str(score.settings.get("metric")), []).append(score.signed_settings)
-    lines = []
-    for settings in groups.values():
-        names = max(settings, key=len)  # `long` is there only where a text was
-        values = {
-            name: dict.fromkeys(str(each.get(name, "none")) for each in settings) for name in names
-        }
-        lines.append(
-            "|".join(
-                [
-                    scores[0].protocol,
-                    *(f"{name}:{'+'.join(found)}" for name, found in values.items()),
-                ]
-            )
-        )
-    return "\n".join(lines)
+    return "\n".join(_joint_signature(scores[0].protocol, group) for group in groups.values())
+
+
+def _joint_signature(protocol: str, group: Sequence[Mapping[str, Any]]) -> str:
+    fields = [protocol]
+    # Only the settings of tasks with long texts have `long`.
+    for name in max(group, key=len):
+        values = dict.fromkeys(str(settings.get(name, "none")) for settings in group)
+        fields.append(f"{name}:{'+'.join(values)}")
+    return "|".join(fields)
 
 
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
@@ -128,21 +139,26 @@ CAUTION = "Published, on other training data and other test text: an orientation
 
 @dataclass(frozen=True)
 class Published:
-    """Values of one system by task, in percent, and their source."""
+    """Published values of one system.
+
+    Args:
+        protocol: name of the protocol.
+        value: name of the value, for example accuracy.
+        system: name of the system.
+        values: values in percent by task.
+        source: paper or page that reports them.
+        settings: settings of the paper, as in the signature of a score.
+    """
 
     protocol: str
     value: str
     system: str
     values: dict[str, float]
     source: str
-    settings: dict[str, str] = field(
-        default_factory=dict
-    )  # that the paper used, as in the signature of a score
+    settings: dict[str, str] = field(default_factory=dict)
 
-    def stands_beside(self, score: Score) -> bool:
-        """Return whether a score was measured by the same protocol, with the settings that the
-        paper used.
-        """
+    def is_comparable(self, score: Score) -> bool:
+        """Return whether a score has the protocol and the settings of the paper."""
         return self.protocol == score.protocol and self.settings.items() <= score.settings.items()
 
 
@@ -152,37 +168,36 @@ def published(protocol: str) -> list[Published]:
     return [Published(**row) for row in rows if row["protocol"] == protocol]
 
 
-def published_beside(
+def comparable_published(
     scores: Sequence[Score],
 ) -> tuple[dict[tuple[str, str], list[Published]], list[str]]:
-    """Return the published values that were measured as one of the scores, by protocol and value.
+    """Select the published values that were measured with the settings of one of the scores.
 
-    Beside them: a line for each source whose values are left out, because its paper measured
-    otherwise.
+    Returns:
+        The published values by protocol and value, and one line for every source that is left out
+        because it used other settings.
     """
-    shown: dict[tuple[str, str], list[Published]] = {}
+    selected: dict[tuple[str, str], list[Published]] = {}
     left_out: dict[str, None] = {}
-    for row in (
-        row
-        for protocol in dict.fromkeys(score.protocol for score in scores)
-        for row in published(protocol)
-    ):
-        if any(map(row.stands_beside, scores)):
-            shown.setdefault((row.protocol, row.value), []).append(row)
-        else:
-            needed = ", ".join(f"{name}:{value}" for name, value in row.settings.items())
-            left_out[f"Not shown: {row.protocol} of {row.source}, measured with {needed}"] = None
-    return shown, list(left_out)
+    for protocol in dict.fromkeys(score.protocol for score in scores):
+        for row in published(protocol):
+            if any(map(row.is_comparable, scores)):
+                selected.setdefault((row.protocol, row.value), []).append(row)
+                continue
+            settings = ", ".join(f"{name}:{value}" for name, value in row.settings.items())
+            line = f"Not shown: {row.protocol} of {row.source}, measured with {settings}"
+            left_out[line] = None
+    return selected, list(left_out)
 
 
 def published_table(scores: Sequence[Score]) -> str:
-    """Format the published values beside these scores as tables with their sources; empty where
-    there are none.
-    """
-    shown, left_out = published_beside(scores)
+    """Format comparable published values with their sources; empty if nothing is published."""
+    selected, left_out = comparable_published(scores)
     blocks = []
-    for (protocol, value), rows in shown.items():
+    for (protocol, value), rows in selected.items():
         sources = "; ".join(dict.fromkeys(row.source for row in rows))
         table = format_table({row.system: row.values for row in rows})
         blocks.append(f"{CAUTION}: {protocol}, {value}\n{table}\n({sources})")
-    return "\n\n".join([*blocks, *(["\n".join(left_out)] if left_out else [])])
+    if left_out:
+        blocks.append("\n".join(left_out))
+    return "\n\n".join(blocks)

@@ -1,4 +1,4 @@
-"""Reads files of test text, and checks the embeddings of their two sides."""
+"""Test text: reading files, ranking candidates, and checks of the two sides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +22,30 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
-    """Check that two sides can come from one model, and that no row is zero or not finite."""
+    """Check that the embeddings of two sides are valid and have the same width.
+
+    Raises:
+        InputError: for different widths, a zero vector, NaN or infinity.
+    """
     check_directions(source, "row {} of the source embeddings".format)
     check_directions(target, "row {} of the target embeddings".format)
     if source.shape[1] != target.shape[1]:
         raise InputError(
-            f"embeddings are {source.shape[1]} and {target.shape[1]} wide; expected one model"
+            f"source and target embeddings have {source.shape[1]} and {target.shape[1]} "
+            "dimensions; expected embeddings of one model"
         )
 
 
 def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> list[list[str]]:
-    """Read a file of columns with tabs between them, such as `label<TAB>text`; the last one may
-    hold tabs itself.
+    """Read a file of columns separated by tabs.
+
+    Args:
+        path: file to read.
+        names: expected columns, for example `label<TAB>text`.
+        tabs_in_last: whether the last column may contain tabs.
+
+    Raises:
+        InputError: for an empty file, and for a line with other columns or an empty one.
     """
     tabs = names.count("<TAB>")
     rows = []
@@ -48,74 +60,100 @@ def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> lis
 
 
 def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
-    """Return some rows of a text that is a whole file, in the given order."""
-    return replace(
-        text, lines=[text.lines[row] for row in rows], rows=np.array(rows), total=len(text)
-    )
+    """Select rows of a complete text, in the given order."""
+    lines = [text.lines[row] for row in rows]
+    return replace(text, lines=lines, rows=np.array(rows), total=len(text))
 
 
 def read_text(path: str | Path, language: str = "") -> Text:
-    """Read all lines of a file."""
+    """Read a file with one sentence per line.
+
+    Raises:
+        InputError: for an empty file.
+    """
     lines = list(read_lines(path))
     if not lines:
-        raise InputError(f"{path}: empty file; expected one sentence a line")
+        raise InputError(f"{path}: empty file; expected one sentence per line")
     return Text(lines, language, str(path))
 
 
 def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Text, Text]:
-    """Read two files whose lines are translations of each other."""
-    source, target = (
-        read_text(path, language) for path, language in zip(files, languages, strict=True)
-    )
+    """Read two files whose lines are translations of each other.
+
+    Raises:
+        InputError: for an empty file, or different numbers of lines.
+    """
+    source = read_text(files[0], languages[0])
+    target = read_text(files[1], languages[1])
     check_aligned(source, target)
     return source, target
 
 
 def check_aligned(source: Text, target: Text) -> None:
-    """Check that two texts have as many lines."""
+    """Check that two texts have the same number of lines."""
     if len(source) != len(target):
         raise InputError(
-            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; align the files"
+            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; "
+            "expected aligned files"
         )
 
 
-CSLS_NEIGHBOURS, MARGIN_NEIGHBOURS, MARGIN_DEPTH = 10, 4, 100
+CSLS_NEIGHBOURS = 10
+MARGIN_NEIGHBOURS = 4
+# How many of the nearest candidates are ranked by margin.
+MARGIN_DEPTH = 100
 
 
 def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -> IntArray:
-    """Return the `count` best candidates of every query [Q, count].
+    """Find the best candidates of every query.
 
-    `nn` ranks by cosine; `csls` by CSLS with neighbourhoods of 10, over all candidates (Conneau et
-    al. 2018); `margin` ranks the 100 nearest by cosine by ratio margin with neighbourhoods of 4
-    (Artetxe and Schwenk 2019a).
+    Args:
+        queries: embeddings [Q, D].
+        candidates: embeddings [M, D].
+        count: number of candidates per query.
+        metric: `nn` ranks by cosine similarity; `csls` ranks all candidates by CSLS with 10
+            neighbours (Conneau et al. 2018); `margin` ranks the 100 nearest candidates by ratio
+            margin with 4 neighbours (Artetxe and Schwenk 2019a).
+
+    Returns:
+        Rows of the candidates, best first [Q, count].
+
+    Raises:
+        InputError: for an unknown metric, embeddings that do not match, or too few of them.
     """
     if metric not in RANKING_METRICS:
         raise InputError(f"metric {metric!r}; expected one of {', '.join(RANKING_METRICS)}")
     check_pair(queries, candidates)
     if len(candidates) < count:
         raise InputError(
-            f"{len(candidates)} candidates; expected at least {count}, the number to be found: add text"
+            f"{len(candidates)} candidates; expected at least {count}, "
+            "the number returned for every query: add text"
         )
     if metric == "nn":
         return nearest_neighbours(queries, candidates, count, show_progress=True)[1]
-    needed = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
-    if min(len(queries), len(candidates)) < needed:
+    neighbours = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
+    if min(len(queries), len(candidates)) < neighbours:
         raise InputError(
-            f"{len(queries)} queries and {len(candidates)} candidates; {RANKING_METRICS[metric]} expects at least "
-            f"{needed} of each, to take the mean of that many neighbours: add text"
+            f"{len(queries)} queries and {len(candidates)} candidates; expected at least "
+            f"{neighbours} of each, the neighbours of {RANKING_METRICS[metric]}: add text"
         )
     if metric == "csls":
         return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, show_progress=True)[1]
     depth = min(MARGIN_DEPTH, len(candidates))
-    return margin_neighbours(
+    _, rows = margin_neighbours(
         queries, candidates, MARGIN_NEIGHBOURS, depth=depth, show_progress=True
-    )[1][:, :count]
+    )
+    return rows[:, :count]
 
 
 @dataclass(frozen=True)
 class TextReranker:
-    """Ranks queries [Q] by cosine, and the nearest again by a `Reranker`, which reads the sentences
-    [Q] and [M].
+    """A reranker together with the sentences that it reads.
+
+    Args:
+        reranker: reranker of the nearest candidates by cosine similarity.
+        queries: sentences of the queries [Q].
+        candidates: sentences of the candidates [M].
     """
 
     reranker: Reranker
@@ -125,39 +163,56 @@ class TextReranker:
     def rank(
         self, queries: FloatArray, candidates: FloatArray, rows: IntArray, count: int
     ) -> IntArray:
-        """Return the rows of the `count` best candidates of every query [Q, count].
+        """Find the best candidates of every query.
 
-        Candidates [M, D] come in any order; `rows` are their rows in the text [M].
+        Args:
+            queries: embeddings [Q, D].
+            candidates: embeddings [M, D], in any order.
+            rows: row in the text of every candidate embedding [M].
+            count: number of candidates per query.
+
+        Returns:
+            Rows in the text, best first [Q, count].
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)
         depth = min(self.reranker.depth, len(candidates))
-        cosines, found = nearest_neighbours(queries, candidates, depth, show_progress=True)
-        _, best = self.reranker.best(
-            self.queries, lambda ids: [self.candidates[i] for i in ids], cosines, rows[found]
-        )
+        cosines, nearest = nearest_neighbours(queries, candidates, depth, show_progress=True)
+        _, best = self.reranker.best(self.queries, self._sentences, cosines, rows[nearest])
         return best[:, :count]
+
+    def _sentences(self, ids: IntArray) -> list[str]:
+        return [self.candidates[index] for index in ids]
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """Number the sentences [N]; identical sentences get the same number."""
+    """Number sentences [N] so that identical sentences have the same number."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 
 
-def found_at(ranks: Sequence[int], found: IntArray, gold: IntArray) -> dict[str, Outcomes]:
-    """Compute P@k for each rank k: whether the gold candidate [Q] is among the first k found [Q,
-    K].
+def precision_outcomes(
+    ranks: Sequence[int], retrieved: IntArray, gold: IntArray
+) -> dict[str, Outcomes]:
+    """Compute P@k: whether the gold candidate is among the first k retrieved ones.
+
+    Args:
+        ranks: values of k.
+        retrieved: candidates of every query, best first [Q, K].
+        gold: gold candidate of every query [Q].
     """
-    hits = found == gold[:, None]
+    hits = retrieved == gold[:, None]
     return {f"P@{k}": Outcomes(as_units(hits[:, :k].any(axis=1))) for k in ranks}
 
 
 def directions(source: Text, target: Text) -> tuple[str, str]:
-    """Return the names of the two tasks of a language pair, which differ for a language paired with
-    itself.
+    """Return the task names of both directions, for example `en->fr` and `fr->en`.
+
+    A language paired with itself is marked as source and target.
     """
-    first, second = source.language or "source", target.language or "target"
-    if first == second:
-        first, second = f"{first} (source)", f"{second} (target)"
-    return f"{first}->{second}", f"{second}->{first}"
+    source_name = source.language or "source"
+    target_name = target.language or "target"
+    if source_name == target_name:
+        source_name = f"{source_name} (source)"
+        target_name = f"{target_name} (target)"
+    return f"{source_name}->{target_name}", f"{target_name}->{source_name}"

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
-from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, published_beside
+from fairseq_lxsr.evaluation.tables import CAUTION, NOT_PERCENT, comparable_published
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.report import charts
 from fairseq_lxsr.report.charts import drawing, html_table, named
@@ -197,7 +197,7 @@ def _row_name(score: Score, others: Sequence[Score]) -> str:
 
 def _published(scores: Sequence[Score]) -> list[str]:
     """What papers report that measured as these scores."""
-    shown, left_out = published_beside(scores)
+    shown, left_out = comparable_published(scores)
     parts = []
     for (protocol, value), rows in shown.items():
         sources = "; ".join(dict.fromkeys(row.source for row in rows))

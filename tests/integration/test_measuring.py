@@ -286,7 +286,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ),
         (
             "eval tatoeba --model {model} --source {text}.en --target {folder}/short",
-            ("200 lines", "align the files"),
+            ("200 lines",),
         ),
         (
             "eval tatoeba --model {model} --source {folder}/gap --target {folder}/gap",

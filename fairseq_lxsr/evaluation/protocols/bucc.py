@@ -1,16 +1,15 @@
-"""BUCC: mining translations from two monolingual sets (Zweigenbaum et al. 2017), in the forms that
-the field reports.
+"""BUCC: mining translations from two monolingual sets (Zweigenbaum et al. 2017), in several forms.
 
 - `learned`: the threshold of largest F1 on one part is applied to another, as in the shared task
-  and by Artetxe and Schwenk (2019a): training to test. XTREME's scripts take sample to training.
-- `oracle`: the threshold is chosen on the gold of the part that is measured, as in the table of
-  LASER's tasks/bucc, in sentence-transformers' bucc2018.py and where the gold of the test part is
-  not at hand: an upper bound of `learned`.
-- `mteb-v2` and `mteb-v1`: no threshold and no mining: the source sentences of the gold pairs search
-  their translation, among the other targets of the gold (mteb's task BUCC.v2) or among all target
+  and by Artetxe and Schwenk (2019a): training to test. XTREME's scripts use sample to training.
+- `oracle`: the threshold is selected on the gold pairs of the part that is measured, as in the
+  table of LASER's tasks/bucc and in sentence-transformers' bucc2018.py: an upper bound of
+  `learned`.
+- `mteb-v2` and `mteb-v1`: retrieval without a threshold: the source sentences of the gold pairs
+  search for their translation among the gold targets (mteb's task BUCC.v2) or among all target
   sentences (its task BUCC).
 
-The values have other names in each form, and the signature says which it is.
+The names of the values differ between the forms, and the signature includes the form.
 """
 
 from collections import Counter
@@ -48,16 +47,25 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.languages import split_pair
 from fairseq_lxsr.vectors import MinedPairs, mine
 
-Gold = set[tuple[int, int]]  # pairs of a source row and a target row
+# Pairs of a source row and a target row.
+Gold = set[tuple[int, int]]
 CURVE_POINTS = 200
-LARGEST_THRESHOLD = (
-    LARGEST_NUMBER / 2
-)  # stands for a score of infinity, which no file of scores holds
+# Replaces infinite scores, which score files cannot hold.
+LARGEST_THRESHOLD = LARGEST_NUMBER / 2
 
 
 @dataclass(frozen=True)
 class MiningSet:
-    """Two sets of sentences, their identifiers, and the gold pairs."""
+    """One part of a language pair.
+
+    Args:
+        source: source sentences [N].
+        target: target sentences [M].
+        source_ids: identifiers of the source sentences [N].
+        target_ids: identifiers of the target sentences [M].
+        gold: pairs of rows that are translations.
+        part: name of the part, for example test.
+    """
 
     source: Text
     target: Text
@@ -68,54 +76,71 @@ class MiningSet:
 
     @property
     def task(self) -> str:
+        """Name of the task, for example `fr-en`."""
         return f"{self.source.language}-{self.target.language}"
 
     @property
     def signed(self) -> tuple[Sequence[str], Sequence[str], list[str]]:
-        """What the signature hashes: sentences and gold pairs."""
-        return (
-            self.source.lines,
-            self.target.lines,
-            [f"{left} {right}" for left, right in sorted(self.gold)],
-        )
+        """Text that the signature hashes: sentences and gold pairs."""
+        gold = [f"{source_row} {target_row}" for source_row, target_row in sorted(self.gold)]
+        return self.source.lines, self.target.lines, gold
 
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
-    """Find the source, target and gold files of a part."""
-    source, target = (
-        find_file(f"{template}.{part}.{{lang}}", language, pair) for language in split_pair(pair)
-    )
+    """Find the source, target and gold file of a part.
+
+    Raises:
+        InputError: for a missing file.
+    """
+    sentences = f"{template}.{part}.{{lang}}"
+    source_language, target_language = split_pair(pair)
+    source = find_file(sentences, source_language, pair)
+    target = find_file(sentences, target_language, pair)
     return source, target, find_file(f"{template}.{part}.gold", pair=pair)
 
 
 def read_set(template: str, pair: str, part: str) -> MiningSet:
-    """Read TEMPLATE.PART.LANG (`id<TAB>sentence`) and TEMPLATE.PART.gold (`id<TAB>id`), the files
-    of BUCC.
+    """Read one part of a language pair in BUCC's format.
+
+    Args:
+        template: TEMPLATE.PART.LANG has lines `id<TAB>sentence`, TEMPLATE.PART.gold has lines
+            `id<TAB>id`; {pair} is filled in.
+        pair: language pair, for example fr-en.
+        part: name of the part, for example test.
+
+    Raises:
+        InputError: for a missing file or an invalid line.
     """
-    *texts, gold = find_files(template, pair, part)
-    sides = []
-    for language, path in zip(split_pair(pair), texts, strict=True):
-        ids, lines = zip(*read_columns(path, "id<TAB>sentence"), strict=True)
-        if len(set(ids)) != len(ids):
-            raise InputError(f"{path}: an identifier is given twice; expected each once")
-        sides.append((Text(lines, language, str(path)), list(ids)))
-    (source, source_ids), (target, target_ids) = sides
-    return MiningSet(
-        source, target, source_ids, target_ids, _read_gold(gold, source_ids, target_ids), part
-    )
+    source_file, target_file, gold_file = find_files(template, pair, part)
+    source_language, target_language = split_pair(pair)
+    source, source_ids = _read_sentences(source_file, source_language)
+    target, target_ids = _read_sentences(target_file, target_language)
+    gold = _read_gold(gold_file, source_ids, target_ids)
+    return MiningSet(source, target, source_ids, target_ids, gold, part)
+
+
+def _read_sentences(path: Path, language: str) -> tuple[Text, list[str]]:
+    ids, lines = zip(*read_columns(path, "id<TAB>sentence"), strict=True)
+    if len(set(ids)) != len(ids):
+        [(repeated, _)] = Counter(ids).most_common(1)
+        raise InputError(
+            f"{path}: identifier {repeated!r:.60} is not unique; expected one line per identifier"
+        )
+    return Text(lines, language, str(path)), list(ids)
 
 
 def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold:
-    rows = [{name: row for row, name in enumerate(ids)} for ids in (source_ids, target_ids)]
+    source_rows = {name: row for row, name in enumerate(source_ids)}
+    target_rows = {name: row for row, name in enumerate(target_ids)}
     gold = set()
     for number, pair in enumerate(read_columns(path, "id<TAB>id"), start=1):
-        for name, known in zip(pair, rows, strict=True):
-            if name not in known:
-                where = f"{path}, line {number}"
+        for name, rows in zip(pair, (source_rows, target_rows), strict=True):
+            if name not in rows:
                 raise InputError(
-                    f"{where}: {name!r} is not in the text; check that the files belong together"
+                    f"{path}, line {number}: identifier {name!r} is not in the text; "
+                    "check that the files belong together"
                 )
-        gold.add((rows[0][pair[0]], rows[1][pair[1]]))
+        gold.add((source_rows[pair[0]], target_rows[pair[1]]))
     return gold
 
 
@@ -126,119 +151,138 @@ def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
 
 
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
-    """Find the finite threshold of largest F1, half-way between the last pair to keep and the next
-    one.
+    """Find the finite threshold of largest F1.
 
-    Pairs of equal score are kept or dropped together, those of minus infinity are dropped.
+    The threshold lies half-way between the last pair to keep and the next one. Pairs of equal score
+    are kept or dropped together; pairs with a score of minus infinity are dropped.
+
+    Args:
+        mined: mined pairs in descending order of score.
+        gold: gold pairs.
+
+    Raises:
+        InputError: if no pair has a finite score.
     """
     mined = mined.above(-LARGEST_THRESHOLD)
     if not len(mined):
-        raise InputError("no pair was mined, so no threshold can be learned; give more text")
-    found = correct(mined, gold).cumsum()
-    kept = np.arange(1, len(mined) + 1)
-    f1 = 2 * found / (kept + len(gold))
+        raise InputError("no mined pairs, so no threshold can be selected; give more text")
+    hits = correct(mined, gold).cumsum()
+    counts = np.arange(1, len(mined) + 1)
+    f1 = 2 * hits / (counts + len(gold))
     following = np.append(mined.scores[1:], -np.inf)
     f1[mined.scores == following] = -1
     best = int(f1.argmax())
     last = min(float(mined.scores[best]), LARGEST_THRESHOLD)
-    return (last + float(following[best])) / 2 if np.isfinite(following[best]) else last
+    if not np.isfinite(following[best]):
+        return last
+    return (last + float(following[best])) / 2
 
 
 def threshold_curve(mined: MinedPairs, gold: Gold) -> dict[str, list[float]]:
-    """Compute precision and recall, in percent, of the pairs at or above each of up to 200
-    thresholds.
+    """Compute precision and recall at up to 200 thresholds.
+
+    Returns:
+        Thresholds, and precision and recall in percent of the pairs at or above each.
     """
-    last = np.append(mined.scores[1:] != mined.scores[:-1], True)[
-        : len(mined)
-    ]  # of the pairs of equal score
-    ranks = np.flatnonzero(last & np.isfinite(mined.scores))
-    ends = (
-        ranks[np.unique(np.linspace(0, len(ranks) - 1, CURVE_POINTS).round().astype(int))]
-        if len(ranks)
-        else ranks
-    )
-    found = correct(mined, gold).cumsum()[ends]
+    # The last pair of every group of equal scores.
+    is_last = np.append(mined.scores[1:] != mined.scores[:-1], True)[: len(mined)]
+    ends = np.flatnonzero(is_last & np.isfinite(mined.scores))
+    if len(ends):
+        points = np.linspace(0, len(ends) - 1, CURVE_POINTS).round().astype(int)
+        ends = ends[np.unique(points)]
+    hits = correct(mined, gold).cumsum()[ends]
     return {
         "threshold": [round(value, 6) for value in mined.scores[ends].tolist()],
-        "precision": (100 * found / (ends + 1)).round(3).tolist(),
-        "recall": (100 * found / len(gold)).round(3).tolist(),
+        "precision": (100 * hits / (ends + 1)).round(3).tolist(),
+        "recall": (100 * hits / len(gold)).round(3).tolist(),
     }
 
 
 def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outcomes]:
-    """Compute precision, recall and F1 of mined pairs; the units are the `sentences` source
-    sentences.
+    """Compute precision, recall and F1 of mined pairs.
+
+    Args:
+        mined: mined pairs.
+        gold: gold pairs.
+        sentences: number of source sentences, which are the units.
     """
-    right = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
-    kept = np.bincount(mined.source, minlength=sentences)
-    wanted = np.bincount([row for row, _ in gold], minlength=sentences)
+    hits = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
+    mined_counts = np.bincount(mined.source, minlength=sentences)
+    gold_counts = np.bincount([row for row, _ in gold], minlength=sentences)
     return {
-        "F1": Outcomes(as_units(2 * right), as_units(kept + wanted)),
-        "precision": Outcomes(as_units(right), as_units(kept)),
-        "recall": Outcomes(as_units(right), as_units(wanted)),
+        "F1": Outcomes(as_units(2 * hits), as_units(mined_counts + gold_counts)),
+        "precision": Outcomes(as_units(hits), as_units(mined_counts)),
+        "recall": Outcomes(as_units(hits), as_units(gold_counts)),
     }
 
 
-def unified(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
-    """Find the U distinct sentences of a text, as LASER's code does (source/mine_bitexts.py, line
-    41).
+def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
+    """Select the distinct sentences of a text, as LASER's source/mine_bitexts.py (line 41).
 
-    Beside them, in their order: their rows in the text [U], and whether they occur only once, bool
-    [U].
+    Returns:
+        The U distinct sentences in order of appearance, their rows in the text [U], and whether
+        each occurs only once, bool [U].
     """
     counts = Counter(line.strip() for line in text.lines)
-    first: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     for row, line in enumerate(text.lines):
-        first.setdefault(line.strip(), row)
-    rows = np.fromiter(first.values(), dtype=np.int64)
-    once = np.array([counts[line] == 1 for line in first])
-    return rows_of(text, rows), rows, once
+        first_rows.setdefault(line.strip(), row)
+    rows = np.fromiter(first_rows.values(), dtype=np.int64)
+    is_unique = np.array([counts[line] == 1 for line in first_rows])
+    return rows_of(text, rows), rows, is_unique
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuccMining:
-    """How a part is mined; options are None where they are not given, because the forms of mteb
-    refuse them.
-    """
+    """Options of mining; None if not given, because the mteb forms refuse them."""
 
-    k: int | None = option("size of the neighbourhoods (default: 4)", None, at_least(1))
+    k: int | None = option("neighbours per sentence (default: 4)", None, at_least(1))
     margin: str | None = option("default: ratio", None, MARGINS)
     retrieval: str | None = option("default: max", None, RETRIEVALS)
     # LASER's code does not know which identifier of a repeated sentence is meant
-    # (tasks/bucc/bucc.py, lines 84 to 95)
+    # (tasks/bucc/bucc.py, lines 84 to 95).
     unify: bool = option(
-        "mine each distinct sentence once and count no pair of a repeated one, as LASER's code",
+        "mine each distinct sentence once and drop the pairs of repeated sentences, as LASER's "
+        "code",
         False,
     )
 
     @property
-    def how(self) -> tuple[int, str, str]:
-        """Neighbours, margin and retrieval of `vectors.mine`."""
+    def mining_options(self) -> tuple[int, str, str]:
+        """Neighbours, margin and retrieval for `vectors.mine`."""
         return self.k or 4, self.margin or "ratio", self.retrieval or "max"
 
     def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
-        """Mine one part."""
+        """Mine the sentence pairs of one part, in descending order of score."""
         if not self.unify:
-            return mine(
-                embed(encoder, part.source),
-                embed(encoder, part.target),
-                *self.how,
-                show_progress=True,
-            )
-        source, source_rows, source_once = unified(part.source)
-        target, target_rows, target_once = unified(part.target)
-        mined = mine(embed(encoder, source), embed(encoder, target), *self.how, show_progress=True)
-        kept = source_once[mined.source] & target_once[mined.target]
+            return self._mine(part.source, part.target, encoder)
+        source, source_rows, source_is_unique = distinct_sentences(part.source)
+        target, target_rows, target_is_unique = distinct_sentences(part.target)
+        mined = self._mine(source, target, encoder)
+        is_unique = source_is_unique[mined.source] & target_is_unique[mined.target]
         return MinedPairs(
-            mined.scores[kept], source_rows[mined.source[kept]], target_rows[mined.target[kept]]
+            mined.scores[is_unique],
+            source_rows[mined.source[is_unique]],
+            target_rows[mined.target[is_unique]],
+        )
+
+    def _mine(self, source: Text, target: Text, encoder: Encoder) -> MinedPairs:
+        return mine(
+            embed(encoder, source),
+            embed(encoder, target),
+            *self.mining_options,
+            show_progress=True,
         )
 
     def settings(self, part: MiningSet) -> dict[str, Any]:
-        """Return what the signature of a score on a part says of its mining."""
-        k, margin, retrieval = self.how
-        how = {"metric": f"margin-{margin}", "norm": "l2", "k": k, "retrieval": retrieval}
-        sizes = {"sentences": f"{len(part.source)}x{len(part.target)}", "gold": len(part.gold)}
-        return how | ({"unify": "yes"} if self.unify else {}) | sizes
+        """Return the mining settings of a score, for its signature."""
+        k, margin, retrieval = self.mining_options
+        settings = {"metric": f"margin-{margin}", "norm": "l2", "k": k, "retrieval": retrieval}
+        if self.unify:
+            settings["unify"] = "yes"
+        settings["sentences"] = f"{len(part.source)}x{len(part.target)}"
+        settings["gold"] = len(part.gold)
+        return settings
 
 
 DEFAULT_MINING = BuccMining()
@@ -250,87 +294,104 @@ def score_mined(
     mining: BuccMining = DEFAULT_MINING,
     train: MiningSet | None = None,
 ) -> tuple[Score, MinedPairs]:
-    """Measure F1 on a part at the threshold of largest F1 on a training part, or on itself where
-    there is none.
+    """Measure the F1 of mining.
 
-    The score has F1, precision, recall, F1 of the training part and the threshold; without a
-    training part they are named as those of the oracle. Beside it: the pairs at or above the
-    threshold.
+    Args:
+        part: part to measure.
+        encoder: encoder of the sentences.
+        mining: mining options.
+        train: part on which the threshold of largest F1 is selected; None selects it on `part`,
+            which gives an upper bound.
+
+    Returns:
+        A score with F1, precision, recall, F1 of the training part and the threshold (the names
+        start with `oracle` without a training part), and the pairs at or above the threshold.
     """
     mined = mining.mine(part, encoder)
-    mined_train = mining.mine(train, encoder) if train else mined
-    threshold = best_threshold(mined_train, (train or part).gold)
-    kept = mined.above(threshold)
-    outcomes = f1_outcomes(kept, part.gold, len(part.source))
-    settings = {
-        **mining.settings(part),
-        "form": "learned" if train else "oracle",
-        "part": part.part,
-    }
-    learned = {}
+    settings = mining.settings(part)
     if train:
-        settings["threshold-from"] = train.part
-        of_train = f1_outcomes(mined_train.above(threshold), train.gold, len(train.source))
-        learned["train F1"] = of_train["F1"].value
+        mined_train = mining.mine(train, encoder)
+        threshold = best_threshold(mined_train, train.gold)
+        settings |= {"form": "learned", "part": part.part, "threshold-from": train.part}
+        texts = [*train.signed, *part.signed]
     else:
-        outcomes = {f"oracle {name}": out for name, out in outcomes.items()}
-    settings |= text_and_model(
-        encoder.fingerprint, *(lines for one in (train, part) if one for lines in one.signed)
-    )
-    values = (
-        {name: out.value for name, out in outcomes.items()} | learned | {"threshold": threshold}
-    )
-    return Score(
-        "bucc", part.task, values, settings, outcomes, curve=threshold_curve(mined, part.gold)
-    ), kept
+        threshold = best_threshold(mined, part.gold)
+        settings |= {"form": "oracle", "part": part.part}
+        texts = [*part.signed]
+    selected = mined.above(threshold)
+    outcomes = f1_outcomes(selected, part.gold, len(part.source))
+    if not train:
+        outcomes = {f"oracle {name}": parts for name, parts in outcomes.items()}
+    values = {name: parts.value for name, parts in outcomes.items()}
+    if train:
+        train_outcomes = f1_outcomes(mined_train.above(threshold), train.gold, len(train.source))
+        values["train F1"] = train_outcomes["F1"].value
+    values["threshold"] = threshold
+    settings |= text_and_model(encoder.fingerprint, *texts)
+    curve = threshold_curve(mined, part.gold)
+    return Score("bucc", part.task, values, settings, outcomes, curve=curve), selected
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
-    """Measure the search for the translations of the gold's source sentences, as mteb, which has
-    the training part.
+    """Measure the retrieval of the gold translations, as mteb does on the training part.
 
-    `mteb-v2` searches among the target sentences of the gold, `mteb-v1` among all. The score has
-    weighted F1, accuracy, weighted precision and recall, see `mteb_bitext.weighted_scores`.
+    Args:
+        part: part to measure.
+        encoder: encoder of the sentences.
+        form: `mteb-v2` searches among the target sentences of the gold pairs, `mteb-v1` among all.
+
+    Returns:
+        A score with weighted F1, accuracy, and weighted precision and recall; see
+        `mteb_bitext.weighted_scores`.
     """
     source_rows, target_rows = zip(*sorted(part.gold), strict=True)
-    everything = form == "mteb-v1"
-    candidates = part.target if everything else rows_of(part.target, target_rows)
-    gold = np.array(target_rows) if everything else np.arange(len(target_rows))
-    found = rank(
-        embed(encoder, rows_of(part.source, source_rows)), embed(encoder, candidates), 1, "nn"
-    )[:, 0]
-    scores = weighted_scores(gold, found)
-    hits = {
-        name if name == "accuracy" else f"weighted {name}": outcomes
-        for name, outcomes in scores.items()
+    if form == "mteb-v1":
+        candidates = part.target
+        gold = np.array(target_rows)
+    else:
+        candidates = rows_of(part.target, target_rows)
+        gold = np.arange(len(target_rows))
+    queries = rows_of(part.source, source_rows)
+    nearest = rank(embed(encoder, queries), embed(encoder, candidates), 1, "nn")[:, 0]
+    outcomes = {}
+    for name, parts in weighted_scores(gold, nearest).items():
+        outcomes[name if name == "accuracy" else f"weighted {name}"] = parts
+    settings = {
+        "metric": "nn-cosine",
+        "norm": "l2",
+        "sentences": f"{len(gold)}x{len(candidates)}",
+        "gold": len(gold),
+        "form": form,
+        "part": part.part,
     }
-    sizes = {"sentences": f"{len(gold)}x{len(candidates)}", "gold": len(gold)}
-    settings = {"metric": "nn-cosine", "norm": "l2", **sizes, "form": form, "part": part.part}
     settings |= text_and_model(encoder.fingerprint, *part.signed)
-    return from_hits("bucc", part.task, hits, settings)
+    return from_hits("bucc", part.task, outcomes, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bucc(BuccMining, Protocol):
-    """Mining on the files of BUCC, in any of the forms."""
+    """Mining on BUCC's files, in any of the forms."""
 
     data: str = option(
-        "such as bucc2018/{pair}/{pair}: .training.fr and so on",
+        "files named TEMPLATE.PART.LANG, for example bucc2018/{pair}/{pair}",
         allowed=FILE_NAME,
         metavar="TEMPLATE",
     )
     lang_pairs: str = option("for example fr-en,de-en", metavar="PAIRS")
     form: str = option(
-        "learned: the threshold of --learn-part is applied to --part, as in the shared task; oracle: the threshold is "
-        "chosen on --part itself, an upper bound; mteb-v2, mteb-v1: weighted F1 of the nearest neighbours of the "
-        "gold's sentences, without a threshold, as mteb's BUCC.v2 and BUCC (default: learned)",
+        "learned: apply the threshold of --learn-part to --part, as in the shared task; oracle: "
+        "select the threshold on --part itself, an upper bound; mteb-v2, mteb-v1: weighted F1 of "
+        "nearest-neighbour retrieval without a threshold, as mteb's BUCC.v2 and BUCC (default: "
+        "learned)",
         "learned",
         BUCC_FORMS,
     )
     part: str | None = option(
-        "that is measured (default: test; training where nothing is learned)", None, BUCC_PARTS
+        "part to measure (default: test; training if no threshold is learned)", None, BUCC_PARTS
     )
-    learn_part: str | None = option("of --form learned (default: training)", None, BUCC_PARTS)
+    learn_part: str | None = option(
+        "part on which --form learned selects the threshold (default: training)", None, BUCC_PARTS
+    )
     pairs_output: str | None = option(
         "write the mined pairs of one language pair", None, FILE_NAME, metavar="FILE.tsv"
     )
@@ -345,44 +406,63 @@ class Bucc(BuccMining, Protocol):
             for pair in pairs:
                 yield [self.score([read_set(self.data, pair, part) for part in parts], encoder)]
 
-        texts = [
-            path for pair in pairs for part in parts for path in find_files(self.data, pair, part)
-        ]
+        texts: list[Path] = []
+        for pair in pairs:
+            for part in parts:
+                texts += find_files(self.data, pair, part)
         return Plan(measure, texts, [self.pairs_output] if self.pairs_output else [])
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts that the form reads; the last is measured."""
+        """Return the parts that the form reads; the last is measured.
+
+        Raises:
+            InputError: for an option that the form does not use.
+        """
         if self.form.startswith("mteb"):
-            for name in ("k", "margin", "retrieval", "unify", "pairs_output"):
-                if getattr(self, name):
-                    raise InputError(
-                        f"--{name.replace('_', '-')} with --form {self.form}, which mines nothing"
-                    )
-        if self.form != "learned":
-            if self.learn_part:
-                raise InputError(
-                    f"--learn-part with --form {self.form}, which learns nothing; expected --form learned"
-                )
-            return (self.part or "training",)
-        parts = (self.learn_part or "training", self.part or "test")
-        if parts[0] == parts[1]:
+            self._refuse_mining_options()
+        if self.form == "learned":
+            return self._learned_parts()
+        if self.learn_part:
             raise InputError(
-                f"--learn-part and --part are both {parts[0]}; expected two, or --form oracle"
+                f"--learn-part with --form {self.form}, which has no learned threshold; "
+                "expected --form learned"
             )
-        return parts
+        return (self.part or "training",)
+
+    def _refuse_mining_options(self) -> None:
+        for name in ("k", "margin", "retrieval", "unify", "pairs_output"):
+            if getattr(self, name):
+                raise InputError(
+                    f"--{name.replace('_', '-')} with --form {self.form}, which does not mine; "
+                    "expected --form learned or oracle"
+                )
+
+    def _learned_parts(self) -> tuple[str, str]:
+        learn_part = self.learn_part or "training"
+        part = self.part or "test"
+        if learn_part == part:
+            raise InputError(
+                f"--learn-part and --part are both {part}; "
+                "expected different parts, or --form oracle"
+            )
+        return learn_part, part
 
     def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
-        """Measure the last part of one language pair; mined pairs are written best first."""
+        """Measure the last part of one language pair, and write its mined pairs if requested."""
         *train, part = sets
         if self.form.startswith("mteb"):
             return score_as_mteb(part, encoder, self.form)
         score, mined = score_mined(part, encoder, self, *train)
         if self.pairs_output:
-            pairs = zip(
-                mined.scores.tolist(), mined.source.tolist(), mined.target.tolist(), strict=True
-            )
-            with atomic_write(self.pairs_output) as stream:
-                stream.writelines(
-                    f"{s:.6f}\t{part.source_ids[i]}\t{part.target_ids[j]}\n" for s, i, j in pairs
-                )
+            write_pairs(self.pairs_output, part, mined)
         return score
+
+
+def write_pairs(path: str, part: MiningSet, mined: MinedPairs) -> None:
+    """Write the score and both identifiers of every mined pair, best first."""
+    scores = mined.scores.tolist()
+    source_ids = [part.source_ids[row] for row in mined.source.tolist()]
+    target_ids = [part.target_ids[row] for row in mined.target.tolist()]
+    with atomic_write(path) as stream:
+        for score, source_id, target_id in zip(scores, source_ids, target_ids, strict=True):
+            stream.write(f"{score:.6f}\t{source_id}\t{target_id}\n")

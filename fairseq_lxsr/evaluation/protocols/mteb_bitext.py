@@ -1,10 +1,9 @@
-"""Bitext mining as mteb scores it: the nearest sentence of the target language by cosine, in one
-direction.
+"""Bitext mining as mteb scores it: nearest target sentence by cosine similarity, in one direction.
 
-Every target sentence is a class, and every source sentence a case of it: F1, precision and recall
-are those of the classes, weighted by how many source sentences have each as their translation (mteb
-2.26, `_compute_metrics` in abstasks/text/bitext_mining.py). A target that several sources choose
-loses precision.
+Every target sentence is a class, and every source sentence an example of the class of its
+translation. F1, precision and recall are averaged over the classes, weighted by their numbers of
+examples (mteb 2.26, `_compute_metrics` in abstasks/text/bitext_mining.py). The precision of a
+target falls if several sources retrieve it.
 """
 
 from dataclasses import dataclass
@@ -19,44 +18,48 @@ from fairseq_lxsr.evaluation.texts import check_aligned, directions, rank
 from fairseq_lxsr.vectors.rows import IntArray
 
 
-def weighted_scores(gold: IntArray, found: IntArray) -> dict[str, Outcomes]:
-    """Compute F1, accuracy, precision and recall of gold and found targets [N], of the classes
-    weighted by their cases.
+def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
+    """Compute accuracy, and F1, precision and recall weighted by the examples of each class.
 
-    The unit of a source sentence is the value of the class of its gold target, so that the mean
-    over the sentences is the weighted mean over the classes. A class that nothing was assigned to
-    has precision 0.
+    The value of a source sentence is that of the class of its gold target, so that the mean over
+    sentences is the weighted mean over classes. A class that is never retrieved has precision 0.
+
+    Args:
+        gold: gold target of every source sentence [N].
+        retrieved: retrieved target of every source sentence [N].
     """
-    classes = int(max(gold.max(), found.max())) + 1
-    wanted, chosen = (np.bincount(rows, minlength=classes) for rows in (gold, found))
-    right = np.bincount(gold[gold == found], minlength=classes)
+    classes = int(max(gold.max(), retrieved.max())) + 1
+    gold_counts = np.bincount(gold, minlength=classes)
+    retrieved_counts = np.bincount(retrieved, minlength=classes)
+    hits = np.bincount(gold[gold == retrieved], minlength=classes)
+    f1 = 2 * hits / np.maximum(gold_counts + retrieved_counts, 1)
+    precision = hits / np.maximum(retrieved_counts, 1)
+    recall = hits / np.maximum(gold_counts, 1)
     return {
-        "F1": Outcomes((2 * right / np.maximum(wanted + chosen, 1))[gold].tolist()),
-        "accuracy": Outcomes(as_units(gold == found)),
-        "precision": Outcomes((right / np.maximum(chosen, 1))[gold].tolist()),
-        "recall": Outcomes((right / np.maximum(wanted, 1))[gold].tolist()),
+        "F1": Outcomes(f1[gold].tolist()),
+        "accuracy": Outcomes(as_units(gold == retrieved)),
+        "precision": Outcomes(precision[gold].tolist()),
+        "recall": Outcomes(recall[gold].tolist()),
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class MtebBitext(AlignedProtocol):
-    """Aligned text from the source to the target; a repeated sentence is another class, as in
-    mteb.
-    """
+    """Retrieval from source to target; repeated sentences are different classes, as in mteb."""
 
     both_directions = False
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         check_aligned(source, target)
-        found = rank(embed(encoder, source), embed(encoder, target), 1, "nn")[:, 0]
+        nearest = rank(embed(encoder, source), embed(encoder, target), 1, "nn")[:, 0]
         settings: dict[str, Any] = {
             "metric": "nn-cosine",
             "average": "weighted",
             "case": "mixed",
             "identical": "error",
+            "pairs": len(source),
         }
-        settings |= {"pairs": len(source)} | text_and_model(
-            encoder.fingerprint, source.lines, target.lines
-        )
-        hits = weighted_scores(np.arange(len(found)), found)
-        return [from_hits("mteb-bitext", directions(source, target)[0], hits, settings)]
+        settings |= text_and_model(encoder.fingerprint, source.lines, target.lines)
+        outcomes = weighted_scores(np.arange(len(nearest)), nearest)
+        task, _ = directions(source, target)
+        return [from_hits("mteb-bitext", task, outcomes, settings)]

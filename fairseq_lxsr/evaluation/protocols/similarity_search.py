@@ -1,7 +1,7 @@
-"""Similarity search on aligned text: is the first neighbour of a sentence its translation?
+"""Similarity search on aligned text: is the nearest neighbour of a sentence its translation?
 
-`tatoeba` searches by cosine, `xsim` by ratio margin (Artetxe and Schwenk 2019a), both in both
-directions.
+`tatoeba` searches by cosine similarity, `xsim` by ratio margin (Artetxe and Schwenk 2019a), both in
+both directions.
 """
 
 from dataclasses import dataclass
@@ -32,60 +32,89 @@ def error_rate(
     source: FloatArray,
     target: FloatArray,
     protocol: str,
-    same: IntArray | None = None,
-    again: TextReranker | None = None,
+    target_ids: IntArray | None = None,
+    reranker: TextReranker | None = None,
 ) -> Outcomes:
-    """Compute the share of source sentences whose first neighbour is neither their translation nor
-    identical to it.
+    """Compute the share of source sentences whose nearest neighbour is not their translation.
 
-    Embeddings are aligned, [N, D] each; `same` are the `texts.identities` of the target [N];
-    `again` ranks in place of the protocol, `tatoeba` or `xsim`.
+    Args:
+        source: embeddings [N, D].
+        target: embeddings of the translations [N, D].
+        protocol: `tatoeba` or `xsim`.
+        target_ids: `texts.identities` of the target sentences [N]; a sentence identical to the
+            translation is not an error. None if all sentences differ.
+        reranker: ranks instead of the protocol.
+
+    Raises:
+        InputError: for embeddings that do not match, or too few of them.
     """
     check_pair(source, target)
     if len(source) != len(target):
-        raise InputError(f"{len(source)} and {len(target)} embeddings; expected aligned sentences")
-    if again:
-        found = again.rank(source, target, np.arange(len(target)), 1)
+        raise InputError(
+            f"{len(source)} source and {len(target)} target embeddings; expected aligned sentences"
+        )
+    if reranker:
+        neighbours = reranker.rank(source, target, np.arange(len(target)), 1)
     elif protocol == "tatoeba":
-        _, found = nearest_neighbours(source, target, 1, show_progress=True)
+        _, neighbours = nearest_neighbours(source, target, 1, show_progress=True)
     else:
-        if len(source) < XSIM_NEIGHBOURS:
-            raise InputError(
-                f"{len(source)} sentence pairs; xsim expects at least {XSIM_NEIGHBOURS}: add text"
-            )
-        _, found = margin_neighbours(source, target, XSIM_NEIGHBOURS, show_progress=True)
-    same = np.arange(len(target)) if same is None else same
-    return Outcomes(as_units(same[found[:, 0]] != same))
+        check_enough_for_margin(protocol, len(source))
+        _, neighbours = margin_neighbours(source, target, XSIM_NEIGHBOURS, show_progress=True)
+    if target_ids is None:
+        target_ids = np.arange(len(target))
+    return Outcomes(as_units(target_ids[neighbours[:, 0]] != target_ids))
+
+
+def check_enough_for_margin(protocol: str, pairs: int) -> None:
+    """Check that every sentence has enough neighbours for the margin."""
+    if pairs < XSIM_NEIGHBOURS:
+        raise InputError(
+            f"{pairs} sentence pairs; expected at least {XSIM_NEIGHBOURS} for {protocol}: add text"
+        )
 
 
 def search_scores(
     protocol: str, source: Text, target: Text, encoder: Encoder, reranker: Reranker | None = None
 ) -> list[Score]:
-    """Measure both directions of a pair; a reranker scores the nearest by cosine again."""
+    """Measure both directions of a language pair.
+
+    Args:
+        protocol: `tatoeba` or `xsim`.
+        source: sentences [N].
+        target: their translations [N].
+        encoder: encoder of both texts.
+        reranker: reranks the nearest candidates by cosine similarity.
+
+    Returns:
+        The scores of both directions.
+    """
     check_aligned(source, target)
-    metric = reranker.name if reranker else SEARCH_METRICS[protocol]
     settings = {
-        "metric": metric,
+        "metric": reranker.name if reranker else SEARCH_METRICS[protocol],
         "norm": "l2",
         "case": "mixed",
         "identical": "hit",
         "pairs": len(source),
     }
     settings |= text_and_model(encoder.fingerprint, source.lines, target.lines)
-    sides = (source, embed(encoder, source)), (target, embed(encoder, target))
+    sides = [(source, embed(encoder, source)), (target, embed(encoder, target))]
     scores = []
-    for task, (queries, left), (candidates, right) in zip(
+    for task, (queries, query_vectors), (candidates, candidate_vectors) in zip(
         directions(source, target), sides, sides[::-1], strict=True
     ):
-        again = TextReranker(reranker, queries.lines, candidates.lines) if reranker else None
-        errors = error_rate(left, right, protocol, identities(candidates.lines), again)
+        text_reranker = None
+        if reranker:
+            text_reranker = TextReranker(reranker, queries.lines, candidates.lines)
+        errors = error_rate(
+            query_vectors, candidate_vectors, protocol, identities(candidates.lines), text_reranker
+        )
         scores.append(from_hits(protocol, task, {"error": errors}, settings))
     return scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tatoeba(RerankOption, AlignedProtocol):
-    """Error rate of the nearest sentence by cosine."""
+    """Error rate of the nearest sentence by cosine similarity."""
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
         return search_scores("tatoeba", source, target, encoder, find_reranker(encoder, self))

@@ -17,7 +17,7 @@ from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedText, Plan, Protocol, comma_separated
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits, text_and_model
-from fairseq_lxsr.evaluation.texts import TextReranker, directions, found_at, rank
+from fairseq_lxsr.evaluation.texts import TextReranker, directions, precision_outcomes, rank
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.options import RANKING_METRICS, at_least, option
 from fairseq_lxsr.search.options import RerankOption
@@ -99,7 +99,7 @@ def precision_at(
         found = again.rank(queries, candidates[order], order, max(RANKS))
     else:
         found = order[rank(queries, candidates[order], max(RANKS), metric)]
-    return found_at(RANKS, found, np.arange(len(queries)))
+    return precision_outcomes(RANKS, found, np.arange(len(queries)))
 
 
 @dataclass(frozen=True, kw_only=True)

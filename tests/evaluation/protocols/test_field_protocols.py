@@ -130,7 +130,7 @@ def test_correlations_of_mteb():
     assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(
         expected, abs=1e-6
     )
-    with pytest.raises(InputError, match="cosines of all 3 pairs are equal"):
+    with pytest.raises(InputError, match="cosines.* 3 "):
         sts.correlations(np.ones((3, 2)), np.ones((3, 2)), np.array([1.0, 2, 3]))
 
 
@@ -157,12 +157,12 @@ def test_rated_pairs_are_read_by_column(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tb\n", "line 1: 2 columns; expected at least 3"),
-        ("a\tb\t1\nc\td\tx\n", "line 2: score 'x'; expected a number in column 3"),
-        ("a\tb\t1\nc\td\tnan\n", "line 2: score 'nan'"),
-        ("a\tb\t1\nc\td\t1e300\n", "line 2: score '1e300'"),
-        ("", "0 rated pairs; expected at least 3"),
-        ("a\tb\t1\n" * 3, "every score is 1; expected different ones"),
+        ("a\tb\n", "line 1: 2 .*3"),
+        ("a\tb\t1\nc\td\tx\n", "line 2: .*'x'.*column 3"),
+        ("a\tb\t1\nc\td\tnan\n", "line 2: .*'nan'"),
+        ("a\tb\t1\nc\td\t1e300\n", "line 2: .*'1e300'"),
+        ("", r"s\.tsv: .*3"),
+        ("a\tb\t1\n" * 3, r"s\.tsv: .* 1\\b"),
     ],
 )
 def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
@@ -175,5 +175,5 @@ def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
 def test_a_first_score_that_is_no_number_is_no_header(tmp_path, score):
     rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
-    with pytest.raises(InputError, match=r"x\.tsv, line 1: score "):
+    with pytest.raises(InputError, match=r"x\.tsv, line 1: score"):
         sts.read_rated(tmp_path / "x.tsv")

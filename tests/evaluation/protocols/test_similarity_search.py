@@ -58,19 +58,19 @@ def test_an_identical_sentence_is_no_error():
 
 def test_bad_input():
     for source, target, protocol, message in (
-        (np.ones((5, 3)), np.ones((5, 4)), "xsim", "3 and 4 wide; expected one model"),
+        (np.ones((5, 3)), np.ones((5, 4)), "xsim", "3 and 4 "),
         (
             np.zeros((5, 3)),
             np.ones((5, 3)),
             "tatoeba",
-            "row 0 of the source embeddings is a zero vector",
+            "row 0 of the source",
         ),
-        (np.ones((5, 3)), np.ones((4, 3)), "tatoeba", "5 and 4 embeddings; expected aligned"),
-        (np.ones((3, 3)), np.ones((3, 3)), "xsim", "3 sentence pairs; xsim expects at least 4"),
+        (np.ones((5, 3)), np.ones((4, 3)), "tatoeba", "5 source and 4 target"),
+        (np.ones((3, 3)), np.ones((3, 3)), "xsim", "3 sentence pairs; .*4.*xsim"),
     ):
         with pytest.raises(InputError, match=message):
             similarity_search.error_rate(source, target, protocol)
-    with pytest.raises(InputError, match=r"a\.txt has 2 lines and b\.txt 1; align the files"):
+    with pytest.raises(InputError, match=r"a\.txt .*2.* b\.txt .*1"):
         similarity_search.search_scores(
             "tatoeba", Text(["x", "y"], file="a.txt"), Text(["z"], file="b.txt"), Vectors()
         )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols import xsr
 from fairseq_lxsr.evaluation.protocols.xsr import SentenceRetrieval
-from fairseq_lxsr.evaluation.texts import directions, found_at, identities, rank
+from fairseq_lxsr.evaluation.texts import directions, identities, precision_outcomes, rank
 from fairseq_lxsr.vectors import csls_neighbours, margin_neighbours, nearest_neighbours
 
 DATA = json.loads((GOLDEN / "xsr.json").read_text())
@@ -61,7 +62,7 @@ def test_metrics_order_as_the_search_of_that_name():
 
 
 def test_precision_counts_the_right_index():
-    hits = found_at((1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2]))
+    hits = precision_outcomes((1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2]))
     assert [outcomes.value for outcomes in hits.values()] == pytest.approx(
         [100 / 3, 100 / 3, 200 / 3]
     )
@@ -89,7 +90,7 @@ def test_text_of_the_protocol(monkeypatch):
     assert (chosen.empty, chosen.repeated) == (4, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
     assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
-    with pytest.raises(InputError, match="9 usable sentence pairs"):
+    with pytest.raises(InputError, match="9 .*10"):
         xsr.select(pairs[:9])
     monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
     monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
@@ -105,8 +106,8 @@ def test_the_command_counts_what_is_left_out(tmp_path):
         )
     arguments = ("--model", "model", "--source", "s", "--target", "t", "--metric", "nn")
     done = lxsr_here("eval", "xsr", *arguments, folder=tmp_path)
-    left_out = "s, t: of 16 pairs, 1 with an empty side and 2 with a sentence of an earlier pair are left out"
-    assert left_out in done.stderr.splitlines()
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("s, t: ")]
+    assert re.findall(r"\d+", line) == ["16", "1", "2"]
 
 
 def test_embeddings_that_are_all_alike_score_by_chance():
@@ -125,10 +126,10 @@ def test_embeddings_that_are_all_alike_score_by_chance():
 @pytest.mark.parametrize(
     ("queries", "candidates", "metric", "message"),
     [
-        (20, 9, "nn", "9 candidates; expected at least 10"),
-        (9, 20, "csls", "9 queries and 20 candidates; csls-k10 expects at least 10"),
-        (3, 20, "margin", "3 queries and 20 candidates; margin-ratio-k4-of-100 expects at least 4"),
-        (20, 20, "best", "metric 'best'; expected one of nn, csls, margin"),
+        (20, 9, "nn", "9 candidates.* 10"),
+        (9, 20, "csls", "9 queries and 20 candidates.* 10.*csls-k10"),
+        (3, 20, "margin", "3 queries and 20 candidates.* 4.*margin-ratio-k4-of-100"),
+        (20, 20, "best", "'best'.*nn, csls, margin"),
     ],
 )
 def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message):
@@ -137,8 +138,8 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [(0.0, "is a zero vector"), (float("nan"), "has NaN or infinity")]
+    ("value", "message"), [(0.0, "zero"), (float("nan"), "NaN")]
 )
 def test_embeddings_without_meaning_are_refused(value, message):
-    with pytest.raises(InputError, match=f"fr, line 3: the embedding of 't2' {message}"):
+    with pytest.raises(InputError, match=f"fr, line 3: .*'t2'.*{message}"):
         SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": [value] * 10}))
