@@ -62,7 +62,9 @@ def test_metrics_order_as_the_search_of_that_name():
 
 
 def test_precision_counts_the_right_index():
-    hits = precision_outcomes((1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2]))
+    hits = precision_outcomes(
+        (1, 2, 3), np.array([[0, 1, 2], [2, 0, 1], [0, 1, 3]]), np.array([0, 1, 2])
+    )
     assert [outcomes.value for outcomes in hits.values()] == pytest.approx(
         [100 / 3, 100 / 3, 200 / 3]
     )
@@ -137,9 +139,7 @@ def test_too_few_for_the_metric_is_refused(queries, candidates, metric, message)
         rank(np.eye(20)[:queries], np.eye(20)[:candidates], 10, metric)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"), [(0.0, "zero"), (float("nan"), "NaN")]
-)
+@pytest.mark.parametrize(("value", "message"), [(0.0, "zero"), (float("nan"), "NaN")])
 def test_embeddings_without_meaning_are_refused(value, message):
     with pytest.raises(InputError, match=f"fr, line 3: .*'t2'.*{message}"):
         SentenceRetrieval().scores(golden_set(), Vectors(DATA["vectors"] | {"t2": [value] * 10}))
