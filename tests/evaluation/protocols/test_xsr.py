@@ -92,7 +92,7 @@ def test_text_of_the_protocol(monkeypatch):
     assert (chosen.empty, chosen.repeated) == (4, 2)
     assert xsr.select(messy).source.lines == chosen.source.lines  # a fixed shuffle
     assert xsr.select(messy, seed=2).source.lines != chosen.source.lines
-    with pytest.raises(InputError, match="9 .*10"):
+    with pytest.raises(InputError, match=r"9 .*10"):
         xsr.select(pairs[:9])
     monkeypatch.setattr(xsr, "XSR_CANDIDATES", 30)
     monkeypatch.setattr(xsr, "XSR_QUERIES", 20)
