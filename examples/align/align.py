@@ -1,11 +1,10 @@
-"""Align the sentences of translated documents by vecalign or Bertalign, with the embeddings of a
-fairseq-lxsr model.
+"""Align the sentences of translated documents with vecalign or Bertalign, by our embeddings.
 
 python align.py vecalign --model MODEL --source a.de b.de --target a.fr b.fr --output aligned
 
-A document has one sentence a line. aligned/a.de.align has one line for each group of sentences,
-with the numbers of its lines from 0 on both sides, for example `[0]:[0, 1]`; vecalign adds its
-cost. --gold compares them with such files.
+A document has one sentence per line. aligned/a.de.align has one line for each group of sentences:
+the line numbers on both sides, from 0, for example `[0]:[0, 1]`. vecalign appends its cost.
+--gold compares the alignments with files of this format.
 """
 
 import argparse
@@ -23,23 +22,14 @@ from fairseq_lxsr.files.write import atomic_write
 
 
 def with_vecalign(args: argparse.Namespace, outputs: list[Path]) -> None:
-    """Write and embed the overlaps (all runs of up to --max-size sentences), then align."""
+    """Write and embed the overlaps (all runs of up to --max-size sentences), then align them."""
     options = ["-a", args.max_size]
     for side, documents in (("src", args.source), ("tgt", args.target)):
-        overlaps, vectors = (args.output / f"overlaps.{side}{end}" for end in ("", ".raw"))
+        overlaps = args.output / f"overlaps.{side}"
+        vectors = args.output / f"overlaps.{side}.raw"
         run("-m", "vecalign.overlap", "-n", args.max_size, "-i", *documents, "-o", overlaps)
-        embed = [
-            "embed",
-            "--model",
-            args.model,
-            "--input",
-            overlaps,
-            "--output",
-            vectors,
-            "--format",
-            "raw",
-        ]
-        run("-m", "fairseq_lxsr.cli.main", *embed, "--on-long", "split-mean")
+        embed = ["embed", "--model", args.model, "--input", overlaps, "--output", vectors]
+        run("-m", "fairseq_lxsr.cli.main", *embed, "--format", "raw", "--on-long", "split-mean")
         options += [f"--{side}_embed", overlaps, vectors]
     for source, target, output in zip(args.source, args.target, outputs, strict=True):
         with atomic_write(output) as file:
@@ -47,46 +37,49 @@ def with_vecalign(args: argparse.Namespace, outputs: list[Path]) -> None:
 
 
 def run(*arguments, **options) -> None:
-    """Run Python; end as it does where it fails, because it has said why."""
+    """Run Python. If it fails, exit with its status: it has printed the reason."""
     status = subprocess.run([sys.executable, *map(str, arguments)], **options).returncode
     if status:
         sys.exit(status)
 
 
 def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
-    """Align with Bertalign, which takes any model here."""
+    """Align with Bertalign, which accepts any model of ours."""
     aligner = bertalign_with(args.model)
     for source, target, output in zip(args.source, args.target, outputs, strict=True):
         (rows, text), (other_rows, other_text) = map(numbered, (source, target))
-        with redirect_stdout(None):  # it says LaBSE, and languages that it asked nobody for
+        # Bertalign prints that it uses LaBSE, and the languages that it guesses.
+        with redirect_stdout(None):
             alignment = aligner.Bertalign(text, other_text, max_align=args.max_size, is_split=True)
             alignment.align_sents()
         with atomic_write(output) as file:
-            for ours, theirs in alignment.result:
-                print(
-                    [rows[row] for row in ours],
-                    [other_rows[row] for row in theirs],
-                    sep=":",
-                    file=file,
-                )
+            for source_group, target_group in alignment.result:
+                source_rows = [rows[row] for row in source_group]
+                target_rows = [other_rows[row] for row in target_group]
+                print(source_rows, target_rows, sep=":", file=file)
 
 
 def numbered(path: Path) -> tuple[list[int], str]:
-    """The numbers of the lines that are not empty, and these lines; Bertalign leaves the others
-    out.
-    """
-    lines = {row: " ".join(line.split()) for row, line in enumerate(read_lines(path))}
-    kept = {row: line for row, line in lines.items() if line}
-    return list(kept), "\n".join(kept.values())
+    """Return the numbers of the lines that are not empty, and their text; Bertalign skips others."""
+    rows = []
+    lines = []
+    for row, line in enumerate(read_lines(path)):
+        words = line.split()
+        if words:
+            rows.append(row)
+            lines.append(" ".join(words))
+    return rows, "\n".join(lines)
 
 
-TOOLS = {  # how to align; the tool's modules that read alignments and score them; groups of at most so many sentences
+# For each tool: the function that aligns, the modules of the tool that read alignments and score
+# them, and the largest number of sentences in a group.
+TOOLS = {
     "vecalign": (with_vecalign, "vecalign.dp_utils", "vecalign.score", 8),
     "bertalign": (with_bertalign, "bertalign.eval", "bertalign.eval", 5),
 }
 
 
-def main() -> None:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,35 +88,48 @@ def main() -> None:
     for side in ("source", "target"):
         parser.add_argument(f"--{side}", type=Path, nargs="+", required=True, metavar="FILE")
     parser.add_argument(
-        "--gold", type=Path, nargs="+", metavar="FILE", help="true alignments, in the same order"
+        "--gold",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="true alignments, in the order of --source",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     parser.add_argument(
-        "--max-size", type=int, metavar="N", help="sentences of a group (default: 8; Bertalign: 5)"
+        "--max-size", type=int, metavar="N", help="sentences per group (default: 8; Bertalign: 5)"
     )
-    args = parser.parse_args()
-    align, reader, scorer, max_size = TOOLS[args.tool]
+    return parser
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace, outputs: list[Path]) -> None:
     if find_spec(args.tool) is None:
         parser.error(f"{args.tool} is not installed; pip install a checkout of its repository")
-    if len({len(files) for files in (args.source, args.target, args.gold or args.source)}) != 1:
+    counts = {len(args.source), len(args.target), len(args.gold or args.source)}
+    if len(counts) != 1:
         parser.error("--source, --target and --gold name different numbers of files")
-    outputs = [args.output / f"{source.name}.align" for source in args.source]
     if len(set(outputs)) != len(outputs):
         parser.error(
-            "two of --source have the same file name, and would have one output; rename one of them"
+            "two files of --source have the same name, and would have the same output; rename one"
         )
+
+
+def main() -> None:
+    parser = make_parser()
+    args = parser.parse_args()
+    align, reader, scorer, max_size = TOOLS[args.tool]
+    outputs = [args.output / f"{source.name}.align" for source in args.source]
+    check(parser, args, outputs)
     args.max_size = args.max_size or max_size
     with exit_on_input_error("align.py"):
         args.output.mkdir(parents=True, exist_ok=True)
         align(args, outputs)
     print("\n".join(map(str, outputs)))
     if args.gold:
-        read, score = (
-            importlib.import_module(reader).read_alignments,
-            importlib.import_module(scorer),
-        )
-        gold, found = ([read(path) for path in paths] for paths in (args.gold, outputs))
-        score.log_final_scores(score.score_multiple(gold, found))
+        read = importlib.import_module(reader).read_alignments
+        score = importlib.import_module(scorer)
+        gold = [read(path) for path in args.gold]
+        predicted = [read(path) for path in outputs]
+        score.log_final_scores(score.score_multiple(gold, predicted))
 
 
 if __name__ == "__main__":

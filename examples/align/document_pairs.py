@@ -2,16 +2,16 @@
 
 python document_pairs.py --model MODEL --source docs.de --target docs.fr > pairs.tsv
 
-A file has one sentence a line and an empty line between documents. The output has a line for each
-pair: score, number of the source document, number of the target document, from 1, every document at
-most once, best pairs first. With --aligned, document i of the source translates document i of the
-target, and the accuracy is printed instead.
+A file has one sentence per line, and an empty line between documents. The output has one line per
+pair, best pairs first: the score, and the numbers of the source and the target document, from 1.
+Every document occurs at most once. With --aligned, document i of the source is taken to translate
+document i of the target, and the accuracy is printed instead.
 """
 
 import argparse
 import signal
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +30,17 @@ def bimax(
     """Score all pairs of documents by BiMax (Wang, Utsuro and Nagata 2025, Findings of EMNLP).
 
     Args:
-        source: vectors of length one of all source sentences in order, [N, D].
-        target: vectors of length one of all target sentences in order, [M, D].
+        source: unit-length embeddings of all source sentences, in order, [N, D].
+        target: unit-length embeddings of all target sentences, in order, [M, D].
         source_sizes: number of sentences of each source document.
         target_sizes: number of sentences of each target document.
 
     Returns:
-        The largest cosine of a sentence with the other document, the mean over sentences and over
-        both ways; [S, T].
+        The largest cosine of each sentence with the other document, averaged over sentences and
+        over both directions, [S, T].
     """
-    scores, target_starts = [], starts(target_sizes)
+    scores = []
+    target_starts = starts(target_sizes)
     for document in np.split(source, starts(source_sizes)[1:]):
         cosines = document @ target.T  # [n, M]
         forward = np.maximum.reduceat(cosines, target_starts, axis=1).mean(axis=0)  # [T]
@@ -51,16 +52,14 @@ def bimax(
 def mean_margin(
     source: np.ndarray, target: np.ndarray, source_sizes: Sizes, target_sizes: Sizes
 ) -> np.ndarray:
-    """Score all pairs of documents by the margins of the sentence pairs that are mined from all
-    text; as `bimax`.
+    """Score all pairs of documents by the margins of mined sentence pairs; arguments as `bimax`.
 
-    A sentence counts with the margin of its pair where that lies in the two documents, else with 0;
-    the mean over all sentences of both.
+    A sentence counts with the margin of its pair if the pair lies in the two documents, and with 0
+    otherwise. The score is the mean over all sentences of both documents.
     """
     pairs = mine(source, target, k=min(4, len(source), len(target)))
-    of_source, of_target = (
-        np.repeat(np.arange(len(sizes)), sizes) for sizes in (source_sizes, target_sizes)
-    )
+    of_source = np.repeat(np.arange(len(source_sizes)), source_sizes)
+    of_target = np.repeat(np.arange(len(target_sizes)), target_sizes)
     sums = np.zeros((len(source_sizes), len(target_sizes)), np.float32)
     np.add.at(sums, (of_source[pairs.source], of_target[pairs.target]), 2 * pairs.scores)
     return sums / np.add.outer(source_sizes, target_sizes)
@@ -69,18 +68,14 @@ def mean_margin(
 def mean_vector(
     source: np.ndarray, target: np.ndarray, source_sizes: Sizes, target_sizes: Sizes
 ) -> np.ndarray:
-    """Score all pairs of documents by the cosine of their mean vectors, to compare with; as
-    `bimax`.
-    """
-    means = (
-        np.add.reduceat(source, starts(source_sizes)),
-        np.add.reduceat(target, starts(target_sizes)),
-    )
-    ours, theirs = map(normalise_rows, means)
-    return ours @ theirs.T
+    """Score all pairs of documents by the cosine of their means, a baseline; as `bimax`."""
+    source_means = normalise_rows(np.add.reduceat(source, starts(source_sizes)))
+    target_means = normalise_rows(np.add.reduceat(target, starts(target_sizes)))
+    return source_means @ target_means.T
 
 
 def starts(sizes: Sizes) -> np.ndarray:
+    """Return the number of the first sentence of each document."""
     return np.cumsum([0, *sizes[:-1]])
 
 
@@ -88,14 +83,23 @@ SCORES = {"bimax": bimax, "margin": mean_margin, "mean": mean_vector}
 
 
 def best_pairs(scores: np.ndarray) -> MinedPairs:
-    """Every document at most once, greedily by score."""
+    """Choose pairs greedily by score, each document at most once."""
     order = np.argsort(-scores, axis=None, kind="stable")
     rows, columns = np.unravel_index(order, scores.shape)
     return one_to_one(MinedPairs(scores[rows, columns], rows, columns))
 
 
 def read_documents(path: Path) -> list[list[str]]:
-    return [list(lines) for blank, lines in groupby(read_lines(path), is_blank) if not blank]
+    documents = []
+    for blank, lines in groupby(read_lines(path), is_blank):
+        if not blank:
+            documents.append(list(lines))
+    return documents
+
+
+def embed(encoder: SentenceEncoder, documents: list[list[str]]) -> np.ndarray:
+    sentences = list(chain.from_iterable(documents))
+    return encoder.encode(sentences, normalize=True)
 
 
 def main() -> None:
@@ -120,32 +124,39 @@ def pair_documents(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
     for path, side in zip((args.source, args.target), sides, strict=True):
         if not side:
             parser.error(
-                f"{path}: no text; expected one sentence a line, an empty line between documents"
+                f"{path}: no text; expected one sentence per line, an empty line between documents"
             )
-    vectors = [
-        encoder.encode([line for document in side for line in document], normalize=True)
-        for side in sides
-    ]
-    scores = SCORES[args.score](*vectors, *(list(map(len, side)) for side in sides))
-    if not args.aligned:
-        pairs = best_pairs(scores)
-        for score, source, target in zip(pairs.scores, pairs.source, pairs.target, strict=True):
-            print(f"{score:.6f}\t{source + 1}\t{target + 1}")
-        return
-    if len(sides[0]) != len(sides[1]):
+    source, target = sides
+    if args.aligned and len(source) != len(target):
         parser.error(
-            f"--aligned: {len(sides[0]):,} documents and {len(sides[1]):,}; expected as many"
+            f"--aligned: {len(source):,} and {len(target):,} documents; expected equal numbers"
         )
-    right = np.arange(len(scores))
-    shares = [(scores.argmax(axis=1) == right).mean(), (scores.argmax(axis=0) == right).mean()]
+    sizes = [[len(document) for document in side] for side in sides]
+    scores = SCORES[args.score](embed(encoder, source), embed(encoder, target), *sizes)
+    if args.aligned:
+        print_accuracy(args.score, scores)
+    else:
+        print_pairs(best_pairs(scores))
+
+
+def print_pairs(pairs: MinedPairs) -> None:
+    for score, source, target in zip(pairs.scores, pairs.source, pairs.target, strict=True):
+        print(f"{score:.6f}\t{source + 1}\t{target + 1}")
+
+
+def print_accuracy(name: str, scores: np.ndarray) -> None:
+    expected = np.arange(len(scores))
+    forward = (scores.argmax(axis=1) == expected).mean()
+    backward = (scores.argmax(axis=0) == expected).mean()
     pairs = best_pairs(scores)
-    shares.append((pairs.source == pairs.target).mean())
+    one_to_one_share = (pairs.source == pairs.target).mean()
     print(
-        f"{args.score}: "
-        + "source to target {:.1%}, target to source {:.1%}, one to one {:.1%}".format(*shares)
+        f"{name}: source to target {forward:.1%}, target to source {backward:.1%}, "
+        f"one to one {one_to_one_share:.1%}"
     )
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a message
+    # `| head` ends the program without a message.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

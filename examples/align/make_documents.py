@@ -1,15 +1,15 @@
-"""Cut aligned documents into small ones, to measure document_pairs.py on: --groups aligned groups
-of sentences each.
+"""Cut aligned documents into small ones, of --groups aligned groups of sentences each.
 
 python make_documents.py --source a.de b.de --target a.fr b.fr --gold a.defr b.defr --output small
 
-Writes small.source and small.target, an empty line between documents. Empty lines, and groups
-without sentences on a side, are left out.
+They serve to measure document_pairs.py. The files small.source and small.target have an empty line
+between documents. Empty lines, and groups without sentences on one side, are left out.
 """
 
 import argparse
 from ast import literal_eval
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
@@ -17,48 +17,50 @@ from fairseq_lxsr.files.lines import is_blank, read_lines
 
 
 def read_groups(gold: Path, sides: list[list[str]]) -> Iterator[list[list[int]]]:
-    """Yield the rows of each group on both sides; those without text, which would end a document,
-    are left out.
+    """Yield the line numbers of each group, for source and target; blank lines are left out.
 
     Raises:
-        InputError: for a line that is not of rows of both sides.
+        InputError: for a line that does not list lines of both sides.
     """
     for number, line in enumerate(read_lines(gold), start=1):
-        try:
-            group = [literal_eval(rows) for rows in line.split(":")[:2]]
-            found = all(
-                row in range(len(lines))
-                for rows, lines in zip(group, sides, strict=True)
-                for row in rows
-            )
-        except (ValueError, SyntaxError, TypeError):
-            found = False
-        if not found:
+        group = parse_group(line, sides)
+        if group is None:
             sizes = " and ".join(f"{len(lines):,}" for lines in sides)
             raise InputError(
-                f"{gold}, line {number}: {line!r:.60}; expected rows of {sizes} lines, as [0, 1]:[0]"
+                f"{gold}, line {number}: {line!r:.60}; expected numbers of {sizes} lines, for "
+                "example [0, 1]:[0]"
             )
-        yield [
-            [row for row in rows if not is_blank(lines[row])]
-            for rows, lines in zip(group, sides, strict=True)
-        ]
+        with_text = []
+        for rows, lines in zip(group, sides, strict=True):
+            # A blank line would end the document.
+            with_text.append([row for row in rows if not is_blank(lines[row])])
+        yield with_text
+
+
+def parse_group(line: str, sides: list[list[str]]) -> list[list[int]] | None:
+    """Return the line numbers of both sides; None if the line is not an alignment of these sides."""
+    try:
+        group = [literal_eval(rows) for rows in line.split(":")[:2]]
+        for rows, lines in zip(group, sides, strict=True):
+            if not all(row in range(len(lines)) for row in rows):
+                return None
+    except (ValueError, SyntaxError, TypeError):
+        return None
+    return group
 
 
 def cut(
     source: Path, target: Path, gold: Path, count: int
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The documents of both sides, in order; sentences that do not fill a document are left out."""
+    """Return the documents of source and target; groups that do not fill a document are dropped."""
     sides = [list(read_lines(path)) for path in (source, target)]
-    whole = [group for group in read_groups(gold, sides) if all(group)]
-    starts = range(0, len(whole) - count + 1, count)
-    documents = (
-        [
-            [lines[row] for group in whole[start : start + count] for row in group[side]]
-            for start in starts
-        ]
-        for side, lines in enumerate(sides)
-    )
-    return tuple(documents)
+    groups = [group for group in read_groups(gold, sides) if all(group)]
+    documents: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for start in range(0, len(groups) - count + 1, count):
+        for side, lines in enumerate(sides):
+            rows = chain.from_iterable(group[side] for group in groups[start : start + count])
+            documents[side].append([lines[row] for row in rows])
+    return documents
 
 
 def main() -> None:

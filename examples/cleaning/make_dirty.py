@@ -1,16 +1,16 @@
-"""A dirty corpus whose every pair is known to be right or wrong, from clean text in three
-languages.
+"""Make a dirty corpus from clean text in three languages; each pair is labelled right or wrong.
 
 python make_dirty.py --source a.en --target a.fr --other a.de --output dirty
 
-Line by line the three files are translations of each other. Writes dirty.tsv, source and target,
-and dirty.labels, the kind of each pair: `true`, or one of the faults below, each with a probability
-of --rate.
+Line i of the three files has the same meaning. The output is dirty.tsv with source and target, and
+dirty.labels with the kind of each pair: `true`, or one of the faults below. Each fault has the
+probability --rate.
 """
 
 import argparse
 import random
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
@@ -18,23 +18,23 @@ from fairseq_lxsr.files.lines import read_lines
 
 
 def shifted(row: int, sides: dict[str, list[str]]) -> str:
-    """The translation of the next line."""
+    """Return the translation of the next line."""
     return sides["target"][(row + 1) % len(sides["target"])]
 
 
 def truncated(row: int, sides: dict[str, list[str]]) -> str:
-    """The first half of the translation."""
+    """Return the first half of the translation."""
     words = sides["target"][row].split()
     return " ".join(words[: max(1, len(words) // 2)])
 
 
 def wrong_language(row: int, sides: dict[str, list[str]]) -> str:
-    """The right translation into another language."""
+    """Return the correct translation into another language."""
     return sides["other"][row]
 
 
 def untranslated(row: int, sides: dict[str, list[str]]) -> str:
-    """The source again."""
+    """Return the source itself."""
     return sides["source"][row]
 
 
@@ -50,7 +50,9 @@ def main() -> None:
             f"--{side}", type=Path, nargs="+", required=True, metavar="FILE", help=".gz too"
         )
     parser.add_argument("--output", type=Path, required=True, metavar="PREFIX")
-    parser.add_argument("--rate", type=float, default=0.1, help="of each fault (default: 0.1)")
+    parser.add_argument(
+        "--rate", type=float, default=0.1, help="probability of each fault (default: 0.1)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with exit_on_input_error("make_dirty.py"):
@@ -62,16 +64,13 @@ def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         raise InputError(
             f"--rate {args.rate}; expected from 0 to less than {1 / len(FAULTS)}, for {len(FAULTS)} faults"
         )
-    sides = {
-        side: [line.replace("\t", " ") for path in getattr(args, side) for line in read_lines(path)]
-        for side in ("source", "target", "other")
-    }
-    if len({len(lines) for lines in sides.values()}) != 1:
-        parser.error(
-            "the three sides have "
-            + ", ".join(f"{len(lines):,}" for lines in sides.values())
-            + " lines"
-        )
+    sides: dict[str, list[str]] = {}
+    for side in ("source", "target", "other"):
+        lines = chain.from_iterable(map(read_lines, getattr(args, side)))
+        sides[side] = [line.replace("\t", " ") for line in lines]
+    if len(set(map(len, sides.values()))) != 1:
+        counts = ", ".join(f"{len(lines):,}" for lines in sides.values())
+        parser.error(f"--source, --target and --other have {counts} lines; expected equal numbers")
     draw = random.Random(args.seed)
     weights = [1 - args.rate * len(FAULTS), *[args.rate] * len(FAULTS)]
     labels = draw.choices(["true", *FAULTS], weights, k=len(sides["source"]))
@@ -80,7 +79,9 @@ def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         open(f"{args.output}.labels", "w") as kinds,
     ):
         for row, label in enumerate(labels):
-            target = FAULTS[label](row, sides) if label in FAULTS else sides["target"][row]
+            target = sides["target"][row]
+            if label in FAULTS:
+                target = FAULTS[label](row, sides)
             text.write(f"{sides['source'][row]}\t{target}\n")
             kinds.write(f"{label}\n")
     counts = ", ".join(f"{count:,} {kind}" for kind, count in Counter(labels).items())

@@ -2,7 +2,7 @@
 
 python measure.py --dirty dirty FILTERED.tsv ...
 
-A filter is a file with the pairs that it kept, in their order.
+FILTERED.tsv has the pairs that a filter kept, in the order of the dirty corpus.
 """
 
 import argparse
@@ -15,20 +15,20 @@ from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 
 def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
-    """Rows of the dirty corpus that were kept; a pair that occurs twice is the first one that is
-    left.
+    """Return the rows of the dirty corpus that were kept; of equal pairs the first that remains.
 
     Raises:
-        InputError: for a line that is not left in it.
+        InputError: for a line that does not occur in the rest of the corpus.
     """
-    rows, start = [], 0
+    rows = []
+    start = 0
     for number, line in enumerate(read_lines(path), start=1):
         try:
             row = dirty.index(line, start)
         except ValueError:
-            where = f"{path}, line {number}: {line!r:.60}"
             raise InputError(
-                f"{where} is not left in the dirty corpus; expected its pairs in their order"
+                f"{path}, line {number}: {line!r:.60} does not follow in the dirty corpus; expected "
+                "pairs of the corpus in their order"
             ) from None
         rows.append(row)
         start = row + 1
@@ -53,15 +53,12 @@ def show(args: argparse.Namespace) -> None:
     print(f"| | kept | precision | recall | {' | '.join(f'{fault} left' for fault in faults)} |")
     print(f"|---|---|---|---|{'---|' * len(faults)}")
     for path in args.kept:
-        left = Counter(labels[row] for row in kept_rows(dirty, path))
-        total = left.total()
-        shares = [
-            left["true"] / max(1, total),
-            *(left[kind] / counts[kind] for kind in ("true", *faults)),
-        ]
-        print(
-            f"| {path.stem} | {total:,} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |"
-        )
+        kept = Counter(labels[row] for row in kept_rows(dirty, path))
+        total = kept.total()
+        precision = kept["true"] / max(1, total)
+        recalls = [kept[kind] / counts[kind] for kind in ("true", *faults)]
+        cells = " | ".join(f"{100 * share:.1f}" for share in (precision, *recalls))
+        print(f"| {path.stem} | {total:,} | {cells} |")
 
 
 if __name__ == "__main__":

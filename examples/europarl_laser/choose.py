@@ -1,8 +1,7 @@
-"""Choose the checkpoint whose classifiers are best on the development sets of MLDoc, and export it.
+"""Export the checkpoint whose classifiers are best on the development sets of MLDoc.
 
-As Li and Mak 2020 and LASER's authors do: every epoch is kept, and no text of the test sets is
-read. The score of an epoch is the mean accuracy over all pairs of a language to train the
-classifier in and a language to try it in.
+This follows Li and Mak 2020 and the authors of LASER: every epoch is kept, and no test set is read.
+The score of an epoch is the mean accuracy over all pairs of a training and a test language.
 """
 
 import argparse
@@ -18,33 +17,29 @@ from fairseq_lxsr.options import FILE_NAME, file_path
 
 
 def write_development_sets(data: str, languages: list[str], folder: Path) -> None:
-    """Write MLDoc as it is, with the development set of each language in the place of its test
-    set.
-    """
+    """Write a copy of MLDoc with the development set of each language in place of its test set."""
     for language in languages:
         parts = read_language(data, language, learn=True, test=False)
-        for name, part in (
-            ("train", parts["train"]),
-            ("dev", parts["dev"]),
-            ("test", parts["dev"]),
-        ):
+        files = {"train": parts["train"], "dev": parts["dev"], "test": parts["dev"]}
+        for name, part in files.items():
             lines = zip(part.labels, part.text.lines, strict=True)
             text = "".join(f"{label}\t{line}\n" for label, line in lines)
             (folder / f"{language}.{name}").write_text(text, encoding="utf-8")
 
 
 def epochs_of(folder: Path) -> dict[int, Path]:
-    """Find the checkpoint of every epoch."""
-    names = (
-        (re.fullmatch(r"checkpoint(\d+)\.pt", path.name), path)
-        for path in folder.glob("checkpoint*.pt")
-    )
-    found = {int(match[1]): path for match, path in names if match}
-    if not found:
+    """Return the checkpoint of every epoch, in order."""
+    checkpoints = {}
+    for path in folder.glob("checkpoint*.pt"):
+        match = re.fullmatch(r"checkpoint(\d+)\.pt", path.name)
+        if match:
+            checkpoints[int(match[1])] = path
+    if not checkpoints:
         raise InputError(
-            f"{folder}: has no checkpoint1.pt, checkpoint2.pt, ...; train without --no-epoch-checkpoints"
+            f"{folder}: no checkpoint1.pt, checkpoint2.pt, ...; train without "
+            "--no-epoch-checkpoints"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(checkpoints.items()))
 
 
 def export(checkpoint: Path, model: Path) -> None:
@@ -54,7 +49,7 @@ def export(checkpoint: Path, model: Path) -> None:
 
 
 def accuracy(checkpoint: Path, data: Path, languages: str, work: Path) -> float:
-    """Return the mean accuracy of a checkpoint over all pairs of languages."""
+    """Return the mean accuracy of a checkpoint over all pairs of languages, in percent."""
     export(checkpoint, work / "model")
     scores = work / f"{checkpoint.stem}.jsonl"
     model = ("--model", work / "model", "--output", scores)
@@ -85,17 +80,19 @@ def main() -> None:
     )
     args = parser.parse_args()
     with exit_on_input_error("choose.py"), tempfile.TemporaryDirectory() as folder:
-        epochs, data = epochs_of(args.checkpoints), Path(folder, "mldoc")
+        epochs = epochs_of(args.checkpoints)
+        data = Path(folder, "mldoc")
         data.mkdir()
         write_development_sets(args.data, args.langs.split(","), data)
-        found = {
-            epoch: accuracy(path, data, args.langs, Path(folder)) for epoch, path in epochs.items()
-        }
-        best = max(found, key=lambda epoch: found[epoch])
-        for epoch, value in found.items():
-            print(
-                f"epoch {epoch:3}: accuracy on dev {value:5.1f}{' <- exported' if epoch == best else ''}"
-            )
+        accuracies = {}
+        for epoch, path in epochs.items():
+            accuracies[epoch] = accuracy(path, data, args.langs, Path(folder))
+        best = max(accuracies, key=lambda epoch: accuracies[epoch])
+        for epoch, value in accuracies.items():
+            line = f"epoch {epoch:3}: accuracy on dev {value:5.1f}"
+            if epoch == best:
+                line += " <- exported"
+            print(line)
         export(epochs[best], args.output)
 
 

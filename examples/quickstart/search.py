@@ -7,21 +7,25 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.vectors import nearest_neighbours
 
-HOW_MANY = 6
+NUM_QUERIES = 6
 
 
 def main(model: str, query_file: str, candidate_file: str) -> None:
     queries, candidates = zip(*read_parallel(query_file, candidate_file), strict=True)
     encoder = SentenceEncoder.from_pretrained(model)
-    shown = range(0, len(queries), -(-len(queries) // HOW_MANY))
-    vectors = encoder.encode([queries[i] for i in shown]), encoder.encode(candidates)
-    cosines, found = nearest_neighbours(*vectors, k=min(2, len(candidates)))
-    for query, scores, neighbours in zip(shown, cosines, found, strict=True):
-        print(f"\n{queries[query]}")
-        for score, neighbour in zip(scores, neighbours, strict=True):
-            print(
-                f"   {score:.2f}  {candidates[neighbour]}{'   <- its translation' if neighbour == query else ''}"
-            )
+    numbers = range(0, len(queries), -(-len(queries) // NUM_QUERIES))
+    query_vectors = encoder.encode([queries[number] for number in numbers])
+    candidate_vectors = encoder.encode(candidates)
+    cosines, neighbours = nearest_neighbours(
+        query_vectors, candidate_vectors, k=min(2, len(candidates))
+    )
+    for number, scores, ids in zip(numbers, cosines, neighbours, strict=True):
+        print(f"\n{queries[number]}")
+        for score, neighbour in zip(scores, ids, strict=True):
+            line = f"   {score:.2f}  {candidates[neighbour]}"
+            if neighbour == number:
+                line += "   <- its translation"
+            print(line)
 
 
 if __name__ == "__main__":

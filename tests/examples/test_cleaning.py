@@ -59,16 +59,13 @@ def test_pairs_in_another_order_are_refused(dirty, tmp_path):
     measured = partial(script, "measure", tmp_path, "--dirty dirty kept.tsv", check=False)
     refused(measured(), "measure.py: error: kept.tsv, line 2: 'en 0 a b")
     (tmp_path / "dirty.labels").write_text("true\n")
-    refused(measured(), "dirty.tsv has 400 lines and dirty.labels has 1")
+    refused(measured(), "dirty.tsv", "400", "dirty.labels", "1")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *(
-            (f"--source en --rate {rate}", f"--rate {rate}; expected from 0 to less than 0.25")
-            for rate in WRONG_RATES
-        ),
+        *((f"--source en --rate {rate}", f"--rate {rate};") for rate in WRONG_RATES),
         ("--source no", "make_dirty.py: error: no: "),
     ],
 )

@@ -112,10 +112,10 @@ def test_a_checkpoint_of_another_name_in_the_same_folder(script, tmp_path):
 @pytest.mark.parametrize(
     ("sizes", "corpus", "message"),
     [
-        ({"num_layers": 1}, "corpus", "a model with layers"),
-        ({"num_layers": 0, "order_coefficients": 2}, "corpus", "coefficients of order"),
-        ({"num_layers": 0}, "run", "no SRC-TGT/train.LANG"),
-        ({"num_layers": 0}, "one", "no two sentences"),
+        ({"num_layers": 1}, "corpus", "checkpoint_last.pt: "),
+        ({"num_layers": 0, "order_coefficients": 2}, "corpus", "checkpoint_last.pt: "),
+        ({"num_layers": 0}, "run", "run: "),
+        ({"num_layers": 0}, "one", "--corpus"),
     ],
 )
 def test_what_cannot_be_whitened_is_refused(script, tmp_path, sizes, corpus, message):
