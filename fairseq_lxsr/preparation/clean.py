@@ -1,5 +1,6 @@
-"""Filters of sentence pairs: small pure functions that are applied in order; drops are counted by
-filter.
+"""Filters of sentence pairs: small pure functions that are applied in order.
+
+Dropped pairs are counted by filter.
 """
 
 import functools
@@ -22,35 +23,36 @@ from fairseq_lxsr.text.languages import best_code
 
 TextPair = tuple[str, str]
 
-SHORTEST_SENTENCE, LONGEST_SENTENCE = 3, 60  # words of a sentence
-# blocks of the scripts Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan
+# The default limits on the words of a sentence.
+SHORTEST_SENTENCE = 3
+LONGEST_SENTENCE = 60
+# The blocks of the scripts Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan.
 _EAST_ASIAN_BLOCKS = (
-    *(
-        (0x2E80, 0x2FDF),
-        (0x3005, 0x3007),
-        (0x3021, 0x3029),
-        (0x3038, 0x303C),
-        (0x3041, 0x30FA),
-        (0x30FC, 0x312F),
-    ),
-    *(
-        (0x31A0, 0x31BF),
-        (0x31F0, 0x31FF),
-        (0x3400, 0x4DBF),
-        (0x4E00, 0xA4CF),
-        (0xF900, 0xFAFF),
-        (0x16FE0, 0x18D7F),
-    ),
-    *((0x1AFF0, 0x1B2FF), (0x20000, 0x3FFFF)),
+    (0x2E80, 0x2FDF),
+    (0x3005, 0x3007),
+    (0x3021, 0x3029),
+    (0x3038, 0x303C),
+    (0x3041, 0x30FA),
+    (0x30FC, 0x312F),
+    (0x31A0, 0x31BF),
+    (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0xA4CF),
+    (0xF900, 0xFAFF),
+    (0x16FE0, 0x18D7F),
+    (0x1AFF0, 0x1B2FF),
+    (0x20000, 0x3FFFF),
 )
-# scripts without blanks between words, and the approximate number of characters per word, vowel
-# signs included
+# Scripts without spaces between words, with the approximate number of characters per word, vowel
+# signs included.
 _UNSPACED = {
     re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2,
     re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5,
 }
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?: \d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,'’]\d+)*")
-_DIGITS, _NOT_DIGIT, _DIGIT = re.compile(r"\d+"), re.compile(r"\D"), re.compile(r"\d")
+_DIGITS = re.compile(r"\d+")
+_NOT_DIGIT = re.compile(r"\D")
+_DIGIT = re.compile(r"\d")
 _NOT_WORD = re.compile(r"[\W_]+")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
@@ -65,21 +67,23 @@ _BLANKS = re.compile(r"\s+")
 
 @functools.cache
 def _mark() -> re.Pattern[str]:
-    """Compile the pattern of vowel signs and accents, on first use because the command line imports
-    this module.
+    """Return the pattern of vowel signs and accents.
+
+    It is compiled on first use, because the command line imports this module.
     """
     return re.compile(f"[{_marks()}]")
 
 
 @functools.cache
 def _not_word_or_mark() -> re.Pattern[str]:
-    """Compile `_NOT_WORD` for text with marks, which is ten times slower."""
+    """Return the form of `_NOT_WORD` for text with marks, which is ten times slower."""
     return re.compile(rf"(?:[^\w{_marks()}]|_)+")
 
 
 def _marks() -> str:
-    """Return the marks of the basic multilingual plane; with others `re` becomes ten times
-    slower.
+    """Return the marks of the basic multilingual plane.
+
+    With the marks of other planes `re` would be ten times slower.
     """
     return "".join(
         chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M"
@@ -87,11 +91,12 @@ def _marks() -> str:
 
 
 def count_words(text: str) -> int:
-    """Count the words of a sentence; in scripts without blanks, estimate it from the number of
-    characters.
+    """Count the words of a sentence.
+
+    In scripts without spaces between words, the count is estimated from the number of characters.
     """
     count = 0.0
-    text = _as_read(text)
+    text = _normalized(text)
     if not text.isascii():
         for script, size in _UNSPACED.items():
             text, characters = script.subn(" ", text)
@@ -99,16 +104,17 @@ def count_words(text: str) -> int:
     return len(text.split()) + math.ceil(count)
 
 
-@functools.lru_cache(maxsize=16)  # filters ask for the same two sentences in turn
-def _as_read(text: str) -> str:
-    """Return text as the pieces are made of it: in Unicode's form NFKC, without what models leave
-    out.
-    """
-    return text if text.isascii() else unicodedata.normalize("NFKC", without_marks(text))
+# The filters of a pair ask for the same two sentences in turn.
+@functools.lru_cache(maxsize=16)
+def _normalized(text: str) -> str:
+    """Return text as it is split into word pieces: in NFKC, without ignored characters."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", without_marks(text))
 
 
 def strip_message(text: str) -> str:
-    """Strip mark-up, placeholders, keyboard accelerators and line breaks from a program message."""
+    """Return a program message without mark-up, placeholders, keyboard shortcuts and line breaks."""
     for pattern in (_ESCAPE, _TAG, _PLACEHOLDER):
         text = pattern.sub(" ", text)
     text = _ACCELERATOR.sub("", html.unescape(text))
@@ -121,37 +127,46 @@ def too_short_or_long(
     shortest: Annotated[int, at_least(0)] = SHORTEST_SENTENCE,
     longest: Annotated[int, at_least(0)] = LONGEST_SENTENCE,
 ) -> bool:
+    """Return whether a side has fewer than `shortest` or more than `longest` words."""
     return not all(shortest <= count_words(side) <= longest for side in pair)
 
 
 def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
-    """Return whether a side is over `ratio` times as long as the other, in words (with a tolerance
-    of two words).
+    """Return whether one side has over `ratio` times as many words as the other.
+
+    There is a tolerance of two words.
     """
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
 
 def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
-    """Return whether the share of letters in a side is below `share`, blanks not counted."""
+    """Return whether the share of letters in a side is below `share`; spaces are not counted."""
     lengths = ((side, len(side.replace(" ", ""))) for side in map(visible, pair))
     return not all(length and _letters(side) >= share * length for side, length in lengths)
 
 
 def _letters(text: str) -> int:
-    return sum(map(str.isalpha, text)) + (0 if text.isascii() else len(_mark().findall(text)))
+    """Count letters and marks."""
+    count = sum(map(str.isalpha, text))
+    if not text.isascii():
+        count += len(_mark().findall(text))
+    return count
 
 
 def identical(pair: TextPair) -> bool:
+    """Return whether the sides are the same when compared by `comparable`."""
     return comparable(pair[0]) == comparable(pair[1])
 
 
-@functools.lru_cache(maxsize=16)  # filters and keys ask for the same two sentences in turn
+# Filters and keys ask for the same two sentences in turn.
+@functools.lru_cache(maxsize=16)
 def comparable(text: str) -> str:
-    """Fold case, and replace punctuation by blanks and each digit by 0: sentences are compared so.
+    """Return the form of a sentence in which sentences are compared.
 
-    What models do not read does not count. `Page 5` equals `page 7!`, not `page 12`. Of a sentence
-    without letters and digits only case is folded.
+    Case is folded, punctuation becomes spaces and each digit 0; characters that models ignore are
+    removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters or digits,
+    only its case is folded.
     """
     folded = without_second_dot(unicodedata.normalize("NFKC", without_marks(text)).casefold())
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
@@ -162,17 +177,17 @@ def numbers_differ(pair: TextPair) -> bool:
     """Return whether the sides contain different numbers, whatever separates their digits.
 
     12.05.2003 is one number or three, and m² has none or a 2; a pair is kept if it agrees in one of
-    these readings.
+    these interpretations.
     """
     return all(
-        _numbers(source, reading) != _numbers(target, reading)
-        for source, target in (pair, map(_as_read, pair))
-        for reading in (_NUMBER, _DIGITS)
+        _numbers(source, pattern) != _numbers(target, pattern)
+        for source, target in (pair, map(_normalized, pair))
+        for pattern in (_NUMBER, _DIGITS)
     )
 
 
-def _numbers(text: str, reading: re.Pattern[str]) -> list[str]:
-    return sorted(map(_digits, reading.findall(text)))
+def _numbers(text: str, pattern: re.Pattern[str]) -> list[str]:
+    return sorted(map(_digits, pattern.findall(text)))
 
 
 def _digits(number: str) -> str:
@@ -180,8 +195,9 @@ def _digits(number: str) -> str:
 
 
 def in_foreign_letters(pair: TextPair, find: Callable[[str], object]) -> bool:
-    """Return whether a side has a letter that is in neither alphabet (the filter of Mao et al.
-    2021).
+    """Return whether a side has a letter of neither alphabet, the filter of Mao et al. (2021).
+
+    `find` is the result of `foreign_letter`.
     """
     return any(find(side) for side in pair)
 
@@ -194,7 +210,7 @@ def in_another_language(
 ) -> bool:
     """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
     source, target = languages
-    first, second = map(_as_read, pair)
+    first, second = map(_normalized, pair)
     return not (is_in(first, source, target) and is_in(second, target, source))
 
 
@@ -207,6 +223,7 @@ FILTERS: dict[str, Callable[..., bool]] = {
     "characters": in_foreign_letters,
     "language": in_another_language,
 }
+# The default filters of program messages.
 MESSAGE_FILTERS: dict[str, dict[str, Any]] = {
     "length": {},
     "ratio": {},
@@ -217,37 +234,48 @@ Filters = dict[str, Callable[[TextPair], bool]]
 
 
 def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: TextPair) -> Filters:
-    """Make filters by name, in the given order, with their options bound.
+    """Return functions that say whether a pair is dropped, by the name of the filter.
 
-    For example of {"length": {"longest": 80}, "language": {"method": "stopwords"}}.
+        filters = make_filters({"length": {"longest": 80}, "identical": {}}, ("en", "fr"))
+        reason = first_failing_filter(("A dog.", "Un chien."), filters)
+
+    Args:
+        chosen: the options of each filter, in the order in which the filters are applied.
+        languages: the languages of source and target.
+
+    Raises:
+        InputError: a filter or option is unknown, or a filter does not support a language.
     """
     check_filters(chosen)
     filters: Filters = {}
-    for name, given in chosen.items():
-        options = dict(given or {})
+    for name, values in chosen.items():
+        options = dict(values or {})
         if name == "characters":
             options["find"] = foreign_letter(*languages)
         elif name == "language":
-            options |= {
-                "languages": languages,
-                "is_in": language_check(options.get("method", "stopwords"), *languages),
-            }
+            options["languages"] = languages
+            options["is_in"] = language_check(options.get("method", "stopwords"), *languages)
         filters[name] = functools.partial(FILTERS[name], **options)
     return filters
 
 
 def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Check names and options of filters."""
+    """Check the names and options of filters.
+
+    Raises:
+        InputError: a name, an option or its value is not allowed.
+    """
     for name, options in chosen.items():
         if name not in FILTERS:
             raise InputError(f"filter {shown(name)}; expected some of {', '.join(FILTERS)}")
-        known = filter_options(name)
+        allowed = filter_options(name)
         for option, value in (options or {}).items():
-            if option not in known:
+            if option not in allowed:
+                expected = ", ".join(allowed) or "no options"
                 raise InputError(
-                    f"filter {name!r}: no option {shown(option)}; it has {', '.join(known) or 'none'}"
+                    f"filter {name!r}: unknown option {shown(option)}; expected {expected}"
                 )
-            known[option].check(f"filter {name!r}: {option}", value)
+            allowed[option].check(f"filter {name!r}: {option}", value)
     length = {
         "shortest": SHORTEST_SENTENCE,
         "longest": LONGEST_SENTENCE,
@@ -255,7 +283,8 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
     }
     if length["shortest"] > length["longest"]:
         raise InputError(
-            f"filter 'length': shortest {length['shortest']} is more than longest {length['longest']}"
+            f"filter 'length': shortest {length['shortest']} is greater than longest "
+            f"{length['longest']}"
         )
 
 
@@ -274,8 +303,7 @@ def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 
 
-# numbers with ordinals, as in 2º, letter-like symbols, and the units µ and Ω, whatever their code
-# point
+# Numbers, ordinals as in 2º, letter-like symbols, and the units µ and Ω in all their code points.
 OTHER_NUMBERS = (
     "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
 )
@@ -283,33 +311,37 @@ OTHER_NUMBERS = (
 
 @cache
 def alphabets() -> dict[str, str]:
-    """Return letters and marks of each language, as the content of a regular expression's
-    brackets.
-    """
+    """Return the letters and marks of each language, for the brackets of a regular expression."""
     record = json.loads(Path(__file__).with_name("alphabets.json").read_text(encoding="utf-8"))
     return record["alphabets"]
 
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
-    """Return a function that finds the first letter or mark that is in the alphabet of none of the
-    languages.
+    """Return a function that finds the first letter or mark that is in none of the alphabets.
 
-    Forms of letters, as full-width ones and ligatures, are in the alphabet of these letters (NFKC).
+    Forms of letters, such as full-width ones and ligatures, are in the alphabet of these letters
+    (NFKC).
+
+    Args:
+        languages: the languages whose alphabets are allowed.
+
+    Raises:
+        InputError: there is no alphabet of a language.
     """
     codes = {language: best_code(language, alphabets()) for language in languages}
     unknown = [language for language, code in codes.items() if code is None]
     if unknown:
         raise InputError(
-            f"no alphabet of {', '.join(unknown)}; there are those of {', '.join(alphabets())}: leave the filter "
-            "`characters` out for this pair"
+            f"no alphabet of {', '.join(unknown)}; expected languages of {', '.join(alphabets())}: "
+            "omit the filter `characters` for this pair"
         )
-    known = "".join(alphabets()[code] for code in codes.values() if code)
-    # \w matches letters, digits and signs such as ½ and ²; marks always follow a letter
-    find = re.compile(rf"[^{known}{OTHER_NUMBERS}\W\d_]").search
+    allowed = "".join(alphabets()[code] for code in codes.values() if code)
+    # \w matches letters, digits and signs such as ½ and ²; marks always follow a letter.
+    find = re.compile(rf"[^{allowed}{OTHER_NUMBERS}\W\d_]").search
     letters = re.compile(rf"(?:(?![{OTHER_NUMBERS}])[^\W\d_]|{_mark().pattern})+")
 
     def find_foreign(text: str) -> re.Match | None:
-        found = find(unicodedata.normalize("NFC", text))
-        return found and find(_as_read(" ".join(letters.findall(text))))
+        match = find(unicodedata.normalize("NFC", text))
+        return match and find(_normalized(" ".join(letters.findall(text))))
 
     return find_foreign

@@ -1,10 +1,9 @@
-"""Reads the sentences of text to exclude, of any format and in any language."""
+"""Reads the sentences of text that must be excluded, in any format and any language."""
 
 import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +24,30 @@ from fairseq_lxsr.preparation.formats import (
 from fairseq_lxsr.preparation.memories import MEMORIES, read_segments
 from fairseq_lxsr.preparation.tables import Table
 
-UNREAD = (
-    ".json",
-    ".html",
-    ".htm",
-    ".yaml",
-    ".yml",
-    ".srt",
-    ".vtt",
-    ".rtf",
-    ".tex",
-)  # text, but no lines of sentences
+# Formats of text that does not have one sentence per line.
+UNREAD = (".json", ".html", ".htm", ".yaml", ".yml", ".srt", ".vtt", ".rtf", ".tex")
+_XML_STARTS = ("<?xml", "<tmx", "<xliff", "<dataset")
+_SGML_STARTS = ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
+_HTML_STARTS = ("<!doctype", "<html")
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
 
 
 def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Path]:
-    """Return the files of texts to exclude, each of which is what `find_source` takes, or text of
-    any one language.
+    """Return the files of texts to exclude.
+
+    Args:
+        names: texts as `find_source` takes them, or single files in any one language.
+        source: the language of the source.
+        target: the language of the target.
+
+    Raises:
+        InputError: a text is missing, or cannot be read several times.
     """
     files: list[Path] = []
     for name in names:
         path = Path(name)
-        prefix = not path.suffix or Path(f"{name}.{source}").exists()
-        if archive_of(path) or (not path.is_dir() and (path.exists() or not prefix)):
+        if _is_file(path, source):
             check_file(path, "text to exclude")
             files.append(path)
         else:
@@ -54,55 +55,77 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
     return files
 
 
+def _is_file(path: Path, source: str) -> bool:
+    """Return whether a name stands for one file, instead of a folder or the prefix of two files."""
+    if archive_of(path):
+        return True
+    if path.is_dir():
+        return False
+    is_prefix = not path.suffix or Path(f"{path}.{source}").exists()
+    return path.exists() or not is_prefix
+
+
 def sentences_to_exclude(path: Path) -> Iterator[str]:
-    """Yield all sentences of a file of any format, in whatever languages: lines, cells, units and
-    messages.
+    """Yield all sentences of a file in any format and language: lines, cells, units and messages.
+
+    Raises:
+        InputError: the format is not supported, or the file cannot be read.
     """
     ending = ending_of(str(path))
     if archive_of(path) == path:
-        yield from chain.from_iterable(
-            sentences_to_exclude(path / name) for name in names_in_archive(path)
-        )
+        for name in names_in_archive(path):
+            yield from sentences_to_exclude(path / name)
     elif ending in CATALOGUES:
-        for message, text in read_catalogue(path, Counter()).items():
-            for side in (message.rpartition("\x04")[2], text):
-                yield from (side, strip_message(side))
+        yield from _of_catalogue(path)
     elif ending in JSON_LINES:
         for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
-            yield from _strings(json_object(path, number, line)) if not is_blank(line) else ()
+            if not is_blank(line):
+                yield from _strings(json_object(path, number, line))
     elif ending == ".csv":
-        yield from chain.from_iterable(cells for _, _, cells in Table(path).cells())
-    else:
-        yield from _of_lines(path, ending)
-
-
-def _of_lines(path: Path, ending: str) -> Iterator[str]:
-    """Yield the sentences of text, and of mark-up whatever its name is."""
-    first, lines = (
-        peek(read_lines(path, is_sentence=False)) if ending not in MEMORIES else ([], iter(()))
-    )
-    start = first[0].lstrip().lower() if first else ""
-    if ending in MEMORIES or start.startswith(("<?xml", "<tmx", "<xliff", "<dataset")):
+        for _, _, cells in Table(path).cells():
+            yield from cells
+    elif ending in MEMORIES:
         yield from read_segments(path)
-    elif ending in SGML or start.startswith(
-        ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
-    ):
-        for segment in re.findall(
-            r"<seg\b[^>]*>(.*?)</seg>", "\n".join(lines), re.IGNORECASE | re.DOTALL
-        ):
-            yield " ".join(html.unescape(re.sub(r"<[^>]*>", "", segment)).split())
-    elif ending in UNREAD or start.startswith(("<!doctype", "<html")):
+    else:
+        yield from _of_text(path, ending)
+
+
+def _of_catalogue(path: Path) -> Iterator[str]:
+    """Yield the messages and translations of a catalogue, with and without their mark-up."""
+    for message, translation in read_catalogue(path, Counter()).items():
+        # The context of a message precedes \x04.
+        for text in (message.rpartition("\x04")[2], translation):
+            yield text
+            yield strip_message(text)
+
+
+def _of_text(path: Path, ending: str) -> Iterator[str]:
+    """Yield the sentences of text, or of mark-up that is recognised by its beginning."""
+    first, lines = peek(read_lines(path, is_sentence=False))
+    start = "".join(first[:1]).lstrip().lower()
+    if start.startswith(_XML_STARTS):
+        yield from read_segments(path)
+    elif ending in SGML or start.startswith(_SGML_STARTS):
+        for segment in _SEGMENT.findall("\n".join(lines)):
+            yield " ".join(html.unescape(_TAG.sub("", segment)).split())
+    elif ending in UNREAD or start.startswith(_HTML_STARTS):
         raise InputError(
-            f"{path}: cannot be excluded; expected text, one sentence a line, or what --data reads"
+            f"{path}: unsupported format of text to exclude; expected text with one sentence per "
+            "line, or a format of --data"
         )
     else:
         for line in lines:
+            # A line of a table is excluded by its cells.
             yield from {line, *line.split("\t")}
 
 
 def _strings(value: Any) -> Iterator[str]:
+    """Yield all text in a value of JSON, without the keys of objects."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _strings(part)
+    elif isinstance(value, list):
+        for part in value:
             yield from _strings(part)

@@ -1,7 +1,7 @@
-"""Checks the language of a sentence by a fastText model, by py3langid, or by stop words."""
+"""Checks the language of a sentence with a fastText model, py3langid or stop words."""
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -9,10 +9,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# (text, its language, the other language of the pair) -> whether the text is in its language
+# Takes a sentence, its language and the second language of the pair, and returns whether the
+# sentence is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(what="one of stopwords, py3langid, FILE of a fastText model")
-# frequent words that distinguish a language from similar ones
+# Frequent words that distinguish a language from similar languages.
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",
     "ca": "i la les els dels amb per que no és una aquesta com més",
@@ -50,16 +51,22 @@ def _words(language: str) -> frozenset[str]:
     return frozenset(STOP_WORDS[best_code(language, STOP_WORDS) or language].split())
 
 
-def by_stop_words(text: str, language: str, other: str) -> bool:
-    """Return whether a sentence has at least as many stop words of its language as of the other of
-    its pair.
+def by_stop_words(text: str, language: str, second_language: str) -> bool:
+    """Return whether a sentence has at least as many stop words of its language as of the second.
+
+    Args:
+        text: the sentence.
+        language: the language that the sentence should be in.
+        second_language: the second language of the pair.
     """
     words = text.lower().split()
-    own, theirs = _words(language), _words(other)
-    return sum(word in own for word in words) >= sum(word in theirs for word in words)
+    stop_words = _words(language)
+    second_stop_words = _words(second_language)
+    count = sum(word in stop_words for word in words)
+    return count >= sum(word in second_stop_words for word in words)
 
 
-def _by_py3langid(text: str, language: str, other: str) -> bool:
+def _by_py3langid(text: str, language: str, second_language: str) -> bool:
     import py3langid
 
     return _is_label_of(py3langid.classify(text)[0], language)
@@ -79,36 +86,61 @@ def _fasttext(path: str):
     return fasttext.load_model(path)
 
 
-def _by_fasttext(text: str, language: str, other: str, path: str) -> bool:
-    found = _fasttext(path).predict(text)[0][0].removeprefix("__label__")
-    return _is_label_of(found, language)
+def _by_fasttext(text: str, language: str, second_language: str, path: str) -> bool:
+    label = _fasttext(path).predict(text)[0][0].removeprefix("__label__")
+    return _is_label_of(label, language)
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
-    """Return the check (text, its language, the other language of the pair) -> whether it is in its
-    language.
+    """Return a function that says whether a sentence is in its language.
+
+        is_in = language_check("stopwords", "en", "fr")
+        is_in("the house of the king", "en", "fr")
+
+    Args:
+        method: `stopwords`, `py3langid`, or the path of a fastText model.
+        languages: the languages that must be supported.
+
+    Raises:
+        InputError: the method does not support a language, or its package or model is missing.
     """
+    if method == "stopwords":
+        _check_stop_words(languages)
+        return by_stop_words
+    if method == "py3langid":
+        _check_package("py3langid", "py3langid")
+        return _by_py3langid
+    _check_fasttext(method)
+    return partial(_by_fasttext, path=method)
+
+
+def _check_stop_words(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
-    if method == "stopwords" and unknown:
+    if unknown:
         raise InputError(
-            f"no stop words of {', '.join(unknown)}; there are those of {', '.join(STOP_WORDS)}: give the filter "
-            "`language` the method py3langid or FILE of a fastText model, or leave it out for this pair"
+            f"no stop words of {', '.join(unknown)}; expected languages of "
+            f"{', '.join(STOP_WORDS)}: set the method of the filter `language` to py3langid or "
+            "FILE of a fastText model, or omit the filter for this pair"
         )
-    package = {"stopwords": None, "py3langid": "py3langid"}.get(method, "fasttext")
-    if package == "fasttext" and not Path(method).is_file():
-        raise InputError(f"language identification {method!r}: no such file; expected {METHOD}")
-    if package and importlib.util.find_spec(package) is None:
-        # the package fasttext itself fails with numpy 2
-        name = "fasttext-predict" if package == "fasttext" else package
+
+
+def _check_fasttext(path: str) -> None:
+    if not Path(path).is_file():
+        raise InputError(f"language identification {path!r}: no such file; expected {METHOD}")
+    # The package named fasttext fails with numpy 2.
+    _check_package("fasttext", "fasttext-predict")
+    try:
+        _fasttext(path)
+    except ValueError:
         raise InputError(
-            f"language identification needs {name}, which is not installed: pip install {name}"
+            f"{path}: not a fastText model; expected for example lid.176.bin"
+        ) from None
+
+
+def _check_package(module: str, package: str) -> None:
+    """Refuse a module that is not installed; `package` is its name for pip."""
+    if importlib.util.find_spec(module) is None:
+        raise InputError(
+            f"language identification needs {package}, which is not installed: "
+            f"pip install {package}"
         )
-    if package == "fasttext":
-        try:
-            _fasttext(method)
-        except ValueError:
-            raise InputError(
-                f"{method}: not a model of fastText; expected for example lid.176.bin"
-            ) from None
-    known: dict[str, Callable] = {"stopwords": by_stop_words, "py3langid": _by_py3langid}
-    return known.get(method) or partial(_by_fasttext, path=method)

@@ -173,11 +173,9 @@ def test_alphabets_of_many_languages_hold_their_own_text():
 
 
 def test_a_language_that_a_filter_does_not_know_is_refused():
-    with pytest.raises(InputError, match=r"no alphabet of tlh; there are those of af, ar"):
+    with pytest.raises(InputError, match=r"\btlh\b.*\baf, ar"):
         make_filters({"characters": {}}, ("en", "tlh"))
-    with pytest.raises(
-        InputError, match=r"no stop words of zh; there are those of bg, ca.*: give .* py3langid"
-    ):
+    with pytest.raises(InputError, match=r"\bzh\b.*\bbg, ca.*: .*py3langid"):
         make_filters({"language": {}}, ("en", "zh"))
 
 
@@ -196,7 +194,7 @@ def test_language_identification_by_other_means():
     assert not check(
         "Ceci est certainement une phrase française sur le temps qu'il fait.", "en", "fr"
     )
-    with pytest.raises(InputError, match=r"'lid.bin': no such file"):
+    with pytest.raises(InputError, match=r"'lid\.bin'"):
         language_check("lid.bin")
 
 
@@ -238,18 +236,18 @@ def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
         )
         assert f"dropped: 1 {names[0]}\n" in done.stdout
     said = " ".join(lxsr_here("prepare", "--help").stdout.split())
-    assert "identical, numbers, characters, language, in the order in which you name them; " in said
+    assert "identical, numbers, characters, language, in the order" in said
 
 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"lenght": {}}, "filter 'lenght'; expected some of length"),
-        ({"length": {"min": 1}}, "no option 'min'; it has shortest"),
-        ({"length": {"longest": "80"}}, "longest '80'; expected a whole number of at least 0"),
-        ({"length": {"longest": 1, "shortest": 2}}, "shortest 2 is more than longest 1"),
-        ({"characters": {"find": "x"}}, "no option 'find'; it has none"),
-        ({"language": {"method": 5}}, "method 5; expected one of stopwords, py3langid"),
+        ({"lenght": {}}, "filter 'lenght'.*length"),
+        ({"length": {"min": 1}}, "filter 'length': .*'min'.*shortest"),
+        ({"length": {"longest": "80"}}, "longest '80'"),
+        ({"length": {"longest": 1, "shortest": 2}}, "shortest 2 .*longest 1"),
+        ({"characters": {"find": "x"}}, "filter 'characters': .*'find'"),
+        ({"language": {"method": 5}}, "method 5.*stopwords, py3langid"),
     ],
 )
 def test_unknown_filters_and_options(chosen, message):

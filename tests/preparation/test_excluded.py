@@ -119,7 +119,7 @@ def test_what_is_no_text_of_sentences_is_refused(tmp_path, corpus, name):
     (tmp_path / name).write_bytes(
         b"PK\x03\x04\xff" if name.endswith("docx") else b"<!DOCTYPE html><p>See the file 7</p>"
     )
-    with pytest.raises(InputError, match=rf"{name}(: cannot be excluded|, line 1: packed bytes)"):
+    with pytest.raises(InputError, match=rf"/{name}(: |, line 1: )"):
         corpus(tmp_path / name)
     with pytest.raises(InputError, match="missing"):
         corpus(tmp_path / "missing.tmx")
