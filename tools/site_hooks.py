@@ -180,13 +180,13 @@ def registries() -> dict[str, dict[str, Any]]:
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    from fairseq_lxsr.training.fairseq_patches import ours
+    from fairseq_lxsr.training.fairseq_patches import configs_of_package
 
     return {
-        "task": ours(TASK_DATACLASS_REGISTRY),
-        "model": ours(MODEL_DATACLASS_REGISTRY),
-        "criterion": ours(CRITERION_DATACLASS_REGISTRY),
-        "optimizer": ours(OPTIMIZER_DATACLASS_REGISTRY),
+        "task": configs_of_package(TASK_DATACLASS_REGISTRY),
+        "model": configs_of_package(MODEL_DATACLASS_REGISTRY),
+        "criterion": configs_of_package(CRITERION_DATACLASS_REGISTRY),
+        "optimizer": configs_of_package(OPTIMIZER_DATACLASS_REGISTRY),
     }
 
 

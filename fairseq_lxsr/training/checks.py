@@ -1,5 +1,6 @@
-"""Checks of the options of fairseq-train before anything is built; the ranges of fairseq's own
-options are here.
+"""Checks the options of fairseq-train before anything is built.
+
+The options of this package declare their ranges; `RANGES` has the ranges of fairseq's own options.
 """
 
 import ast
@@ -33,58 +34,61 @@ from fairseq_lxsr.options import (
 
 logger = logging.getLogger(__name__)
 
-# models and criterion of each task; sub-classes of the models go with it too
-OF_TASK = {
+# The models and the criterion of each task; subclasses of the models are allowed too.
+MODELS_AND_CRITERION = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
     "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
     "sent_context": (("context_transformer",), "sent_context_loss"),
 }
 
-COUNT, SIZE = at_least(0), at_least(1)
-OR_OFF = at_least(-1)  # -1 means never, or all
-ONE_RATE = (
+COUNT = at_least(0)
+SIZE = at_least(1)
+# The value -1 means never, or all, depending on the option.
+COUNT_OR_OFF = at_least(-1)
+LEARNING_RATE = Range(0, 1_000)
+# fairseq's default of --lr.
+FAIRSEQ_LR = 0.25
+# Schedules that take only one --lr.
+SINGLE_RATE_SCHEDULES = (
     "inverse_sqrt",
     "cosine",
     "tri_stage",
     "triangular",
     "reduce_lr_on_plateau",
-)  # schedules of one --lr
-LEARNING_RATE = Range(0, 1_000)
-FAIRSEQ_LR = 0.25  # where --lr is left out
+)
 
 
-def _each(names: str, allowed: Range) -> dict[str, Range]:
+def _same_range(names: str, allowed: Range) -> dict[str, Range]:
     return dict.fromkeys(names.split(), allowed)
 
 
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        **_each(
-            "seed empty_cache_freq amp_batch_retries", COUNT
-        ),  # fairseq adds to the seed: less than numpy's
-        **_each(
+        # fairseq adds to the seed, so the limit is below numpy's.
+        **_same_range("seed empty_cache_freq amp_batch_retries", COUNT),
+        **_same_range(
             "log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window", SIZE
         ),
-        **_each("min_loss_scale threshold_loss_scale", positive()),
+        **_same_range("min_loss_scale threshold_loss_scale", positive()),
         "fp16_scale_tolerance": between(0, 1),
         "model_parallel_size": at_least(1, 1),
     },
     "dataset": {
-        **_each(
+        **_same_range(
             "max_tokens batch_size max_tokens_valid batch_size_valid required_batch_size_multiple",
             SIZE,
         ),
-        **_each("validate_interval num_shards", SIZE),
-        **_each(
+        **_same_range("validate_interval num_shards", SIZE),
+        **_same_range(
             "data_buffer_size validate_interval_updates validate_after_updates max_valid_steps",
             COUNT,
         ),
-        **_each("fixed_validation_seed curriculum shard_id", COUNT),
+        **_same_range("fixed_validation_seed curriculum shard_id", COUNT),
         "num_workers": at_least(0, 1_000),
     },
     "optimization": {
-        **_each("max_epoch max_update", COUNT),
-        **_each("stop_time_hours clip_norm", NOT_NEGATIVE),
+        **_same_range("max_epoch max_update", COUNT),
+        **_same_range("stop_time_hours clip_norm", NOT_NEGATIVE),
         "update_freq": SIZE,
         "lr": LEARNING_RATE,
         "stop_min_lr": Range(-1),
@@ -92,8 +96,10 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "checkpoint": {
         "save_interval": SIZE,
         "save_interval_updates": COUNT,
-        **_each("keep_interval_updates keep_interval_updates_pattern keep_last_epochs", OR_OFF),
-        **_each("keep_best_checkpoints patience", OR_OFF),
+        **_same_range(
+            "keep_interval_updates keep_interval_updates_pattern keep_last_epochs", COUNT_OR_OFF
+        ),
+        **_same_range("keep_best_checkpoints patience", COUNT_OR_OFF),
     },
     "ema": {"ema_decay": below(1), "ema_start_update": COUNT, "ema_update_freq": SIZE},
     "optimizer": {
@@ -102,11 +108,11 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
         "momentum": below(1),
     },
     "lr_scheduler": {
-        **_each(
+        **_same_range(
             "warmup_updates force_anneal lr_patience warmup_steps hold_steps decay_steps", COUNT
         ),
-        **_each("end_learning_rate max_lr", LEARNING_RATE),
-        **_each("power lr_threshold init_lr_scale final_lr_scale", NOT_NEGATIVE),
+        **_same_range("end_learning_rate max_lr", LEARNING_RATE),
+        **_same_range("power lr_threshold init_lr_scale final_lr_scale", NOT_NEGATIVE),
         "warmup_init_lr": Range(-1, LEARNING_RATE.most),
         "total_num_update": positive(),
         "lr_shrink": between(0, 1),
@@ -116,33 +122,39 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 
 
 def check_run(task: DictConfig) -> None:
-    """Check all options of a training run, or only those of the task where a trained model is
-    loaded.
+    """Check all options of a training run, or only the task's if a trained model is loaded.
+
+    Args:
+        task: options of the task, part of the options of the run.
+
+    Raises:
+        InputError: if an option is out of its range, or does not go with another option.
     """
-    everything = task._get_parent() if isinstance(task, DictConfig) else None
-    # fairseq-generate and fairseq-validate name a model by its path, and have a default of fairseq
-    # as --arch
-    if (
-        isinstance(everything, DictConfig)
-        and everything.get("model") is not None
-        and not everything.common_eval.path
-    ):
-        check_options(everything)
+    if _is_training_run(task):
+        check_options(task._get_parent())
     else:
         check_group(task, TASK_DATACLASS_REGISTRY.get(task._name), "task")
 
 
+def _is_training_run(task: DictConfig) -> bool:
+    if not isinstance(task, DictConfig):
+        return False
+    options = task._get_parent()
+    if not isinstance(options, DictConfig) or options.get("model") is None:
+        return False
+    # fairseq-generate and fairseq-validate load a model from a path, and keep fairseq's default of
+    # --arch.
+    return not options.common_eval.path
+
+
 def check_options(cfg: DictConfig) -> None:
-    """Check all groups of options of a training run, after fairseq has filled in the defaults."""
-    _check_together(cfg)
-    for group, ranges in RANGES.items():
-        for name, allowed in ranges.items():
-            value = getattr(cfg[group], name, None)
-            if isinstance(value, ListConfig) and not len(value):
-                raise InputError(f"{spelling(group, name)} is empty; expected {allowed}")
-            for one in value if isinstance(value, ListConfig) else [value]:
-                if one is not None:
-                    allowed.check(spelling(group, name), one)
+    """Check all options of a training run, after fairseq has filled in the defaults.
+
+    Raises:
+        InputError: if an option is out of its range, or does not go with another option.
+    """
+    _check_combination(cfg)
+    _check_ranges(cfg)
     registries = {
         "task": TASK_DATACLASS_REGISTRY,
         "model": MODEL_DATACLASS_REGISTRY,
@@ -150,12 +162,11 @@ def check_options(cfg: DictConfig) -> None:
     }
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
-    if (
-        cfg.task._name in OF_TASK and cfg.dataset.train_subset != "train"
-    ):  # what shuffles, drops and samples is by name
+    # The tasks shuffle, drop and sample only the split with the name train.
+    if cfg.task._name in MODELS_AND_CRITERION and cfg.dataset.train_subset != "train":
         option = spelling("dataset", "train_subset")
         raise InputError(
-            f"{option} {cfg.dataset.train_subset}; expected train, and the text under that name"
+            f"{option} {cfg.dataset.train_subset}; expected train, with the text under this name"
         )
     _check_precision(cfg.common)
     _check_schedule(cfg)
@@ -175,98 +186,138 @@ def check_options(cfg: DictConfig) -> None:
     )
 
 
+def _check_ranges(cfg: DictConfig) -> None:
+    """Check fairseq's own options; each value of a list is checked."""
+    for group, ranges in RANGES.items():
+        for name, allowed in ranges.items():
+            value = getattr(cfg[group], name, None)
+            values = value if isinstance(value, ListConfig) else [value]
+            if not len(values):
+                raise InputError(f"{spelling(group, name)} is empty; expected {allowed}")
+            for item in values:
+                if item is not None:
+                    allowed.check(spelling(group, name), item)
+
+
 def check_group(values: Any, kind: type | None, group: str) -> None:
-    """Check one group of options by the ranges that its dataclass declares; groups without a
-    dataclass pass.
-    """
+    """Check a group of options by the ranges in its dataclass `kind`; None: nothing to check."""
     if kind is not None:
         check_fields(values, kind, lambda name: spelling(group, name), optional=True)
 
 
 def spelling(group: str, name: str) -> str:
-    """Spell an option as the user writes it: --batch-size, or dataset.batch_size for
-    fairseq-hydra-train.
+    """Spell an option as the user writes it.
+
+    For example --batch-size, or dataset.batch_size for fairseq-hydra-train.
     """
-    return f"{group}.{name}" if HydraConfig.initialized() else f"--{name.replace('_', '-')}"
+    if HydraConfig.initialized():
+        return f"{group}.{name}"
+    return f"--{name.replace('_', '-')}"
 
 
-def _check_together(cfg: DictConfig) -> None:
-    """Refuse models and criterions of fairseq or of another of our tasks, which would fail during
-    training.
+def _check_combination(cfg: DictConfig) -> None:
+    """Refuse a model or criterion that does not support the task, and would fail in training.
+
+    Models and criterions of other plugins are not checked: they may support the task.
     """
     task = cfg.task._name
-    if task not in OF_TASK:
+    if task not in MODELS_AND_CRITERION:
         return
     if not getattr(cfg.optimizer, "_name", None):
         raise InputError("--optimizer is missing; expected for example --optimizer adam --lr 1e-3")
-    models, criterion = OF_TASK[task]
-    known = tuple(MODEL_REGISTRY[model] for model in models if model in MODEL_REGISTRY)
-    fitting = [
-        model
-        for model, kind in MODEL_REGISTRY.items()
-        if isinstance(kind, type) and issubclass(kind, known)
-    ]
-    archs = [arch for model in fitting for arch in ARCH_MODEL_INV_REGISTRY.get(model, ())]
-    for option, name, expected, registry in (
-        ("arch", cfg.model._name, archs, ARCH_MODEL_REGISTRY),
-        ("criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY),
-    ):
-        package = getattr(registry.get(name), "__module__", "").partition(".")[0]
-        if name not in expected and package in (
-            "fairseq",
-            "fairseq_lxsr",
-        ):  # other plugins may support this task
-            default = "; it is fairseq's default" if name == "cross_entropy" else ""
-            raise InputError(
-                f"--{option} {name} with --task {task}; expected {', '.join(expected)}{default}"
-            )
+    models, criterion = MODELS_AND_CRITERION[task]
+    _check_part(cfg, "--arch", cfg.model._name, _archs_of(models), ARCH_MODEL_REGISTRY)
+    _check_part(cfg, "--criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY)
+
+
+def _check_part(
+    cfg: DictConfig,
+    option: str,
+    name: str,
+    supported: list[str],
+    registry: Mapping[str, Any],
+) -> None:
+    package = getattr(registry.get(name), "__module__", "").partition(".")[0]
+    if name in supported or package not in ("fairseq", "fairseq_lxsr"):
+        return
+    message = f"{option} {name} with --task {cfg.task._name}; expected {', '.join(supported)}"
+    if name == "cross_entropy":
+        message += f" ({name} is fairseq's default)"
+    raise InputError(message)
+
+
+def _archs_of(models: tuple[str, ...]) -> list[str]:
+    """Return the values of --arch for models and their subclasses."""
+    classes = tuple(MODEL_REGISTRY[model] for model in models if model in MODEL_REGISTRY)
+    archs: list[str] = []
+    for model, model_class in MODEL_REGISTRY.items():
+        if isinstance(model_class, type) and issubclass(model_class, classes):
+            archs += ARCH_MODEL_INV_REGISTRY.get(model, ())
+    return archs
 
 
 def _check_precision(common: DictConfig) -> None:
-    """Refuse precisions that need a GPU or a TPU where there is none.
+    """Refuse precisions that need a GPU or a TPU if this machine has none.
 
     fairseq trains in bfloat16 only on TPUs and in float16 on GPUs; the memory-efficient forms also
     work on a CPU.
     """
-    no_gpu = common.cpu or not torch.cuda.is_available()
-    half = (common.fp16 and not common.memory_efficient_fp16) or (
-        common.bf16 and not common.memory_efficient_bf16
-    )
-    half = half or common.amp
-    no_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
-    option = next((f"--{name}" for name in ("fp16", "bf16", "amp") if common[name]), "--tpu")
-    if no_gpu and (half or no_tpu):
+    has_gpu = torch.cuda.is_available() and not common.cpu
+    lacks_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
+    option = "--tpu"
+    for name in ("amp", "bf16", "fp16"):
+        if common[name]:
+            option = f"--{name}"
+    if not has_gpu and (_needs_gpu(common) or lacks_tpu):
         raise InputError(f"{option} without a GPU; on a CPU expected --cpu-precision bfloat16")
-    if no_tpu:
+    if lacks_tpu:
         raise InputError(
-            f"{option} is for TPUs in fairseq, and there is none; on a GPU expected --fp16 or --amp"
+            f"{option} without a TPU, which fairseq needs for it; on a GPU expected --fp16 or --amp"
         )
+
+
+def _needs_gpu(common: DictConfig) -> bool:
+    if common.fp16 and not common.memory_efficient_fp16:
+        return True
+    if common.bf16 and not common.memory_efficient_bf16:
+        return True
+    return common.amp
 
 
 def _check_schedule(cfg: DictConfig) -> None:
-    """Check schedules that divide by a number of updates, and those that take only one learning
-    rate.
+    """Check the schedule of the learning rate.
+
+    Some schedules divide by a number of updates, and some take only one learning rate.
     """
     name = cfg.lr_scheduler._name
+    rates = list(cfg.optimization.lr)
     if name == "inverse_sqrt" and not cfg.lr_scheduler.warmup_updates:
         option = spelling("lr_scheduler", "warmup_updates")
         raise InputError(f"{option} 0 with --lr-scheduler inverse_sqrt; expected {SIZE}")
-    most, warm_up = cfg.optimization.max_update, getattr(cfg.lr_scheduler, "warmup_updates", 0)
-    if name == "cosine" and cfg.lr_scheduler.lr_period_updates <= 0 and most <= warm_up:
+    if name == "cosine":
+        _check_cosine_period(cfg)
+    option = spelling("optimization", "lr")
+    if rates == [FAIRSEQ_LR] and "adam" in cfg.optimizer._name:
+        logger.warning(
+            f"{option} {FAIRSEQ_LR}, fairseq's default, is too high for Adam; use for example "
+            f"{option} 1e-3"
+        )
+    if len(rates) > 1 and name in SINGLE_RATE_SCHEDULES:
+        listed = ", ".join(f"{rate:g}" for rate in rates)
+        raise InputError(
+            f"{option} {listed} with --lr-scheduler {name}; expected a single rate, or "
+            "--lr-scheduler fixed"
+        )
+
+
+def _check_cosine_period(cfg: DictConfig) -> None:
+    max_update = cfg.optimization.max_update
+    warmup = getattr(cfg.lr_scheduler, "warmup_updates", 0)
+    if cfg.lr_scheduler.lr_period_updates <= 0 and max_update <= warmup:
         option = spelling("optimization", "max_update")
         raise InputError(
-            f"{option} {most} with --lr-scheduler cosine and {warm_up} updates of warm-up; expected more than "
-            f"{warm_up}, or --lr-period-updates"
-        )
-    if list(cfg.optimization.lr) == [FAIRSEQ_LR] and "adam" in cfg.optimizer._name:
-        option = spelling("optimization", "lr")
-        logger.warning(
-            f"{option} {FAIRSEQ_LR}, fairseq's default, is too big for Adam; give for example {option} 1e-3"
-        )
-    if len(cfg.optimization.lr) > 1 and name in ONE_RATE:
-        rates = ", ".join(f"{rate:g}" for rate in cfg.optimization.lr)
-        raise InputError(
-            f"{spelling('optimization', 'lr')} {rates} with --lr-scheduler {name}; expected one, or fixed"
+            f"{option} {max_update} with --lr-scheduler cosine and {warmup} updates of warm-up; "
+            f"expected more than {warmup}, or --lr-period-updates"
         )
 
 
@@ -274,12 +325,15 @@ def _check_literal(
     group: str, name: str, value: Any, fits: Callable[[Any], bool], example: str
 ) -> None:
     """Check an option that fairseq evaluates as Python."""
+    given = value
     try:
-        good = fits(ast.literal_eval(value) if isinstance(value, str) else value)
+        if isinstance(value, str):
+            value = ast.literal_eval(value)
+        is_valid = fits(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        good = False
-    if not good:
-        raise InputError(f"{spelling(group, name)} {shown(value)}; expected for example {example}")
+        is_valid = False
+    if not is_valid:
+        raise InputError(f"{spelling(group, name)} {shown(given)}; expected for example {example}")
 
 
 def _are_betas(value: Any) -> bool:

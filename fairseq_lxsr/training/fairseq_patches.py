@@ -1,5 +1,9 @@
-"""Turns errors of fairseq that the user can fix into one line; fairseq and hydra print a
-traceback.
+"""Changes fairseq in the places where this package needs it to behave differently.
+
+- Errors that the user can fix end in one line; fairseq and hydra print a traceback.
+- Python versions replace the compiled extensions of fairseq, which is installed without building.
+- The help of fairseq-train lists the options of this package first.
+- Threads that load batches end before Python does, and a worker's dummy batch is marked.
 """
 
 import argparse
@@ -14,10 +18,11 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
@@ -43,183 +48,239 @@ from torch.multiprocessing.spawn import ProcessException
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
 from fairseq_lxsr.errors import EXIT_STATUS, error_message, install_excepthook
 from fairseq_lxsr.training import uncompiled
-from fairseq_lxsr.training.checks import OF_TASK, RANGES, spelling
+from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
-# what the other workers say when one dies, by gloo or NCCL, or fairseq-train where it has started
-# the workers itself
-DEAD = r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
-OF_DEAD = (
-    "another worker of this training has ended; look at its messages (a killed one has none: often too little memory), "
-    "then give the same command on all workers, it goes on from the last checkpoint"
+# What the other workers log when one dies: gloo, NCCL, or fairseq-train if it started the workers.
+WORKER_DIED = (
+    r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
 )
-# what constructors of fairseq's schedules ask for
-SCHEDULE = r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|Pass-through schedule can .*)"
-_TOGETHER = (
-    f"{task}, {'* or '.join(archs)}* and {criterion}"
-    for task, (archs, criterion) in OF_TASK.items()
+WORKER_DIED_MESSAGE = (
+    "another worker of this training has ended; look at its messages (a killed worker has none: "
+    "often too little memory), then give the same command on all workers, it continues from the "
+    "last checkpoint"
 )
-WITH_TASK = ", or ".join(_TOGETHER)
-# options of other tasks of fairseq, and of other programs
-MEANT = {"--source-lang": "--lang-pairs en-fr", "--target-lang": "--lang-pairs en-fr"}
-MEANT |= {"--epochs": "--max-epoch", "--learning-rate": "--lr", "--gpu": "nothing, a GPU is found"}
-save_dirs: list[Path] = []  # the folders of checkpoints of the runs of this process
-# type of the error, pattern of its message, replacement (with the groups of the pattern)
-EXPLAINED: tuple[tuple[type[Exception], str, str], ...] = (
-    # these are raised before a task is built; fairseq says nothing at all where there is no --arch
-    (RuntimeError, "$", f"--arch is missing; expected a model of the task, {WITH_TASK}"),
-    (ValueError, r"(\w+) is required!", "--{0} is missing; expected for example --optimizer adam"),
-    (
+# What the constructors of fairseq's schedules ask for.
+SCHEDULE_ERROR = (
+    r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|"
+    r"Pass-through schedule can .*)"
+)
+# For example "xling_sent, lxsr* and xling_sent_loss, or xling_translation, ..."
+COMBINATIONS = ", or ".join(
+    f"{task}, {'* or '.join(models)}* and {criterion}"
+    for task, (models, criterion) in MODELS_AND_CRITERION.items()
+)
+# Options of other fairseq tasks and of other programs, with what to use here.
+SUGGESTIONS = {
+    "--source-lang": "--lang-pairs en-fr",
+    "--target-lang": "--lang-pairs en-fr",
+    "--epochs": "--max-epoch",
+    "--learning-rate": "--lr",
+    "--gpu": "no such option, a GPU is used if present",
+}
+# Folders of the checkpoints of the runs in this process, the current one last.
+save_dirs: list[Path] = []
+
+
+class Explanation(NamedTuple):
+    """A message that replaces an error.
+
+    Args:
+        error_type: type of the error.
+        pattern: matches the beginning of the error's text.
+        message: the replacement; {0}, {1} are the groups of the pattern, and {recovery} says how to
+            continue after training has diverged.
+    """
+
+    error_type: type[Exception]
+    pattern: str
+    message: str
+
+
+EXPLANATIONS = (
+    # The first ones are raised before a task is built. Without --arch fairseq's error is empty.
+    Explanation(
+        RuntimeError, "$", f"--arch is missing; expected a model of the task, {COMBINATIONS}"
+    ),
+    Explanation(
+        ValueError,
+        r"(\w+) is required!",
+        "--{0} is missing; expected for example --optimizer adam",
+    ),
+    Explanation(
         ValueError,
         "Seed must be between",
         f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}",
     ),
-    (
+    Explanation(
         ValueError,
         "Cannot combine --fp16 and --tpu",
-        "--fp16 with --bf16; expected one of them, on a CPU --cpu-precision bfloat16",
+        "both --fp16 and --bf16 given; use one of them, or --cpu-precision bfloat16 on a CPU",
     ),
-    (
+    Explanation(
         AssertionError,
         "Must specify batch size",
-        "neither --batch-size nor --max-tokens; expected one of them, for example --batch-size 128",
+        "neither --batch-size nor --max-tokens given; expected for example --batch-size 128",
     ),
-    (
+    Explanation(
         InterpolationKeyError,
         "Interpolation key '(?:task|criterion)\\.",
-        f"--task, --arch and --criterion do not go together; expected {WITH_TASK}",
+        f"--task, --arch and --criterion do not go together; expected {COMBINATIONS}",
     ),
-    (
+    Explanation(
         ConfigCompositionException,
         r"Error merging override lr_scheduler\.total_num_update=null",
-        "--lr-scheduler polynomial_decay without --total-num-update; expected the updates of the run, as --max-update",
+        "--lr-scheduler polynomial_decay without --total-num-update; expected the number of "
+        "updates of the run, as in --max-update",
     ),
-    (
+    Explanation(
         AssertionError,
-        SCHEDULE,
-        "--lr-scheduler: {0}; expected options of the schedule that fit it, or polynomial_decay",
+        SCHEDULE_ERROR,
+        "--lr-scheduler: {0}; expected options that fit the schedule, or polynomial_decay",
     ),
-    (
+    Explanation(
         ValueError,
         r"(--finetune-from-model [^:]* not [^:]*together[^:]*)",
-        "{0}; leave one of them out",
+        "{0}; use one of them",
     ),
-    (
+    Explanation(
         ImportError,
         r"(?s).*(pip install \w+)",
-        "an option asks for what is not installed; leave it out, or {0}",
+        "an option needs a package that is not installed; run {0}, or leave the option out",
     ),
-    (
+    Explanation(
         AssertionError,
         r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)$",
-        "{0} of the checkpoint: {1}, and now {2}; give the same options, or --reset-optimizer, or another --save-dir",
+        "{0} of the checkpoint: {1}, and now {2}; give the same options, or --reset-optimizer, or "
+        "another --save-dir",
     ),
-    (
+    Explanation(
         ValueError,
         r"Unsupported optimizer: (\S+)",
-        "--memory-efficient-fp16 or --memory-efficient-bf16 with {0}, which has no such form; expected --fp16, --amp, "
-        "or --optimizer adam",
+        "--memory-efficient-fp16 or --memory-efficient-bf16 with {0}, which does not support them; "
+        "expected --fp16, --amp, or --optimizer adam",
     ),
-    (
+    Explanation(
         FloatingPointError,
         "",
-        "training diverged, the gradients are not finite any more; expected a lower --lr, more --warmup-updates, or "
-        "--clip-norm 1, and {good}",
+        "training diverged, the gradients are not finite; expected a lower --lr, more "
+        "--warmup-updates, or --clip-norm 1, and {recovery}",
     ),
-    (RuntimeError, DEAD, OF_DEAD),
-    (ProcessException, DEAD, OF_DEAD),
+    Explanation(RuntimeError, WORKER_DIED, WORKER_DIED_MESSAGE),
+    Explanation(ProcessException, WORKER_DIED, WORKER_DIED_MESSAGE),
 )
 
 
 def explain(error: BaseException) -> str | None:
-    """Find the message for an error; None for an error that keeps its traceback."""
-    # fairseq searches for the first number that is not finite, and the search may fail with another
-    # error
-    cause = error.__context__ if isinstance(error.__context__, FloatingPointError) else error
-    for kind, pattern, message in EXPLAINED:
-        match = re.match(pattern, str(cause)) if isinstance(cause, kind) else None
+    """Return a one-line message for an error; None for an error that keeps its traceback."""
+    # After a FloatingPointError fairseq looks for the first number that is not finite, and this
+    # search may raise another error.
+    cause = error
+    if isinstance(error.__context__, FloatingPointError):
+        cause = error.__context__
+    for error_type, pattern, message in EXPLANATIONS:
+        if not isinstance(cause, error_type):
+            continue
+        match = re.match(pattern, str(cause))
         if match:
-            return message.format(
-                *match.groups(), good=_how_to_go_on() if "{good}" in message else ""
-            )
+            # The search for a good checkpoint takes time, so it runs only if it is needed.
+            recovery = ""
+            if "{recovery}" in message:
+                recovery = _describe_recovery()
+            return message.format(*match.groups(), recovery=recovery)
     return error_message(error)
 
 
-def _how_to_go_on() -> str:
-    """Name the last good checkpoint: the newest one of this run that is whole and has only finite
-    weights.
-    """
-    good = newest_checkpoint(save_dirs[-1], finite=True) if save_dirs else None
-    return (
-        f"go on from the last good checkpoint with --restore-file {good}"
-        if good
-        else "begin in another --save-dir"
-    )
+def _describe_recovery() -> str:
+    """Name the newest complete checkpoint of this run whose weights are all finite."""
+    checkpoint = None
+    if save_dirs:
+        checkpoint = newest_checkpoint(save_dirs[-1], finite=True)
+    if checkpoint is None:
+        return "start in another --save-dir"
+    return f"go on from the last good checkpoint with --restore-file {checkpoint}"
 
 
 def report_in_one_line() -> None:
-    """Call once, when the plugin is imported."""
+    """Report errors that the user can fix in one line.
+
+    Call it once, when the plugin is imported.
+    """
     install_excepthook(
-        "fairseq_lxsr", explain, "interrupted; the same command goes on from the last checkpoint"
+        "fairseq_lxsr",
+        explain,
+        "interrupted; the same command continues from the last checkpoint",
     )
     if HydraConfig.initialized():
-        os.environ.setdefault(
-            "HYDRA_FULL_ERROR", "1"
-        )  # hydra then re-raises errors without printing a traceback
+        # Hydra then raises errors again, without printing a traceback of its own.
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
-# fairseq is installed without being built; it imports these when it cuts batches and blocks of its
-# own data sets
-for compiled in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
-    try:
-        importlib.import_module(compiled)
-    except (ImportError, ValueError):  # ValueError: it was built for another numpy
-        sys.modules[compiled] = uncompiled
+def replace_compiled_modules() -> None:
+    """Use Python versions of the extensions with which fairseq cuts text into batches and blocks.
+
+    fairseq is installed without building them.
+    """
+    for name in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
+        # ValueError: the extension was built for another version of numpy.
+        try:
+            importlib.import_module(name)
+        except (ImportError, ValueError):
+            sys.modules[name] = uncompiled
+
+
+replace_compiled_modules()
 
 
 def count_bleu_without_a_library() -> None:
-    """Let fairseq-generate score by BLEU where fairseq has no compiled library for it."""
-    no_word = (
-        -999
-    )  # in place of an unknown word of the reference, which no word matches, as in fairseq
+    """Let fairseq-generate compute BLEU without fairseq's compiled library."""
+    # Replaces an unknown word of the reference, so that no word matches it; fairseq does the same.
+    no_word = -999
 
-    def begin(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
-        self.stat, self.pad, self.eos, self.unk = bleu.BleuStat(), cfg.pad, cfg.eos, cfg.unk
+    def initialise(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
+        self.stat = bleu.BleuStat()
+        self.pad = cfg.pad
+        self.eos = cfg.eos
+        self.unk = cfg.unk
 
     def reset(self: bleu.Scorer, one_init: bool = False) -> None:
         self.stat = bleu.BleuStat()
-        for name in (
-            [f"{kind}{n}" for kind in ("match", "count") for n in (2, 3, 4)] if one_init else ()
-        ):
-            setattr(self.stat, name, 1)
+        if one_init:
+            for order in (2, 3, 4):
+                setattr(self.stat, f"match{order}", 1)
+                setattr(self.stat, f"count{order}", 1)
 
     def add(self: bleu.Scorer, ref: Tensor, pred: Tensor) -> None:
-        known = [no_word if number == self.unk else number for number in ref.view(-1).tolist()]
-        for name, count in uncompiled.count_for_bleu(
-            known, pred.view(-1).tolist(), self.pad, self.eos
-        ).items():
+        reference = ref.view(-1).tolist()
+        matchable = [no_word if word == self.unk else word for word in reference]
+        counts = uncompiled.count_for_bleu(matchable, pred.view(-1).tolist(), self.pad, self.eos)
+        for name, count in counts.items():
             setattr(self.stat, name, getattr(self.stat, name) + count)
 
-    bleu.Scorer.__init__, bleu.Scorer.reset, bleu.Scorer.add = begin, reset, add
+    bleu.Scorer.__init__ = initialise
+    bleu.Scorer.reset = reset
+    bleu.Scorer.add = add
 
 
 if importlib.util.find_spec("fairseq.libbleu") is None:
     count_bleu_without_a_library()
 
-# fairseq saves its options as a Namespace and loads with weights_only; loading this class runs no
-# code
+# fairseq saves its options as a Namespace and loads checkpoints with weights_only. Loading this
+# class runs no code.
 torch.serialization.add_safe_globals([argparse.Namespace])
 
 
 def load_on_all_workers(options: DictConfig) -> None:
-    """Let every worker read a checkpoint: the first sends it with pickle, in a form that torch
-    refuses to read.
+    """Let every worker read the checkpoint itself.
+
+    By default the first worker sends it to the others, pickled in a form that torch refuses.
     """
     options.checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
 def add_preset_to_hydra(arch: str, config: type) -> None:
-    """Let fairseq-hydra-train find a preset: it reads defaults from dataclasses only, by the name
-    of the model.
+    """Register a preset under the name of its --arch for fairseq-hydra-train.
+
+    fairseq-hydra-train reads defaults from dataclasses only, by the name of the model.
     """
     MODEL_DATACLASS_REGISTRY[arch] = config
     ARCH_MODEL_NAME_REGISTRY[arch] = arch
@@ -228,79 +289,81 @@ def add_preset_to_hydra(arch: str, config: type) -> None:
     )
 
 
-def ours(registry: dict[str, type]) -> dict[str, type]:
-    """The configs of this package in a registry of fairseq, by name; presets, which are made, are
-    in none.
-    """
-    return {
-        name: config
-        for name, config in registry.items()
-        if config.__module__.startswith("fairseq_lxsr.")
-    }
+def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
+    """Return the configs of this package in a fairseq registry, by name, without presets."""
+    configs = {}
+    for name, config in registry.items():
+        # The classes of presets are made at run time, in another module.
+        if config.__module__.startswith("fairseq_lxsr."):
+            configs[name] = config
+    return configs
+
+
+# argparse's own, for other programs in the same process.
+print_usage_and_error = argparse.ArgumentParser.error
 
 
 def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
-    """End fairseq-train with one line where argparse prints pages of usage before it, and name what
-    may be meant.
+    """End fairseq-train with one line that suggests the right option.
+
+    argparse would print pages of usage before its message.
     """
-    if "--user-dir" not in self._option_string_actions:  # another program in this process
-        usage_and_error(self, message)
+    # Without --user-dir this is the parser of another program.
+    if "--user-dir" not in self._option_string_actions:
+        print_usage_and_error(self, message)
     choice = re.fullmatch(r"(.*invalid choice: '?([^' ]*)'?) \(choose from (.*)\)", message)
-    options = (
-        re.findall(r"--[\w-]+", message) if message.startswith("unrecognized arguments") else []
-    )
     if choice:
-        meant = get_close_matches(choice[2], re.findall(r"[\w.-]+", choice[3]), 1)
-        message = f"{choice[1]}; expected {meant[0] if meant else f'one of {choice[3]}'}"
-    for option in options:
-        meant = (
-            [MEANT[option]]
-            if option in MEANT
-            else get_close_matches(option, self._option_string_actions, 1)
-        )
-        message += f"; {option}: expected {meant[0]}" if meant else ""
+        problem, value, choices = choice.groups()
+        close = get_close_matches(value, re.findall(r"[\w.-]+", choices), 1)
+        expected = close[0] if close else f"one of {choices}"
+        message = f"{problem}; expected {expected}"
+    elif message.startswith("unrecognized arguments"):
+        for option in re.findall(r"--[\w-]+", message):
+            message += _suggest(option, self._option_string_actions)
     self.exit(EXIT_STATUS, f"fairseq-train: error: {message}\n")
 
 
-usage_and_error = argparse.ArgumentParser.error
+def _suggest(option: str, options: Iterable[str]) -> str:
+    """Return `; --option: expected --other`; an empty string if no option is similar."""
+    if option in SUGGESTIONS:
+        return f"; {option}: expected {SUGGESTIONS[option]}"
+    close = get_close_matches(option, options, 1)
+    return f"; {option}: expected {close[0]}" if close else ""
+
+
 argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]
 
 
-def add_to_help() -> None:
-    """Call once, when the plugin is imported; does nothing unless the command line asks for
-    help.
+def print_options_on_help() -> None:
+    """Print the options of this plugin if the command line asks for help.
+
+    Call it once, when the plugin is imported.
     """
     if {"-h", "--help"} & set(sys.argv):
         print_options()
 
 
 def print_options() -> None:
-    """Print every option of this plugin with its help and default, before those of fairseq.
+    """Print every option of this plugin with its help and default, before fairseq's options.
 
-    The chosen task comes first, and in each task its own options, before those that others have
-    too.
+    The chosen task comes first. Each task lists its specific options before the shared ones.
     """
-    tasks = sorted(ours(TASK_DATACLASS_REGISTRY).items(), key=lambda item: item[0] not in sys.argv)
-    names = Counter(field.name for _, config in tasks for field in fields(config))
-    shared = {name for name, count in names.items() if count > 1}
-    groups = {
-        **{f"--task {name}": config for name, config in tasks},
-        # with the defaults of the first preset
-        **{
-            f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}": config
-            for name, config in ours(MODEL_DATACLASS_REGISTRY).items()
-        },
-        **{
-            f"--criterion {name}": config
-            for name, config in ours(CRITERION_DATACLASS_REGISTRY).items()
-        },
-        **{
-            f"--optimizer {name}": config
-            for name, config in ours(OPTIMIZER_DATACLASS_REGISTRY).items()
-        },
-    }
+    tasks = sorted(
+        configs_of_package(TASK_DATACLASS_REGISTRY).items(),
+        key=lambda item: item[0] not in sys.argv,
+    )
+    counts = Counter(field.name for _, config in tasks for field in fields(config))
+    shared = {name for name, count in counts.items() if count > 1}
+    groups = {f"--task {name}": config for name, config in tasks}
+    for name, config in configs_of_package(MODEL_DATACLASS_REGISTRY).items():
+        # The defaults shown are those of the first preset.
+        groups[f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}"] = config
+    for name, config in configs_of_package(CRITERION_DATACLASS_REGISTRY).items():
+        groups[f"--criterion {name}"] = config
+    for name, config in configs_of_package(OPTIMIZER_DATACLASS_REGISTRY).items():
+        groups[f"--optimizer {name}"] = config
     for title, config in groups.items():
-        # one parser each: several groups have options of the same names
+        # Each group has a parser, because several groups have options of the same name.
         parser = argparse.ArgumentParser(
             add_help=False,
             usage=argparse.SUPPRESS,
@@ -313,46 +376,53 @@ def print_options() -> None:
         parser.print_help()
 
 
-PATIENCE = 10  # seconds for all threads together; one that takes longer is left to Python
-
-
 @atexit.register
-def end_loading_threads() -> None:
+def end_loading_threads(timeout: float = 10) -> None:
     """Stop every thread that loads batches, and wait for it.
 
-    They are daemons: if Python ends one inside of torch, the process aborts with SIGABRT although
-    all work is done.
+    The threads are daemons: if Python ends one inside of torch, the process aborts with SIGABRT
+    although all work is done.
+
+    Args:
+        timeout: seconds to wait for all threads together; slower threads are left to Python.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + timeout
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            thread._max_len = 0  # it stops after its current batch
+            # The thread then stops after its current batch.
+            thread._max_len = 0
             while thread.is_alive() and time.monotonic() < deadline:
+                # A full queue may block the thread.
                 with contextlib.suppress(queue.Empty):
-                    thread._queue.get_nowait()  # it may be blocked by a full queue
+                    thread._queue.get_nowait()
                 thread.join(0.01)
 
 
 class MarkedIterator(EpochBatchIterator):
-    """The iterator of fairseq, whose `first_batch` is what the trainer keeps for such a worker."""
+    """An iterator of fairseq that marks `first_batch`, the trainer's dummy batch.
+
+    The trainer gives the dummy batch to a worker that has no batches left.
+    """
 
     @property
     def first_batch(self) -> Any:
         return super().first_batch | {"is_dummy": True}
 
 
-def mark_dummy(iterator: EpochBatchIterator) -> EpochBatchIterator:
-    """Mark the dummy batch of an iterator that fairseq has built; it builds no other class."""
+def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
+    """Let an iterator that fairseq has built mark its dummy batch."""
+    # fairseq cannot be asked to build another class.
     iterator.__class__ = MarkedIterator
     return iterator
 
 
-def step(self: AMPOptimizer) -> None:
-    """Update the weights by the gradients that `clip_grad_norm` has unscaled; not where one is not
-    finite.
+def step_if_finite(self: AMPOptimizer) -> None:
+    """Update the weights with unscaled gradients, unless a gradient is not finite.
+
+    `clip_grad_norm` has unscaled the gradients.
     """
     self.scaler.step(self.optimizer)
     self.scaler.update()
 
 
-AMPOptimizer.step = step
+AMPOptimizer.step = step_if_finite

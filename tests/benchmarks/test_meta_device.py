@@ -30,8 +30,8 @@ from fairseq_lxsr.modules import all_networks
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.recipes import names, read_recipe, train_command
-from fairseq_lxsr.training.checks import OF_TASK
-from fairseq_lxsr.training.fairseq_patches import ours
+from fairseq_lxsr.training.checks import MODELS_AND_CRITERION
+from fairseq_lxsr.training.fairseq_patches import configs_of_package
 from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS
 from fairseq_lxsr.training.task import LxsrTaskConfig
 
@@ -52,7 +52,7 @@ OF_TEACHER = ("--teacher-embeddings", "wide", "--encoder-embed-dim", str(SAME_WI
 
 def settings(task: str, arch: str | None = None, **changed) -> argparse.Namespace:
     """The options of a run: those of fairseq-train, of an architecture, and what is changed."""
-    model = OF_TASK[task][0][0]
+    model = MODELS_AND_CRITERION[task][0][0]
     options = vars(parsed(task, model)) | {"arch": arch or model, "max_positions": LONGEST}
     preset = (
         {item.name: item.default for item in fields(MODEL_DATACLASS_REGISTRY[arch])} if arch else {}
@@ -73,7 +73,7 @@ def parsed(task: str, model: str) -> argparse.Namespace:
         "--arch",
         model,
         "--criterion",
-        OF_TASK[task][1],
+        MODELS_AND_CRITERION[task][1],
         "--optimizer",
         "adam",
         "--cpu",
@@ -160,27 +160,29 @@ def test_recipe(name, precision):
 
 def models_of(task: str) -> list[str]:
     """The models of a task and their sub-classes, without presets."""
-    known = tuple(MODEL_REGISTRY[name] for name in OF_TASK[task][0])
+    known = tuple(MODEL_REGISTRY[name] for name in MODELS_AND_CRITERION[task][0])
     return [
-        name for name in ours(MODEL_DATACLASS_REGISTRY) if issubclass(MODEL_REGISTRY[name], known)
+        name
+        for name in configs_of_package(MODEL_DATACLASS_REGISTRY)
+        if issubclass(MODEL_REGISTRY[name], known)
     ]
 
 
 ARCHS = [
     (task, arch)
-    for task in OF_TASK
+    for task in MODELS_AND_CRITERION
     for kind in models_of(task)
     for arch in ARCH_MODEL_INV_REGISTRY[kind]
 ]
 
 
 def test_every_model_belongs_to_a_task():
-    assert sorted(ours(MODEL_DATACLASS_REGISTRY)) == sorted(
-        itertools.chain.from_iterable(map(models_of, OF_TASK))
+    assert sorted(configs_of_package(MODEL_DATACLASS_REGISTRY)) == sorted(
+        itertools.chain.from_iterable(map(models_of, MODELS_AND_CRITERION))
     )
-    assert ours(TASK_DATACLASS_REGISTRY).keys() == OF_TASK.keys()
-    assert sorted(ours(CRITERION_DATACLASS_REGISTRY)) == sorted(
-        criterion for _, criterion in OF_TASK.values()
+    assert configs_of_package(TASK_DATACLASS_REGISTRY).keys() == MODELS_AND_CRITERION.keys()
+    assert sorted(configs_of_package(CRITERION_DATACLASS_REGISTRY)) == sorted(
+        criterion for _, criterion in MODELS_AND_CRITERION.values()
     )
 
 
@@ -234,7 +236,7 @@ def values_of(item) -> list[object]:
 def changes() -> Iterator[tuple[str, str, str, object]]:
     """Task, architecture, option and value: every option of the registries changed by itself."""
     shared = {item.name for item in fields(LxsrTaskConfig)}
-    for task, (_, criterion) in OF_TASK.items():
+    for task, (_, criterion) in MODELS_AND_CRITERION.items():
         for number, kind in enumerate(models_of(task)):
             arch = next(name for name in ARCH_MODEL_INV_REGISTRY[kind] if name.endswith("tiny"))
             groups = [MODEL_DATACLASS_REGISTRY[kind]]

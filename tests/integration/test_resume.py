@@ -190,12 +190,12 @@ def test_training_goes_on_with_the_data_it_began_with(save_dir, toy_work, tmp_pa
     content = name.read_bytes()
     name.write_bytes(content[2:] + content[:2])
     done = train_here(data, save_dir, max_epoch="9")
-    refused(done, save_dir / "checkpoint_last.pt", "trained on other text", "--reset-dataloader")
+    refused(done, save_dir / "checkpoint_last.pt", "other text", "--reset-dataloader")
     options = ("--reset-dataloader", "--disable-validation", "--no-epoch-checkpoints")
     assert not train_here(data, save_dir, *options, max_epoch="1").returncode
     # from here on it is the data of this training
     assert not train_here(data, save_dir, *options[1:], max_epoch="2").returncode
-    refused(train_here(toy_work / "data-bin", save_dir, max_epoch="9"), "trained on other text")
+    refused(train_here(toy_work / "data-bin", save_dir, max_epoch="9"), "other text")
 
 
 def test_a_damaged_file_of_the_data_is_named(toy_work, tmp_path):
@@ -256,7 +256,7 @@ def test_after_nan_the_last_good_checkpoint_is_named(save_dir, toy_work):
         done,
         "training diverged",
         "--clip-norm 1",
-        "go on from the last good checkpoint with --restore-file",
+        "--restore-file",
     )
     named = Path(done.stderr.split("--restore-file ")[1].strip())
     assert named in set(save_dir.glob("*.pt")) - {last, damaged}

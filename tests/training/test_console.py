@@ -16,7 +16,10 @@ from fairseq_lxsr.training.console import Console
 TRAINED = (
     "epoch 002:     50 / 100 loss=14.1, accuracy=0.25, ups=2, bsz=1024, num_updates=150, wall=457"
 )
-VALID = "epoch 002 | valid on 'valid' subset | loss 5.25 | accuracy 0.9125 | num_updates 200 | best_loss 5.1"
+VALID = (
+    "epoch 002 | valid on 'valid' subset | loss 5.25 | accuracy 0.9125 | num_updates 200 | "
+    "best_loss 5.1"
+)
 OWN = (
     "--cpu",
     "--num-workers",

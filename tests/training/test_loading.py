@@ -36,11 +36,9 @@ def alive():
     return [thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)]
 
 
-def test_a_thread_that_waits_for_room_is_ended_and_not_waited_for_for_ever(loading, monkeypatch):
-    with monkeypatch.context() as impatient:
-        impatient.setattr(_loading, "PATIENCE", 0)
-        _loading.end_loading_threads()
-        assert alive()
+def test_a_thread_that_waits_for_room_is_ended_and_not_waited_for_for_ever(loading):
+    _loading.end_loading_threads(timeout=0)
+    assert alive()
     _loading.end_loading_threads()
     assert not alive()
     assert loading.given < 10

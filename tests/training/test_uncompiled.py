@@ -216,8 +216,10 @@ import fairseq_lxsr.training.fairseq_patches
 import numpy as np, torch
 
 lengths = np.array([1, 2, 3, 4, 5])
-print([batch.tolist() for batch in data_utils.batch_by_size(np.arange(5), None, lengths, max_tokens=8)])
-blocks = TokenBlockDataset([torch.arange(3), torch.arange(3, 7)], [3, 4], 5, pad=0, eos=1, break_mode="complete")
+batches = data_utils.batch_by_size(np.arange(5), None, lengths, max_tokens=8)
+print([batch.tolist() for batch in batches])
+parts = [torch.arange(3), torch.arange(3, 7)]
+blocks = TokenBlockDataset(parts, [3, 4], 5, pad=0, eos=1, break_mode="complete")
 print([blocks[number].tolist() for number in range(len(blocks))])
 """
 
@@ -264,7 +266,10 @@ from fairseq_lxsr.training import fairseq_patches
 fairseq_patches.count_bleu_without_a_library()
 ours, rng = bleu.Scorer(bleu.BleuConfig()), np.random.default_rng(1)
 for number in range(300):
-    sides = [torch.IntTensor(np.append(rng.integers(1, 9, rng.integers(1, 12)), rng.integers(2, 5))) for _ in range(2)]
+    sides = []
+    for _ in range(2):
+        words = rng.integers(1, 9, rng.integers(1, 12))
+        sides.append(torch.IntTensor(np.append(words, rng.integers(2, 5))))
     for scorer, reset, add in ((ours, bleu.Scorer.reset, bleu.Scorer.add), (compiled, *methods)):
         if scorer and number % 50 == 0:
             reset(scorer, number % 100 == 0)

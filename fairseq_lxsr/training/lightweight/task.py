@@ -19,7 +19,7 @@ from fairseq_lxsr.encoder.starting_model import open_start, pairs_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
-from fairseq_lxsr.training.fairseq_patches import add_to_help, mark_dummy
+from fairseq_lxsr.training.fairseq_patches import print_options_on_help, mark_dummy_batches
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
@@ -235,7 +235,7 @@ class XlingSentTask(PairTask):
         return criterion
 
     def get_batch_iterator(self, *args, **kwargs):
-        return mark_dummy(super().get_batch_iterator(*args, **kwargs))
+        return mark_dummy_batches(super().get_batch_iterator(*args, **kwargs))
 
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
@@ -260,4 +260,4 @@ class XlingSentTask(PairTask):
         )
 
 
-add_to_help()
+print_options_on_help()
