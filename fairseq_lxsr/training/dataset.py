@@ -1,5 +1,6 @@
-"""The base of all datasets: every epoch has its own order, which is a function of (seed, epoch)
-alone.
+"""The base class of all datasets, and how an epoch is drawn, ordered and cut into batches.
+
+The order of an epoch is a function of (seed, epoch) alone.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,14 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 
 class EpochDataset(FairseqDataset):
-    """Base class; sub-classes read samples, return their lengths and collate them.
+    """Base class of all datasets; subclasses read samples, return their lengths and collate them.
 
-    A sample is cut at `max_positions` pieces; `seed` is that of all draws; validation does not
-    `shuffle`.
+    Args:
+        padding_idx: id of the padding.
+        eos_idx: id of the end of a sentence.
+        max_positions: maximum number of pieces of a sample, which is cut there.
+        seed: seed of all random draws.
+        shuffle: whether each epoch has an order of its own; off in validation.
     """
 
     def __init__(
@@ -40,43 +45,64 @@ class EpochDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False  # every epoch has its own batches
+        # Every epoch has its own batches.
+        return False
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def filter_indices_by_size(self, indices, max_sizes):
-        return indices, []  # samples are cut, not dropped
+        # Samples are cut, not dropped.
+        return indices, []
 
 
 def samples_per_corpus(
     sizes: Sequence[int], temperature: float, total: int | None = None
 ) -> IntArray:
-    """Number of pairs that an epoch draws from each corpus, or source of one, proportional to
-    size^(1 / temperature).
+    """Return how many pairs an epoch draws from each corpus, or each source of a corpus.
 
-    Temperature 1 keeps the sizes, larger values make them more equal (Arivazhagan et al. 2019), and
-    inf equal. `total` pairs are drawn, without it as many as there are.
+    The numbers are proportional to size^(1 / temperature).
+
+    Args:
+        sizes: number of pairs of each corpus [C].
+        temperature: 1 keeps the sizes, larger values make them more equal (Arivazhagan et al.
+            2019), and inf equal.
+        total: number of pairs to draw; by default the sum of the sizes.
+
+    Returns:
+        Number of pairs to draw from each corpus [C].
+
+    Raises:
+        InputError: if the temperature is not above 0.
     """
     if temperature <= 0:
         raise InputError(f"temperature is {temperature}; expected more than 0")
     counts = np.asarray(sizes, dtype=np.float64)
     shares = np.where(counts > 0, (counts / max(1, counts.max(initial=0))) ** (1 / temperature), 0)
-    total = counts.sum() if total is None else total
+    if total is None:
+        total = counts.sum()
     return np.round(total * shares / (shares.sum() or 1)).astype(np.int64)
 
 
 def rounds(
     sources: Sequence[IntArray], counts: Sequence[int] | IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Draw from several sources in rounds of the same mixture, none of which has an index twice.
+    """Draw from several sources in rounds of the same mixture, without an index twice in a round.
 
-    The number of rounds is that of the passes over the source that is drawn most often for its
-    size; the last round may be shorter, and the indices of each are in random order. Rounds of a
-    single source are its passes. `counts` says how many indices to draw of each source.
+    There are as many rounds as passes over the source that is drawn most often for its size. The
+    last round may be shorter. The rounds of a single source are its passes.
+
+    Args:
+        sources: the indices of each source.
+        counts: how many indices to draw from each source.
+        rng: source of randomness.
+
+    Returns:
+        The indices of each round, in random order.
     """
     pairs = list(zip(sources, counts, strict=True))
-    length = max((count / len(indices) for indices, count in pairs if len(indices)), default=0)
+    passes = [count / len(indices) for indices, count in pairs if len(indices)]
+    length = max(passes, default=0)
     ends = np.minimum(np.arange(1, np.ceil(length) + 1) / (length or 1), 1)
     drawn = [
         draw_parts(indices, np.rint(count * ends).astype(np.int64), rng) for indices, count in pairs
@@ -87,108 +113,130 @@ def rounds(
 
 
 def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> list[IntArray]:
-    """Draw from N indices by one complete pass in random order after another, cut into parts
-    without an index twice.
+    """Draw complete passes over N indices, each in random order, and cut them into parts.
 
-    `ends` are the numbers of indices up to the end of each part, each at most N more than the one
-    before.
+    No part has an index twice.
+
+    Args:
+        indices: the indices to draw from [N].
+        ends: number of indices up to the end of each part, at most N more than up to the end of the
+            part before.
+        rng: source of randomness.
     """
-    parts, left = [], indices[:0]
+    parts = []
+    rest = indices[:0]
     for size in np.diff(ends, prepend=0):
-        part, left = left[:size], left[size:]
-        if len(part) < size:
-            again = rng.permutation(indices)
-            is_in = np.isin(again, part)
-            again = np.concatenate(
-                (again[~is_in], again[is_in])
-            )  # what the part has already comes later in this pass
-            part, left = (
-                np.concatenate((part, again[: size - len(part)])),
-                again[size - len(part) :],
-            )
+        part = rest[:size]
+        rest = rest[size:]
+        missing = size - len(part)
+        if missing:
+            next_pass = rng.permutation(indices)
+            # The indices that the part has already come last in this pass.
+            is_in_part = np.isin(next_pass, part)
+            next_pass = np.concatenate((next_pass[~is_in_part], next_pass[is_in_part]))
+            part = np.concatenate((part, next_pass[:missing]))
+            rest = next_pass[missing:]
         parts.append(part)
     return parts
 
 
 def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:
-    """Sort pairs by the length of the longer side, then of the source; equal lengths keep their
-    (random) order.
+    """Sort pairs by the length of the longer side, then by the length of the source.
 
-    This order needs the least padding: 3 to 6 percent of the positions, against 4 to 10 percent by
-    source, then target.
+    Pairs of equal lengths keep their (random) order. This order needs the least padding: 3 to 6
+    percent of the positions, against 4 to 10 percent in the order by source, then target.
     """
-    source, target = source_sizes[indices], target_sizes[indices]
+    source = source_sizes[indices]
+    target = target_sizes[indices]
     return indices[np.lexsort((source, np.maximum(source, target)))]
 
 
 def cut_into_batches(
     indices: IntArray, lengths: IntArray, max_sentences: int | None, max_tokens: int | None
 ) -> list[IntArray]:
-    """Cut an ordered list [N] into batches of exactly `max_sentences`, fewer where `max_tokens` is
-    reached first.
+    """Cut an ordered list of pairs into batches.
 
-    `lengths` [N] are the pieces of the longer side; `max_tokens` limits sentences x longest
-    sentence, with padding.
+    Args:
+        indices: the pairs, in order [N].
+        lengths: number of pieces of the longer side of each pair [N].
+        max_sentences: number of pairs of a batch, unless `max_tokens` is reached first; None: all.
+        max_tokens: maximum of sentences x longest sentence, which includes padding; None: no limit.
     """
     if max_tokens is None:
         step = max_sentences or len(indices)
         return [indices[start : start + step] for start in range(0, len(indices), step)]
-    batches, start, longest = [], 0, 0
+    batches = []
+    start = 0
+    longest = 0
     for position, length in enumerate(lengths.tolist()):
         grown = max(longest, length)
         count = position - start
         if count and (count == max_sentences or grown * (count + 1) > max_tokens):
             batches.append(indices[start:position])
-            start, grown = position, length
+            start = position
+            grown = length
         longest = grown
-    return [*batches, indices[start:]] if len(indices) else []
+    if len(indices):
+        batches.append(indices[start:])
+    return batches
 
 
 SIDES = ("source", "target")
 
 
 class Batch(TypedDict, total=False):
-    """What a batch of task `xling_sent` may have; a dictionary, because fairseq copies only those
-    to a device.
+    """The fields that a batch of task `xling_sent` may have.
+
+    It is a dictionary, because fairseq copies only dictionaries to a device.
     """
 
-    id: Tensor  # [B] indices of the pairs
-    nsentences: int  # B
-    ntokens: int  # number of real pieces of both sides
-    net_input: dict[
-        str, Tensor
-    ]  # what the encoder reads [B, T]: `source`, `target`; `negative`, `teacher_text`
-    source_tokens: Tensor  # [B, T] ids without masks, unless `MaskedTargets` asks for masks
+    # [B] Indices of the pairs.
+    id: Tensor
+    # B.
+    nsentences: int
+    # Number of pieces of both sides, without padding.
+    ntokens: int
+    # What the encoder reads [B, T]: `source`, `target`, `negative`, `teacher_text`.
+    net_input: dict[str, Tensor]
+    # [B, T] Ids without masks, unless `MaskedTargets` asks for masks.
+    source_tokens: Tensor
     target_tokens: Tensor
-    source_masked_ids: (
-        Tensor  # [B, M] original ids of the masked pieces, padding at unused positions
-    )
+    # [B, M] Original ids of the masked pieces, padding at unused positions.
+    source_masked_ids: Tensor
     target_masked_ids: Tensor
-    source_positions: Tensor  # [K] indices of the masked pieces in the flattened source
+    # [K] Indices of the masked pieces in the flattened source or target.
+    source_positions: Tensor
     target_positions: Tensor
-    source_masked_index: (
-        Tensor  # [K] indices of the masked pieces in the flattened `source_masked_ids`
-    )
+    # [K] Indices of the masked pieces in the flattened `source_masked_ids`, `target_masked_ids`.
+    source_masked_index: Tensor
     target_masked_index: Tensor
-    pair_number: Tensor  # [B] numbers of the pairs, with --gather-negatives
-    negative_of: Tensor  # [B, 2] bool, whether the negative belongs to the source, to the target
-    teacher: Tensor  # [2B, E] a teacher's embeddings, sources first
-    teacher_text: (
-        Tensor  # [B, E] a teacher's embeddings of the texts of `net_input`, with --teacher-text
-    )
-    is_dummy: bool  # True in the batch that fairseq gives a worker which has none left; its loss does not count
+    # [B] Numbers of the pairs, with --gather-negatives.
+    pair_number: Tensor
+    # [B, 2] bool, whether the negative belongs to the source, and to the target.
+    negative_of: Tensor
+    # [2B, E] A teacher's embeddings, sources first.
+    teacher: Tensor
+    # [B, E] A teacher's embeddings of the texts in `net_input`, with --teacher-text.
+    teacher_text: Tensor
+    # True in the batch that fairseq gives to a worker without batches; its loss does not count.
+    is_dummy: bool
 
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """The pairs of one batch, as the parts of the batch read them."""
+    """The pairs of one batch, as the parts of the batch read them.
 
-    dataset: Any  # every draw uses its seed and epoch
-    samples: list[dict]  # B, after subword dropout
+    Args:
+        dataset: the dataset, whose seed and epoch every draw uses.
+        samples: the B pairs, after subword dropout.
+    """
+
+    dataset: Any
+    samples: list[dict]
 
     @cached_property
     def index(self) -> np.ndarray:
-        """[B] indices of the pairs."""
+        """Indices of the pairs [B]."""
         return np.array([sample["id"] for sample in self.samples])
 
     @cached_property
@@ -202,8 +250,9 @@ class DrawnPairs:
 
 
 class Part(Protocol):
-    """Adds to a batch what one term of the loss needs, as a function of (seed, epoch, pair index)
-    alone.
+    """Adds to a batch what one term of the loss needs.
+
+    What it adds is a function of (seed, epoch, pair index) alone.
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
@@ -211,20 +260,23 @@ class Part(Protocol):
 
 
 def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
-    """Pad sentences to ids [B, T], with `padding_idx` after the end of shorter sentences."""
+    """Return sentences as ids [B, T], with `padding_idx` after the end of shorter sentences."""
     lengths = np.array([len(sentence) for sentence in sentences])
-    tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)  # [B, T]
+    tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
     return tokens
 
 
 def to_tensors(batch: dict) -> Any:
-    """Convert the arrays of a batch, also of nested dictionaries, to tensors; other values stay as
-    they are.
+    """Convert the arrays of a batch and of the dictionaries in it to tensors.
+
+    Other values are unchanged.
     """
-    return {
-        name: torch.from_numpy(value)
-        if isinstance(value, np.ndarray)
-        else (to_tensors(value) if isinstance(value, dict) else value)
-        for name, value in batch.items()
-    }
+    converted = {}
+    for name, value in batch.items():
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+        elif isinstance(value, dict):
+            value = to_tensors(value)
+        converted[name] = value
+    return converted

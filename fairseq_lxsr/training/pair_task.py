@@ -27,9 +27,12 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
 
-LONGEST = "max_positions"  # in the state that fairseq keeps in a checkpoint
-TOLERANCE = 1e-6  # of probabilities that are the same
-FOR_SPLITS = {
+# Key of the state that fairseq keeps in a checkpoint.
+LONGEST = "max_positions"
+# Probabilities that differ by less are equal.
+PROBABILITY_TOLERANCE = 1e-6
+# What to do about a split that is missing.
+MISSING_SPLIT_HINTS = {
     "valid": " with --valid-size N, or --disable-validation",
     "test": " with --test-size N",
 }
@@ -38,79 +41,91 @@ FOR_SPLITS = {
 @dataclass
 class PairTaskConfig(LxsrTaskConfig):
     lang_pairs: Optional[str] = option(
-        "language pairs, for example en-fr,en-de; without it every train.SRC-TGT of the folder",
+        "language pairs, for example en-fr,en-de (default: every train.SRC-TGT of the data folder)",
         None,
     )
-    max_positions: int = option("longest sentence, in pieces; the rest is cut off", 200, POSITIONS)
+    max_positions: int = option(
+        "maximum number of pieces of a sentence; longer sentences are cut", 200, POSITIONS
+    )
     sampling_temperature: float = option(
-        "language pairs share an epoch by size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+        "an epoch draws from the language pairs in proportion to size^(1/temperature): 1 by size, "
+        "5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
     )
     source_temperature: float = option(
-        "sources (kinds of text, named for lxsr prepare) share the part of a language pair by "
-        "size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+        "an epoch draws from the sources of a language pair (kinds of text, named for lxsr "
+        "prepare) in proportion to size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
     )
     subword_dropout: float = option(
-        "probability with which a piece of the training text is replaced by the two it is made of",
+        "probability with which a piece of the training text is split into its two parts",
         0.0,
         below(1),
     )
     rare_subword_dropout: float = option(
-        "K: beside it a piece that the training text has n times is replaced with probability K / (K + n)",
+        "K: a piece that occurs n times in the training text is also split with probability "
+        "K / (K + n)",
         0.0,
         NOT_NEGATIVE,
     )
 
 
 class PairTask(LxsrTask):
-    """Reads aligned text of one joined dictionary; sub-classes build the dataset."""
+    """Reads aligned text with one joined dictionary; subclasses build the dataset."""
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
         self.state.merge_state_dict({LONGEST: cfg.max_positions})
         self.subword_dropout: SubwordDropout | None = None
         self.expected: ExpectedRows | None = None
-        logger.info(
-            f"{', '.join('-'.join(pair) for pair in self.pairs)}; dictionary of {len(self.dictionary):,}"
-        )
+        names = ", ".join("-".join(pair) for pair in self.pairs)
+        logger.info(f"{names}; dictionary of {len(self.dictionary):,} entries")
 
     def read_dictionary(self, folder: Path) -> Dictionary:
         self.pairs = self.choose_pairs(folder)
         return joined_dictionary(folder, self.pairs)
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
-        """Choose the pairs to train on, as source and target language."""
+        """Return the language pairs to train on, as (source, target)."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
     def make_dataset(
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> PairDataset:
-        """Build the dataset of one split from the pairs that have it; `options` are those of
-        `PairDataset`.
+        """Build the dataset of one split.
+
+        Args:
+            corpora: the text of the language pairs that have this split.
+            split: train, valid or test.
+            epoch: number of the epoch, from 1.
+            options: keyword arguments of `PairDataset`.
         """
         raise NotImplementedError
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Look for the text of validation first: fairseq reads it after the model is made, which
-        may take minutes.
-        """
-        options = None if from_checkpoint else self.cfg._get_parent()
-        if options is not None and not options.dataset.disable_validation:
-            for split in options.dataset.valid_subset.split(","):
-                self.read_corpora(split, epoch=1)
+        # fairseq reads the validation text after the model is built, which may take minutes.
+        if not from_checkpoint:
+            self._check_validation_text()
         return super().build_model(cfg, from_checkpoint)
 
+    def _check_validation_text(self) -> None:
+        options = self.run_options
+        if options is None or options.dataset.disable_validation:
+            return
+        for split in options.dataset.valid_subset.split(","):
+            self.read_corpora(split, epoch=1)
+
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        """Build it, and keep its probabilities in checkpoints: `lxsr export` needs them."""
+        """Build the subword dropout, and store its probabilities for `lxsr export`."""
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             return None
         probability = self.split_probability()
-        splits = (self.halves[:, 0] >= 0) & (probability[: self.num_symbols] > 0)
+        is_split = (self.halves[:, 0] >= 0) & (probability[: self.num_symbols] > 0)
         logger.info(
-            f"subword dropout: {np.count_nonzero(splits):,} pieces may be read as their two parts"
+            f"subword dropout: {np.count_nonzero(is_split):,} pieces may be split into their two "
+            "parts"
         )
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(
@@ -118,31 +133,36 @@ class PairTask(LxsrTask):
         )
 
     def split_probability(self) -> FloatArray:
-        """Compute the probability with which each symbol is split, by the text of all shards,
-        [V].
+        """Compute the probability [V] with which each symbol is split, from the text of all shards.
+
+        A symbol is not split more often than in the training that this one continues.
         """
+        rare_dropout = self.cfg.rare_subword_dropout
         counts = np.zeros(len(self.dictionary), np.int64)
-        for number in range(len(self.shards) if self.cfg.rare_subword_dropout else 0):
-            for corpus in self.read_corpora("train", number + 1).values():
-                counts += count_pieces(corpus, len(counts))
-        options, before = (
-            (self.cfg.subword_dropout, self.cfg.rare_subword_dropout),
-            self._split_before(),
+        # Without --rare-subword-dropout the text is not needed.
+        if rare_dropout:
+            for epoch in range(1, len(self.shards) + 1):
+                for corpus in self.read_corpora("train", epoch).values():
+                    counts += count_pieces(corpus, len(counts))
+        unlimited = split_probability(counts, self.cfg.subword_dropout, rare_dropout)
+        probability = split_probability(
+            counts, self.cfg.subword_dropout, rare_dropout, self._earlier_split_probability()
         )
-        probability = split_probability(counts, *options, before)
-        less = (probability < split_probability(counts, *options) - TOLERANCE)[: self.num_symbols]
-        if less.any():
+        is_limited = probability < unlimited - PROBABILITY_TOLERANCE
+        num_limited = np.count_nonzero(is_limited[: self.num_symbols])
+        if num_limited:
             logger.warning(
-                f"--rare-subword-dropout {options[1]:g}: {np.count_nonzero(less):,} symbols are split less often, "
-                "as in the training that this one goes on from, whose text may have had them more often"
+                f"--rare-subword-dropout {rare_dropout:g}: {num_limited:,} symbols are split less "
+                "often, as in the training that this one continues, whose text may have had them "
+                "more often"
             )
         return probability
 
-    def _split_before(self) -> FloatArray | None:
-        """Read the split probabilities [V] of the training that this one goes on from; None for a
-        new model.
+    def _earlier_split_probability(self) -> FloatArray | None:
+        """Read the split probabilities [V] of the training that this one continues.
 
-        A training without subword dropout stored none: all are 0.
+        A training without subword dropout stored none: all are 0. The result is None for a new
+        model.
         """
         start = self.starting_checkpoint()
         if start is None:
@@ -152,12 +172,14 @@ class PairTask(LxsrTask):
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
         super().post_validate(model, stats, agg)
-        self.expected = None  # the weights will change
+        # The weights will change.
+        self.expected = None
 
     def valid_step(self, sample: dict, model, criterion) -> tuple:
-        """Validate the model that `lxsr export` writes: with expected rows, after subword dropout.
+        """Validate the model that `lxsr export` writes.
 
-        A generative loss compares with these rows too, so it is higher than in training.
+        After subword dropout this is a model with expected rows. A generative loss compares with
+        these rows as well, so it is higher than in training.
         """
         probability = self.state.state_dict.get(SPLIT_PROBABILITY)
         if probability is not None and self.expected is None:
@@ -167,71 +189,80 @@ class PairTask(LxsrTask):
 
     @cached_property
     def halves(self) -> IntArray:
-        """The two parts of each piece [V, 2], see `merged_from`."""
+        """The ids of the two parts of each piece [V, 2], see `merged_from`."""
         return merged_from(self.dictionary.symbols[: self.num_symbols], self.dictionary.nspecial)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
         """Read `split` of every language pair that has it, from the shard of this epoch."""
         folder = self.folder_of(split, epoch)
-        read = {pair: read_corpus(folder, split, *pair, self.num_symbols) for pair in self.pairs}
-        found = {pair: corpus for pair, corpus in read.items() if corpus is not None}
-        if not found:
+        corpora = {}
+        for pair in self.pairs:
+            corpus = read_corpus(folder, split, *pair, self.num_symbols)
+            if corpus is not None:
+                corpora[pair] = corpus
+        if not corpora:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
-            expected = (
-                f"the output of fairseq-preprocess or `lxsr prepare`{FOR_SPLITS.get(split, '')}"
+            raise InputError(
+                f"{folder}: no {names}; expected the output of fairseq-preprocess or `lxsr prepare`"
+                f"{MISSING_SPLIT_HINTS.get(split, '')}"
             )
-            raise InputError(f"{folder}: has no {names}; expected {expected}")
-        return found
+        return corpora
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
         """Read `split` of all language pairs, and build its dataset."""
-        found, folder = self.read_corpora(split, epoch), self.folder_of(split, epoch)
-        loaded = (
-            SPLIT_PROBABILITY in self.state.state_dict
-        )  # fairseq-validate has loaded it, and reads its text whole
-        if split == "train" and self.subword_dropout is None and not loaded:
+        corpora = self.read_corpora(split, epoch)
+        is_training = split == "train"
+        # fairseq-validate has loaded the probabilities, and does not split pieces.
+        is_loaded = SPLIT_PROBABILITY in self.state.state_dict
+        if is_training and self.subword_dropout is None and not is_loaded:
             self.subword_dropout = self._make_subword_dropout()
         options: dict[str, Any] = {
             "eos_idx": self.dictionary.eos(),
             "max_positions": self.longest,
             "seed": self.cfg.seed,
-            "shuffle": split == "train",
+            "shuffle": is_training,
             "temperature": self.cfg.sampling_temperature,
             "source_temperature": self.cfg.source_temperature,
-            "subword_dropout": self.subword_dropout if split == "train" else None,
         }
-        dataset = self.make_dataset(found, split, epoch, options)
+        if is_training:
+            options["subword_dropout"] = self.subword_dropout
+        dataset = self.make_dataset(corpora, split, epoch, options)
         if dataset.num_empty == len(dataset):
             raise InputError(
-                f"{folder}: every pair of {split} has an empty side; look at the text it was made from"
+                f"{self.folder_of(split, epoch)}: every pair of {split} has an empty side; look at "
+                "the text it was made from"
             )
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
             f"{dataset.num_cut:,} cut at {self.longest} pieces"
         )
-        if split == "train":
+        if is_training:
             self.log_sources(dataset)
         self.datasets[split] = dataset
 
     def log_sources(self, dataset: PairDataset) -> None:
-        """Log the sizes of all named sources, and how many pairs an epoch draws of each."""
+        """Log the size of each named source, and how many pairs an epoch draws from it."""
         temperature = self.cfg.source_temperature
         if not any(corpus.sources for corpus in dataset.corpora):
             if temperature == 1:
                 return
             raise InputError(
-                f"--source-temperature {temperature:g}: {self.shards[0]} has no train.SRC-TGT.sources.json; expected "
-                "text that was prepared with names: `lxsr prepare --data NAME=PREFIX --data NAME=PREFIX`"
+                f"--source-temperature {temperature:g}: {self.shards[0]} has no "
+                "train.SRC-TGT.sources.json; expected text that was prepared with names: `lxsr "
+                "prepare --data NAME=PREFIX --data NAME=PREFIX`"
             )
         for corpus, (_, counts) in zip(dataset.corpora, dataset.draws(), strict=True):
             for number, (name, size) in enumerate(corpus.sources.items()):
-                drawn = f", {counts[number]:,} drawn in an epoch" if temperature != 1 else ""
-                logger.info(f"{corpus.name}: source {name}, {size:,} pairs{drawn}")
+                message = f"{corpus.name}: source {name}, {size:,} pairs"
+                if temperature != 1:
+                    message += f", {counts[number]:,} drawn in an epoch"
+                logger.info(message)
 
     @property
     def languages(self) -> list[str]:
-        """Target languages of a model that translates, in the order of their embeddings; kept in
-        checkpoints.
+        """Target languages of a translation model, in the order of their embeddings.
+
+        Checkpoints keep them.
         """
         return self.state.state_dict[LANGUAGES]
 
@@ -241,9 +272,7 @@ class PairTask(LxsrTask):
 
     @property
     def longest(self) -> int:
-        """Maximum number of pieces that are read of a sentence, at most that of the loaded model's
-        training.
-        """
+        """Maximum number of pieces of a sentence, at most the maximum of the loaded checkpoint."""
         return min(self.cfg.max_positions, self.state.state_dict[LONGEST])
 
     def max_positions(self) -> int | tuple[int, int]:
@@ -251,16 +280,20 @@ class PairTask(LxsrTask):
 
 
 class ExpectedRows:
-    """The rows that `lxsr export` writes for a model as it is, to be put in the place of those that
-    are trained.
+    """The embedding rows that `lxsr export` would write for the current weights of a model.
 
-    Pieces have two parts, `halves` [V, 2], into which training splits them with a probability [V];
-    a model that does not sum rows keeps its own.
+    The rows are unchanged if the model does not sum rows.
+
+    Args:
+        model: the model that is trained.
+        halves: the ids of the two parts of each piece [V, 2].
+        probability: the probability with which training splits each piece [V].
     """
 
     def __init__(self, model: nn.Module, halves: IntArray, probability: Sequence[float]):
         network = next(module for module in model.modules() if isinstance(module, SentenceNetwork))
-        self._weight = self._rows = network.embed_tokens.weight
+        self._weight = network.embed_tokens.weight
+        self._rows = self._weight
         if getattr(network.config, "sums_rows", False):
             table = self._weight.detach().float().cpu().numpy()
             rows = expected_rows(table, halves, np.array(probability, np.float32))
@@ -268,7 +301,7 @@ class ExpectedRows:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the model have these rows until the context ends."""
+        """Use these rows in the model until the context ends."""
         trained = self._weight.data
         self._weight.data = self._rows.data
         try:

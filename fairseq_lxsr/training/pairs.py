@@ -1,5 +1,6 @@
 """Sentence pairs of one or several language pairs as a fairseq dataset."""
 
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,39 +18,45 @@ from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
 logger = logging.getLogger(__name__)
 
-COUNTED_AT_ONCE = 1 << 16  # sentences that are read at once to count their pieces
-WHOLE = 1 << 30  # pieces: no sentence has more
+# Number of sentences that are read at once to count their pieces.
+COUNTED_AT_ONCE = 1 << 16
+# A maximum number of pieces that no sentence reaches.
+UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two aligned sides of one language pair as fairseq-preprocess wrote them; each sentence
-    ends in EOS.
+    """The two aligned sides of one language pair, as fairseq-preprocess wrote them.
+
+    Args:
+        name: the language pair, for example en-fr.
+        source: the source sentences, each of which ends in EOS.
+        target: the target sentences, each of which ends in EOS.
+        sources: number of pairs of each kind of text, in the order of the text; empty if unknown.
     """
 
-    name: str  # for example en-fr
+    name: str
     source: FairseqDataset
     target: FairseqDataset
-    # number of pairs of each kind of text, which follow each other in this order; empty where it is
-    # unknown
     sources: Mapping[str, int] = field(default_factory=dict)
 
 
 class PairDataset(EpochDataset):
-    """Pairs without EOS, cut at `max_positions`; a batch comes from one corpus; sub-classes build
-    it in `collater`.
+    """Pairs without EOS, cut at `max_positions` pieces.
+
+    A batch comes from one corpus; subclasses build it in `collater`.
 
     Args:
         corpora: one per language pair; pair indices run through all of them, N in total. A pair
-            that occurs k times in an epoch has the indices i, i + N, ..., each with its own draws
-            (such as masks) and in a batch of its own.
+            that occurs k times in an epoch has the indices i, i + N, ...; each occurrence has its
+            own random draws (such as masks), in a batch of its own.
         temperature: distribution of an epoch over language pairs, see
             `sampling.samples_per_corpus`.
-        source_temperature: distribution of the part of a language pair over its sources; at 1 they
-            are one text.
-        subword_dropout: draws new segmentations every epoch; batches are still cut by the lengths
-            without it.
-        by_length: pairs of similar length are together in a batch; off for any pairs.
+        source_temperature: distribution of a language pair over its sources; 1 treats them as one
+            text.
+        subword_dropout: draws new segmentations every epoch; batches are cut by the lengths before
+            it.
+        by_length: put pairs of similar length together in a batch; otherwise any pairs.
         drop_last: leave out the last batch of a pass over a language pair unless it is full.
         options: see `EpochDataset`.
     """
@@ -67,162 +74,175 @@ class PairDataset(EpochDataset):
     ):
         super().__init__(**options)
         self.corpora = list(corpora)
-        self.temperature, self.source_temperature = temperature, source_temperature
+        self.temperature = temperature
+        self.source_temperature = source_temperature
         self.subword_dropout = subword_dropout
-        self.by_length, self.drop_last = by_length, drop_last
+        self.by_length = by_length
+        self.drop_last = drop_last
         self.offsets = np.cumsum([0] + [len(corpus.source) for corpus in self.corpora])
         sizes = [
             np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) for corpus in self.corpora
         ]
-        full = np.concatenate(sizes) - 1  # [N, 2] pieces without EOS
-        self.num_cut = int((full > self.max_positions).any(axis=1).sum())
-        self.lengths = full.clip(max=self.max_positions)
-        self.num_empty = int((full < 1).any(axis=1).sum())
+        # [N, 2] Number of pieces without EOS.
+        full_lengths = np.concatenate(sizes) - 1
+        self.num_cut = int((full_lengths > self.max_positions).any(axis=1).sum())
+        self.lengths = full_lengths.clip(max=self.max_positions)
+        self.num_empty = int((full_lengths < 1).any(axis=1).sum())
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> dict:
-        which = self.corpus_of(index)
-        local = index % len(self) - self.offsets[which]
-        corpus = self.corpora[which]
-        sides = (strip_eos(side[local], self.eos_idx) for side in (corpus.source, corpus.target))
-        source, target = (ids[: self.max_positions] for ids in sides)
-        return {"id": index, "source": source, "target": target}
+        number = self.corpus_of(index)
+        corpus = self.corpora[number]
+        row = index % len(self) - self.offsets[number]
+        return {
+            "id": index,
+            "source": strip_eos(corpus.source[row], self.eos_idx)[: self.max_positions],
+            "target": strip_eos(corpus.target[row], self.eos_idx)[: self.max_positions],
+        }
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
-        """Read the samples of a batch, which torch's DataLoader asks for at once."""
-        number = np.asarray(indices) % len(self)
-        which = np.searchsorted(self.offsets, number, side="right") - 1
-        if len(indices) == 0 or (which != which[0]).any():
+        """Read the samples of a batch together, for torch's DataLoader."""
+        pairs = np.asarray(indices) % len(self)
+        numbers = np.searchsorted(self.offsets, pairs, side="right") - 1
+        if len(indices) == 0 or (numbers != numbers[0]).any():
             return [self[index] for index in indices]
-        corpus, rows = self.corpora[which[0]], number - self.offsets[which[0]]
-        sides = (
-            read_rows(side, rows, self.eos_idx, self.max_positions)
-            for side in (corpus.source, corpus.target)
-        )
+        corpus = self.corpora[numbers[0]]
+        rows = pairs - self.offsets[numbers[0]]
+        sources = read_rows(corpus.source, rows, self.eos_idx, self.max_positions)
+        targets = read_rows(corpus.target, rows, self.eos_idx, self.max_positions)
         return [
-            {"id": index, "source": u, "target": v}
-            for index, u, v in zip(indices, *sides, strict=True)
+            {"id": index, "source": source, "target": target}
+            for index, source, target in zip(indices, sources, targets, strict=True)
         ]
 
     def resegmented(self, samples: list[dict]) -> list[dict]:
-        """Apply subword dropout, if any, to the pairs of a batch at once: one by one takes 18 times
-        as long.
+        """Apply subword dropout, if any, to all pairs of a batch.
+
+        Pair by pair it would take 18 times as long.
         """
         if not self.subword_dropout:
             return samples
-        index, samples = (
-            np.array([sample["id"] for sample in samples]),
-            [dict(sample) for sample in samples],
-        )
+        index = np.array([sample["id"] for sample in samples])
+        samples = [dict(sample) for sample in samples]
         for number, side in enumerate(SIDES):
-            split = self.subword_dropout(
-                [sample[side] for sample in samples], self.epoch, index, number
-            )
-            for sample, ids in zip(samples, split, strict=True):
+            sentences = [sample[side] for sample in samples]
+            sentences = self.subword_dropout(sentences, self.epoch, index, number)
+            for sample, ids in zip(samples, sentences, strict=True):
                 sample[side] = ids[: self.max_positions]
         return samples
 
     def corpus_of(self, index: int) -> int:
-        """Index of the corpus of a pair."""
+        """Return the number of the corpus of a pair."""
         return int(np.searchsorted(self.offsets, index % len(self), side="right")) - 1
 
     # -- order and batches
 
     def ordered_indices(self) -> np.ndarray:
-        """Order the indices of this epoch: the rounds of one language pair after those of another,
-        each `arranged`.
+        """Return the indices of this epoch in order: all rounds of each language pair in turn.
+
+        Each round is in the order of `arranged`.
         """
         rng = np.random.default_rng((self.seed, self.epoch))
         if self.shuffle:
-            drawn = [sampling.rounds(sources, counts, rng) for sources, counts in self.draws()]
+            corpora = [sampling.rounds(sources, counts, rng) for sources, counts in self.draws()]
         else:
-            drawn = [[indices] for indices in self._usable()]
-        return np.concatenate(
-            [
-                self.arranged(indices) + number * len(self)
-                for rounds in drawn
-                for number, indices in enumerate(rounds)
-            ]
-        )
+            corpora = [[indices] for indices in self._usable()]
+        ordered = []
+        for rounds in corpora:
+            for number, indices in enumerate(rounds):
+                ordered.append(self.arranged(indices) + number * len(self))
+        return np.concatenate(ordered)
 
     def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
-        """List for each language pair the usable pairs of each of its sources, and how many an
-        epoch draws of them.
+        """Return what an epoch draws from each language pair.
+
+        Returns:
+            For each language pair, the usable pairs of each of its sources, and how many of them an
+            epoch draws.
         """
         usable = self._usable()
         totals = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
-        found = []
+        draws = []
         for corpus, start, indices, total in zip(
             self.corpora, self.offsets[:-1], usable, totals, strict=True
         ):
-            sizes = list(corpus.sources.values()) if self.source_temperature != 1 else []
+            sizes: list[int] = []
+            if self.source_temperature != 1:
+                sizes = list(corpus.sources.values())
             sources = np.split(indices, np.searchsorted(indices, start + np.cumsum(sizes)[:-1]))
-            counts = sampling.samples_per_corpus(
-                list(map(len, sources)), self.source_temperature, total
-            )
-            found.append((sources, counts))
-        return found
+            source_sizes = [len(source) for source in sources]
+            counts = sampling.samples_per_corpus(source_sizes, self.source_temperature, total)
+            draws.append((sources, counts))
+        return draws
 
     def _usable(self) -> list[np.ndarray]:
-        """List the pairs of each corpus that have no empty side."""
+        """Return the pairs of each corpus that have no empty side."""
         return [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
         ]
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Order the pairs of a round, which come in random order, for validation in that of the
-        text.
+        """Order the pairs of a round.
+
+        The pairs come in random order, or in the order of the text for validation.
         """
-        return sampling.sort_by_length(indices, *self.lengths.T) if self.by_length else indices
+        if not self.by_length:
+            return indices
+        return sampling.sort_by_length(indices, *self.lengths.T)
 
     def batch_by_size(
         self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
     ):
-        """Cut into batches of exactly `max_sentences` pairs, or of at most `max_tokens` tokens per
-        side.
+        """Cut an epoch into batches.
 
-        Each batch comes from one round of one language pair, where no pair is twice: a sentence is
-        never its own negative. Its size is exact, whatever `required_batch_size_multiple` says:
-        in-batch negatives depend on it.
+        Each batch comes from one round of one language pair, which has no pair twice: a sentence is
+        never its own negative. The size of a batch is exact, and `required_batch_size_multiple` is
+        ignored, because in-batch negatives depend on the size.
+
+        Args:
+            indices: the epoch as `ordered_indices` returns it.
+            max_tokens: maximum number of tokens per side of a batch; None: no limit.
+            max_sentences: number of pairs of a batch; None: no limit.
+            required_batch_size_multiple: ignored.
+
+        Returns:
+            The indices of each batch.
+
+        Raises:
+            InputError: if `drop_last` is set without `max_sentences`, or leaves no batch.
         """
-        number, pair = np.divmod(indices, len(self))
-        corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
-        starts = np.flatnonzero(np.diff(number * len(self.offsets) + corpus)) + 1
-        parts = np.split(indices, starts)
-        cut = [
-            sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens)
-            for part in parts
-        ]
         if self.drop_last and max_sentences is None:
-            raise InputError(
-                "--drop-last without --batch-size, which says when a batch is full; expected both"
-            )
-        if (
-            self.drop_last
-        ):  # in the last round of a language pair only: a small one has a rest in each of many
-            last = {name: place for place, name in enumerate(corpus[[0, *starts]].tolist())}
-            for place in last.values():
-                if len(cut[place][-1]) != max_sentences:
-                    cut[place] = cut[place][:-1]
-            if not any(cut):
+            raise InputError("--drop-last without --batch-size; expected both")
+        round_number, pair = np.divmod(indices, len(self))
+        corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
+        starts = np.flatnonzero(np.diff(round_number * len(self.offsets) + corpus)) + 1
+        rounds = [
+            sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens)
+            for part in np.split(indices, starts)
+        ]
+        if self.drop_last:
+            _drop_last_batches(rounds, corpus[[0, *starts]].tolist(), max_sentences)
+            if not any(rounds):
                 raise InputError(
-                    f"--drop-last: {len(indices):,} pairs of training text make no full batch of --batch-size "
-                    f"{max_sentences}; expected a smaller --batch-size"
+                    f"--drop-last: {len(indices):,} pairs of training text make no full batch of "
+                    f"--batch-size {max_sentences}; expected a smaller --batch-size"
                 )
-        mean = len(indices) / max(1, sum(map(len, cut)))
-        if (
-            self.source_temperature != 1
-            and self.epoch == 1
-            and len(indices) > (max_sentences or 0) > 2 * mean
-        ):
+        batches = list(itertools.chain.from_iterable(rounds))
+        if self.source_temperature != 1 and self.epoch == 1:
+            self._warn_of_small_batches(len(indices), len(batches), max_sentences or 0)
+        return batches
+
+    def _warn_of_small_batches(self, num_pairs: int, num_batches: int, max_sentences: int) -> None:
+        mean = num_pairs / max(1, num_batches)
+        if num_pairs > max_sentences > 2 * mean:
             logger.warning(
-                f"--source-temperature {self.source_temperature:g}: batches have {mean:.0f} pairs in the mean: no "
-                "pair is twice in one and a small source is drawn often; leave it out, or lower the temperature"
+                f"--source-temperature {self.source_temperature:g}: batches have {mean:.0f} pairs "
+                "on average, because a small source is drawn often and no batch has a pair twice; "
+                "lower the temperature, or leave the option out"
             )
-        return [batch for batches in cut for batch in batches]
 
     def num_tokens(self, index: int) -> int:
         return int(self.num_tokens_vec(index))
@@ -234,17 +254,35 @@ class PairDataset(EpochDataset):
         return tuple(self.lengths[index % len(self)])
 
 
+def _drop_last_batches(rounds: list[list], corpora: list[int], max_sentences: int) -> None:
+    """Drop the last batch of each corpus unless it is full.
+
+    The other rounds keep their last batch: a small corpus has many rounds, each with a rest.
+
+    Args:
+        rounds: the batches of each round; changed in place.
+        corpora: the number of the corpus of each round.
+        max_sentences: number of pairs of a full batch.
+    """
+    last_rounds = {corpus: position for position, corpus in enumerate(corpora)}
+    for position in last_rounds.values():
+        if len(rounds[position][-1]) != max_sentences:
+            rounds[position] = rounds[position][:-1]
+
+
 def read_rows(
     sentences: FairseqDataset, rows: np.ndarray, eos_idx: int, longest: int
 ) -> list[np.ndarray]:
-    """Read sentences without EOS, cut at `longest`: all at once from a file in memory takes a tenth
-    of the time.
+    """Read sentences without EOS, cut at `longest` pieces.
+
+    From a memory-mapped file all rows are read at once, which takes a tenth of the time.
     """
     if not isinstance(sentences, MMapIndexedDataset):
         return [strip_eos(sentences[row], eos_idx)[:longest] for row in rows.tolist()]
     index = sentences._index
     ids = np.frombuffer(sentences._bin_buffer, dtype=index.dtype)
-    starts, lengths = index._pointers[rows] // ids.itemsize, index.sizes[rows].astype(np.int64)
+    starts = index._pointers[rows] // ids.itemsize
+    lengths = index.sizes[rows].astype(np.int64)
     lengths -= (lengths > 0) & (ids[starts + np.maximum(lengths, 1) - 1] == eos_idx)
     lengths = lengths.clip(max=longest)
     ends = lengths.cumsum()
@@ -253,18 +291,19 @@ def read_rows(
 
 
 def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
-    """Count how often both sides of a corpus have each entry of the dictionary [V]."""
+    """Count how often each entry of the dictionary occurs in both sides of a corpus [V]."""
     counts = np.zeros(num_symbols, np.int64)
     for side in (corpus.source, corpus.target):
         for start in range(0, len(side), COUNTED_AT_ONCE):
             rows = np.arange(start, min(start + COUNTED_AT_ONCE, len(side)))
-            counts += np.bincount(
-                np.concatenate(read_rows(side, rows, -1, WHOLE)), minlength=num_symbols
-            )
+            ids = np.concatenate(read_rows(side, rows, -1, UNLIMITED))
+            counts += np.bincount(ids, minlength=num_symbols)
     return counts
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
-    """Remove the EOS at the end of a sentence [T] of a data folder."""
+    """Return a sentence [T] of a data folder without the EOS at its end."""
     ids = tokens.numpy()
-    return ids[:-1] if len(ids) and ids[-1] == eos_idx else ids
+    if len(ids) and ids[-1] == eos_idx:
+        return ids[:-1]
+    return ids

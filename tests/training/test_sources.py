@@ -70,7 +70,7 @@ def test_a_temperature_without_sources_is_refused(prepared, tmp_path):
     refused(
         done,
         "--source-temperature 2: ",
-        f"{data} has no train.SRC-TGT.sources.json",
+        data,
         "--data NAME=PREFIX",
     )
 
@@ -83,4 +83,4 @@ def test_a_small_source_that_makes_batches_small_is_named(caplog, sizes, warned)
     data.set_epoch(1)
     batches = data.batch_by_size(data.ordered_indices(), max_sentences=512)
     assert (len(data.ordered_indices()) / len(batches) < 256) == warned
-    assert ("--source-temperature 5: batches have" in caplog.text) == warned
+    assert ("--source-temperature 5" in caplog.text) == warned

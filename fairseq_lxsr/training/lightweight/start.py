@@ -17,7 +17,7 @@ from fairseq_lxsr.encoder.starting_model import old_symbols
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.text.tokenizer import EOS, SPECIAL, UNK
-from fairseq_lxsr.training.pairs import WHOLE, PairCorpus, read_rows
+from fairseq_lxsr.training.pairs import UNLIMITED, PairCorpus, read_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 PAIRS = 100_000  # most pairs of a language pair that the regression reads
@@ -134,7 +134,8 @@ def _texts(corpus: PairCorpus) -> list[FlatText]:
     """
     rows = np.arange(0, len(corpus.source), -(-len(corpus.source) // PAIRS))
     sides = [
-        read_rows(side, rows, SPECIAL.index(EOS), WHOLE) for side in (corpus.source, corpus.target)
+        read_rows(side, rows, SPECIAL.index(EOS), UNLIMITED)
+        for side in (corpus.source, corpus.target)
     ]
     pairs = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
     return [

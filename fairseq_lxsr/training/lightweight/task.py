@@ -19,7 +19,7 @@ from fairseq_lxsr.encoder.starting_model import open_start, pairs_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
-from fairseq_lxsr.training.fairseq_patches import print_options_on_help, mark_dummy_batches
+from fairseq_lxsr.training.fairseq_patches import mark_dummy_batches, print_options_on_help
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.lightweight.lsi import lsi_embeddings
