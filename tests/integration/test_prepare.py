@@ -174,7 +174,9 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
     done = train_here(data, tmp_path / "save")
     refused(
         done,
-        f"{data}: has no valid.en-fr; expected the output of fairseq-preprocess or `lxsr prepare` with --valid-size N",
+        f"{data}: ",
+        "valid.en-fr",
+        "--valid-size N",
         "or --disable",
     )
     assert not list((tmp_path / "save").iterdir())  # it ends before the model is made

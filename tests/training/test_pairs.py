@@ -106,7 +106,7 @@ def test_the_last_batch_is_dropped_unless_it_is_full(by_length):
         dataset(*data.corpora, by_length=by_length),
     )
     assert len(batches_of(data, **limits)) == len(batches_of(whole, **limits)) - 2
-    with pytest.raises(InputError, match="164 .*--batch-size 200"):
+    with pytest.raises(InputError, match=r"164 .*--batch-size 200"):
         batches_of(data, max_sentences=200)
     with pytest.raises(InputError, match="--batch-size"):
         batches_of(data, max_tokens=60)
