@@ -18,7 +18,11 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import (
     of_sentence_transformers,
     read_static,
 )
-from fairseq_lxsr.encoder.st_names import NamesOfST, as_list, with_names_of_st
+from fairseq_lxsr.encoder.st_names import (
+    NamesOfST,
+    accept_sentence_transformers_options,
+    as_list,
+)
 from fairseq_lxsr.errors import InputError, SentenceError
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import check_device, require
@@ -179,7 +183,7 @@ class SentenceEncoder(NamesOfST):
         teacher = self.config.get("training", {}).get(TEACHER)
         return teacher if teacher and not self.untrained else self.fingerprint
 
-    @with_names_of_st
+    @accept_sentence_transformers_options
     def encode(
         self,
         texts: Iterable[str],

@@ -1,5 +1,5 @@
-"""Names that sentence-transformers has for what a `SentenceEncoder` does: habits and code for it go
-on to work.
+"""Options and methods of sentence-transformers on a `SentenceEncoder`, so that code written for
+that library keeps working.
 """
 
 import shutil
@@ -25,112 +25,169 @@ from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
-OWN_NAMES = {"sentences": "texts", "inputs": "texts", "normalize_embeddings": "normalize"}
-OWN_NAMES["show_progress_bar"] = "show_progress"
+# Options of sentence-transformers, and the name that the same option has here
+OPTION_NAMES = {
+    "sentences": "texts",
+    "inputs": "texts",
+    "normalize_embeddings": "normalize",
+    "show_progress_bar": "show_progress",
+}
 SWITCHES = ("normalize_embeddings", "show_progress_bar", "convert_to_numpy", "convert_to_tensor")
-WITHOUT_EFFECT = {
+# Options that these models cannot vary, with the only value that each accepts
+FIXED_OPTIONS = {
     "prompt": None,
     "prompt_name": None,
     "output_value": "sentence_embedding",
     "pool": None,
+    "chunk_size": None,
+    "task": None,
 }
-WITHOUT_EFFECT |= {"chunk_size": None, "task": None}
-PRECISIONS: dict[
-    str, Callable[[FloatArray], np.ndarray]
-] = {  # of `precision`, as `quantize_embeddings` has them
+PRECISION_OPTIONS = ("precision", "output_dtype")
+ACCEPTED = {*OPTION_NAMES, *SWITCHES, *FIXED_OPTIONS, *PRECISION_OPTIONS}
+
+
+def _binary(embeddings: FloatArray) -> np.ndarray:
+    codes = np.packbits(embeddings > 0, axis=1)
+    return (codes - np.uint8(128)).view(np.int8)
+
+
+# Conversions to the values of `precision`, equal to `quantize_embeddings` of sentence-transformers
+PRECISIONS: dict[str, Callable[[FloatArray], np.ndarray]] = {
     "float32": lambda embeddings: embeddings,
     "float16": lambda embeddings: embeddings.astype(np.float16),
-    "binary": lambda embeddings: (np.packbits(embeddings > 0, axis=1) - np.uint8(128)).view(
-        np.int8
-    ),
+    "binary": _binary,
     "ubinary": lambda embeddings: np.packbits(embeddings > 0, axis=1),
 }
 
 
 def as_list(texts: Iterable[str]) -> list[str]:
-    """Return texts of any iterable, an array of numpy or Arrow among them, as a list.
+    """Return texts as a list.
+
+    Args:
+        texts: any iterable of strings, for example a NumPy array, a pandas series or an Arrow array.
 
     Raises:
-        InputError: naming by its index what is no text, as None and NaN of a table.
+        InputError: if an element is not a string (such as None or NaN from a table); the message
+            names its index.
     """
     convert = getattr(texts, "tolist", None) or getattr(texts, "to_pylist", None)
-    found = convert() if convert else list(texts)
-    if not isinstance(found, list):
-        raise InputError(f"texts is {shown(texts)}; expected texts")
-    kinds = set(map(type, found))
-    if not all(issubclass(kind, str) for kind in kinds):
-        row = next(row for row, text in enumerate(found) if not isinstance(text, str))
-        raise InputError(
-            f"texts[{row}] is {shown(found[row])}; expected a text: leave it out, or write ''"
-        )
-    return found
+    text_list = convert() if convert else list(texts)
+    if not isinstance(text_list, list):
+        raise InputError(f"texts is {shown(texts)}; expected a sequence of strings")
+    types = set(map(type, text_list))
+    if all(issubclass(element_type, str) for element_type in types):
+        return text_list
+    index = next(index for index, text in enumerate(text_list) if not isinstance(text, str))
+    raise InputError(
+        f"texts[{index}] is {shown(text_list[index])}; expected a string: remove it, or use ''"
+    )
 
 
-def with_names_of_st(encode: Callable[..., FloatArray]) -> Callable[..., np.ndarray]:
-    """Let `encode` take one text too, which gives [D], and the options of sentence-transformers by
-    their names.
+def accept_sentence_transformers_options(
+    encode: Callable[..., FloatArray],
+) -> Callable[..., np.ndarray]:
+    """Let `encode` also accept a single text and the options of sentence-transformers.
+
+    A single text gives one embedding [D] instead of [N, D].
     """
 
     @wraps(encode)
-    def encode_with_names(self: Any, *arguments: Any, **options: Any) -> Any:
-        given = {name: options.pop(name) for name in [*options] if name in ACCEPTED}
-        options |= own_options(given, options, bool(arguments))
+    def encode_with_options(self: Any, *arguments: Any, **options: Any) -> Any:
+        library_options = {}
+        for name in list(options):
+            if name in ACCEPTED:
+                library_options[name] = options.pop(name)
+        _check_options(library_options)
+        options |= _translate_options(library_options, options, has_texts=bool(arguments))
         if not arguments and "texts" in options:
             arguments = (options.pop("texts"),)
-        is_one = bool(arguments) and isinstance(arguments[0], str)
-        embeddings: Any = (
-            encode(self, [arguments[0]], *arguments[1:], **options)
-            if is_one
-            else encode(self, *arguments, **options)
-        )
-        for name in ("precision", "output_dtype"):
-            embeddings = PRECISIONS[given.get(name) or "float32"](embeddings)
-        if given.get("convert_to_tensor") or given.get("convert_to_numpy") is False:
-            require("torch", "torch", "a tensor")
-            import torch
 
-            tensors = torch.from_numpy(embeddings)
-            embeddings = tensors if given.get("convert_to_tensor") else list(tensors)
-        return embeddings[0] if is_one else embeddings
+        is_single = bool(arguments) and isinstance(arguments[0], str)
+        if is_single:
+            arguments = ([arguments[0]], *arguments[1:])
+        embeddings = _convert(encode(self, *arguments, **options), library_options)
+        return embeddings[0] if is_single else embeddings
 
-    return encode_with_names
+    return encode_with_options
 
 
-ACCEPTED = {*OWN_NAMES, *SWITCHES, *WITHOUT_EFFECT, "precision", "output_dtype"}
+def _check_options(library_options: dict[str, Any]) -> None:
+    """Check the values of options of sentence-transformers."""
+    for name, value in library_options.items():
+        if name in SWITCHES:
+            _check_switch(name, value)
+        elif name in FIXED_OPTIONS:
+            if value != FIXED_OPTIONS[name]:
+                raise InputError(
+                    f"{name} {shown(value)}; expected {FIXED_OPTIONS[name]!r}, the only value that "
+                    "this model supports"
+                )
+        elif name in PRECISION_OPTIONS:
+            _check_precision(name, value)
+    if library_options.get("precision") and library_options.get("output_dtype"):
+        raise InputError("both output_dtype and precision given; use one")
 
 
-def own_options(given: dict[str, Any], options: dict[str, Any], has_texts: bool) -> dict[str, Any]:
-    """Check options of sentence-transformers, and return them under our names."""
-    for name, value in given.items():
-        if name in SWITCHES and not (
-            isinstance(value, bool | np.bool_) or (value is None and name == "show_progress_bar")
-        ):
-            raise InputError(f"{name} {shown(value)}; expected True or False")
-        if name in WITHOUT_EFFECT and value != WITHOUT_EFFECT[name]:
-            raise InputError(
-                f"{name} {shown(value)}; expected {WITHOUT_EFFECT[name]!r}, as this model has no other"
-            )
-        if name in ("precision", "output_dtype") and value not in (None, *PRECISIONS):
-            advice = (
-                "; for bytes see lxsr embed --output-dtype int8" if "int8" in str(value) else ""
-            )
-            raise InputError(
-                f"{name} {shown(value)}; expected one of {', '.join(PRECISIONS)}{advice}"
-            )
-    if given.get("precision") and given.get("output_dtype"):
-        raise InputError("output_dtype beside precision; expected one of the two")
-    found: dict[str, Any] = {}
-    for name, own in OWN_NAMES.items():
-        if name not in given:
+def _check_switch(name: str, value: Any) -> None:
+    # sentence-transformers chooses by the log level if show_progress_bar is None
+    if name == "show_progress_bar" and value is None:
+        return
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} {shown(value)}; expected True or False")
+
+
+def _check_precision(name: str, value: Any) -> None:
+    if value in (None, *PRECISIONS):
+        return
+    message = f"{name} {shown(value)}; expected one of {', '.join(PRECISIONS)}"
+    if "int8" in str(value):
+        message += ": for int8 codes, use `lxsr embed --output-dtype int8`"
+    raise InputError(message)
+
+
+def _translate_options(
+    library_options: dict[str, Any], options: dict[str, Any], has_texts: bool
+) -> dict[str, Any]:
+    """Return options of sentence-transformers under the names that `encode` has for them.
+
+    Args:
+        library_options: options by their names in sentence-transformers, already checked.
+        options: the other options of the call, under the names of `encode`.
+        has_texts: whether the texts were passed by position.
+
+    Raises:
+        InputError: if an option is given under both names.
+    """
+    translated: dict[str, Any] = {}
+    for library_name, name in OPTION_NAMES.items():
+        if library_name not in library_options:
             continue
-        if own in options or own in found or (own == "texts" and has_texts):
-            raise InputError(f"{name} beside {own}; expected one of the two")
-        found[own] = bool(given[name]) if name in SWITCHES else given[name]
-    return found
+        if name in options or name in translated or (name == "texts" and has_texts):
+            raise InputError(f"both {library_name} and {name} given; use one")
+        value = library_options[library_name]
+        if library_name in SWITCHES:
+            value = bool(value)
+        translated[name] = value
+    return translated
+
+
+def _convert(embeddings: FloatArray, library_options: dict[str, Any]) -> Any:
+    """Convert embeddings [N, D] to the requested precision, and to tensors if requested."""
+    converted: Any = embeddings
+    for name in PRECISION_OPTIONS:
+        converted = PRECISIONS[library_options.get(name) or "float32"](converted)
+    as_tensor = library_options.get("convert_to_tensor")
+    if not as_tensor and library_options.get("convert_to_numpy") is not False:
+        return converted
+    require("torch", "torch", "a tensor")
+    import torch
+
+    tensor = torch.from_numpy(converted)
+    return tensor if as_tensor else list(tensor)
 
 
 class NamesOfST:
-    """What sentence-transformers names otherwise, or has beside `encode`."""
+    """Methods and properties that sentence-transformers models have in addition to `encode`."""
 
     tokenizer: Tokenizer
     folder: Path | None
@@ -138,13 +195,13 @@ class NamesOfST:
     _max_seq_length: int | None = None
 
     def encode_query(self, texts: Any, *arguments: Any, **options: Any) -> Any:
-        """Do what `encode` does: queries and documents are not told apart."""
+        """Do the same as `encode`: queries and documents are encoded alike."""
         return self.encode(texts, *arguments, **options)  # type: ignore[attr-defined]
 
     encode_document = encode_query
 
     def similarity(self, first: Any, second: Any) -> FloatArray:
-        """Compute the cosines of all pairs.
+        """Return the cosine similarities of all pairs.
 
             encoder.similarity(encoder.encode(queries), encoder.encode(documents))
 
@@ -153,23 +210,34 @@ class NamesOfST:
             second: embeddings [M, D] or one [D].
 
         Returns:
-            float32 [N, M]; 0 for an embedding of zeros.
+            float32 [N, M]; an embedding of zeros has a similarity of 0.
+
+        Raises:
+            InputError: if the widths differ, or an embedding has NaN or infinity.
         """
-        one, two = _unit_rows(first, "first"), _unit_rows(second, "second")
-        if one.shape[1] != two.shape[1]:
+        first_rows = _unit_rows(first, "first")
+        second_rows = _unit_rows(second, "second")
+        if first_rows.shape[1] != second_rows.shape[1]:
             raise InputError(
-                f"embeddings of width {one.shape[1]} and of width {two.shape[1]}; expected one width"
+                f"embeddings of width {first_rows.shape[1]} and of width {second_rows.shape[1]}; "
+                "expected the same width"
             )
-        return one @ two.T
+        return first_rows @ second_rows.T
 
     def similarity_pairwise(self, first: Any, second: Any) -> FloatArray:
-        """Compute the cosine of each row with the same row of the other: [N, D], [N, D] -> [N]."""
-        one, two = _unit_rows(first, "first"), _unit_rows(second, "second")
-        if one.shape != two.shape:
+        """Return the cosine similarity of each pair of rows: [N, D], [N, D] -> float32 [N].
+
+        Raises:
+            InputError: if the shapes differ, or an embedding has NaN or infinity.
+        """
+        first_rows = _unit_rows(first, "first")
+        second_rows = _unit_rows(second, "second")
+        if first_rows.shape != second_rows.shape:
             raise InputError(
-                f"embeddings of shape {one.shape} and of shape {two.shape}; expected the same"
+                f"embeddings of shape {first_rows.shape} and of shape {second_rows.shape}; "
+                "expected the same shape"
             )
-        return np.einsum("nd,nd->n", one, two)
+        return np.einsum("nd,nd->n", first_rows, second_rows)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the width D of an embedding."""
@@ -178,11 +246,11 @@ class NamesOfST:
     get_embedding_dimension = get_sentence_embedding_dimension
 
     def tokenize(self, texts: str | Iterable[str]) -> dict[str, np.ndarray]:
-        """Split texts into the pieces that `encode` reads.
+        """Split texts into the word pieces that `encode` reads.
 
         Returns:
-            `input_ids`, ids of the dictionary, int64 [N, longest], and `attention_mask`, 1 where a
-            text has a piece.
+            `input_ids`: dictionary ids, int64 [N, pieces of the longest text]. `attention_mask`: int64
+            of the same shape, 1 for a piece and 0 for padding.
         """
         sentences = as_list([texts] if isinstance(texts, str) else texts)
         ids, lengths = self.split(sentences)  # type: ignore[attr-defined]
@@ -193,34 +261,32 @@ class NamesOfST:
 
     @property
     def max_seq_length(self) -> int | None:
-        """Pieces of a text that are read, at most those that the model was trained with; None for
-        no limit.
-        """
+        """Number of word pieces of a text that are read; None if the model has no limit."""
         return self._max_seq_length or self.size.max_positions or None  # type: ignore[attr-defined]
 
     @max_seq_length.setter
     def max_seq_length(self, pieces: int | None) -> None:
-        most = self.size.max_positions or None  # type: ignore[attr-defined]
-        if pieces is not None and (
-            type(pieces) is not int or pieces < 1 or (most and pieces > most)
-        ):
-            limit = f"1 to {most}" if most else "1 or more"
+        maximum = self.size.max_positions or None  # type: ignore[attr-defined]
+        is_valid = pieces is None or (
+            type(pieces) is int and pieces >= 1 and (maximum is None or pieces <= maximum)
+        )
+        if not is_valid:
+            limits = f"1 to {maximum}" if maximum else "1 or more"
             raise InputError(
-                f"max_seq_length {shown(pieces)}; expected {limit}, or None for all that the model reads"
+                f"max_seq_length {shown(pieces)}; expected {limits}, or None for the model's limit"
             )
-        self._max_seq_length = None if pieces == most else pieces
+        self._max_seq_length = None if pieces == maximum else pieces
 
     def save(self, folder: str | Path) -> None:
-        """Copy the model folder, or write one of a folder of sentence-transformers.
+        """Save the model as a model folder, which `from_pretrained` reads.
 
-        `lxsr export sentence-transformers` writes one for that library.
+        To save a folder for sentence-transformers, use `lxsr export sentence-transformers`.
 
         Raises:
-            InputError: for a model of random weights, and where `folder` is no model folder that
-                may be replaced.
+            InputError: if the model has random weights, or `folder` exists and is not a model folder.
         """
         if self.folder is None or self.untrained:
-            raise InputError("a model of random weights has no folder to copy; save a trained one")
+            raise InputError("a model with random weights cannot be saved; load a trained model")
         if of_sentence_transformers(self.folder):
             config: dict[str, Any] = self.config  # type: ignore[attr-defined]
             description = {
@@ -237,14 +303,29 @@ class NamesOfST:
     save_pretrained = save
 
     def __repr__(self) -> str:
-        training = self.config.get("training") or {}  # type: ignore[attr-defined]
-        pairs = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
-        languages = sorted(
-            {language for pair in pairs for language in pair.strip().split("-") if language}
+        if self.untrained:
+            name = "untrained"
+        elif self.folder:
+            name = self.folder.name
+        else:
+            name = "no folder"
+        languages = " ".join(self._languages()) or "languages unknown"
+        sizes = (
+            f"{self.output_dim} wide, "  # type: ignore[attr-defined]
+            f"{self.size.vocab_size:,} pieces, "  # type: ignore[attr-defined]
+            f"{self.parameters:,} parameters"  # type: ignore[attr-defined]
         )
-        name = "untrained" if self.untrained else self.folder.name if self.folder else "no folder"
-        sizes = f"{self.output_dim} wide, {self.size.vocab_size:,} pieces, {self.parameters:,} parameters"  # type: ignore[attr-defined]
-        return f"SentenceEncoder({name!r}: {' '.join(languages) or 'languages unknown'}; {sizes})"
+        return f"SentenceEncoder({name!r}: {languages}; {sizes})"
+
+    def _languages(self) -> list[str]:
+        """Return the sorted languages of the training pairs."""
+        training = self.config.get("training") or {}  # type: ignore[attr-defined]
+        pairs = list(training.get("pairs") or {})
+        pairs += (training.get("lang_pairs") or "").split(",")
+        languages = set()
+        for pair in pairs:
+            languages.update(pair.strip().split("-"))
+        return sorted(languages - {""})
 
 
 def _unit_rows(embeddings: Any, name: str) -> FloatArray:
@@ -253,6 +334,6 @@ def _unit_rows(embeddings: Any, name: str) -> FloatArray:
         raise InputError(f"{name} embeddings of shape {rows.shape}; expected [N, D] or [D]")
     if rows.dtype.itemsize == 1:
         raise InputError(
-            f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not codes"
+            f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not quantized codes"
         )
     return unit_rows(rows, name=f"{name} embeddings")

@@ -1,4 +1,4 @@
-"""Code that was written for sentence-transformers goes on to work."""
+"""Code that was written for sentence-transformers keeps working."""
 
 import pickle
 
@@ -35,14 +35,14 @@ def test_options_by_their_names(encoder):
     np.testing.assert_array_equal(
         encoder.encode(TEXTS, 32, show_progress_bar=None, convert_to_numpy=True), rows
     )
-    how = {
+    defaults = {
         "prompt": None,
         "prompt_name": None,
         "output_value": "sentence_embedding",
         "precision": "float32",
     }
     np.testing.assert_array_equal(
-        encoder.encode(TEXTS, **how, show_progress_bar=False, normalize_embeddings=False), rows
+        encoder.encode(TEXTS, **defaults, show_progress_bar=False, normalize_embeddings=False), rows
     )
     half = encoder.encode(TEXTS, output_dtype="float16")
     assert half.dtype == np.float16
@@ -65,29 +65,20 @@ def test_bits_are_those_of_sentence_transformers(encoder, precision):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"normalize_embeddings": "yes"}, "normalize_embeddings 'yes'; expected True or False"),
-        ({"show_progress_bar": 1}, "show_progress_bar 1; expected True or False"),
-        ({"convert_to_numpy": None}, "convert_to_numpy None; expected True or False"),
-        (
-            {"precision": "int8"},
-            "precision 'int8'; expected one of float32, float16, binary, ubinary; for bytes",
-        ),
-        ({"output_dtype": "bf16"}, "output_dtype 'bf16'; expected one of float32"),
-        ({"truncate_dim": 9}, "truncate_dim 9; expected 1 to 8"),
-        ({"prompt": "query: "}, "prompt 'query: '; expected None"),
-        (
-            {"output_value": "token_embeddings"},
-            "output_value 'token_embeddings'; expected 'sentence_embedding'",
-        ),
-        (
-            {"normalize": True, "normalize_embeddings": True},
-            "normalize_embeddings beside normalize",
-        ),
-        ({"sentences": ["b"]}, "sentences beside texts"),
+        ({"normalize_embeddings": "yes"}, "normalize_embeddings 'yes'"),
+        ({"show_progress_bar": 1}, "show_progress_bar 1"),
+        ({"convert_to_numpy": None}, "convert_to_numpy None"),
+        ({"precision": "int8"}, "precision 'int8'.*float32, float16, binary, ubinary"),
+        ({"output_dtype": "bf16"}, "output_dtype 'bf16'.*float32"),
+        ({"truncate_dim": 9}, "truncate_dim 9.*1 to 8"),
+        ({"prompt": "query: "}, "prompt 'query: '.*None"),
+        ({"output_value": "token_embeddings"}, "'token_embeddings'.*'sentence_embedding'"),
+        ({"normalize": True, "normalize_embeddings": True}, "normalize_embeddings.* normalize"),
+        ({"sentences": ["b"]}, "sentences.* texts"),
     ],
 )
 def test_wrong_values_are_refused_by_the_name_that_was_given(encoder, options, said):
-    with pytest.raises(InputError, match=said.replace("(", "\\(")):
+    with pytest.raises(InputError, match=said):
         encoder.encode(["a"], **options)
 
 
@@ -110,8 +101,8 @@ def test_texts_of_tables(encoder):
     ):
         np.testing.assert_array_equal(encoder.encode(texts), rows)
     for wrong, said in (
-        (pandas.Series(["a", None, "b"]), r"texts\[1\] is (None|nan); expected a text"),
-        (["a", float("nan")], r"texts\[1\] is nan; expected a text"),
+        (pandas.Series(["a", None, "b"]), r"texts\[1\] is (None|nan)"),
+        (["a", float("nan")], r"texts\[1\] is nan"),
         ([None], r"texts\[0\] is None"),
         (arrow.array(["a", None]), r"texts\[1\] is None"),
         (["a", arrow.array(["b"])], r"texts\[1\] is <pyarrow"),
@@ -139,9 +130,9 @@ def test_similarity(encoder):
     np.testing.assert_allclose(
         encoder.similarity(torch.from_numpy(rows), rows.tolist()), unit @ unit.T, atol=1e-6
     )
-    with pytest.raises(InputError, match="width 8 and of width 4"):
+    with pytest.raises(InputError, match=r"\b8\b.*\b4\b"):
         encoder.similarity(rows, rows[:, :4])
-    with pytest.raises(InputError, match="expected the same"):
+    with pytest.raises(InputError, match=r"\(3, 8\).*\(2, 8\)"):
         encoder.similarity_pairwise(rows, rows[:2])
 
 
@@ -167,7 +158,7 @@ def test_the_limit_of_pieces(encoder):
     assert encoder.fingerprint == f"{before}-max5"
     assert pickle.loads(pickle.dumps(encoder)).max_seq_length == 5
     for wrong in (0, 25, "5", 2.0, True, -1):
-        with pytest.raises(InputError, match=r"max_seq_length .*; expected 1 to 24"):
+        with pytest.raises(InputError, match=r"max_seq_length .*\b24\b"):
             encoder.max_seq_length = wrong
     encoder.max_seq_length = None
     np.testing.assert_array_equal(encoder.encode(text), whole)
@@ -186,7 +177,7 @@ def test_save(encoder, tmp_path):
     (tmp_path / "other" / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="other"):
         encoder.save(tmp_path / "other")
-    with pytest.raises(InputError, match="random weights"):
+    with pytest.raises(InputError, match="random"):
         SentenceEncoder.from_pretrained(FOLDER, untrained=True).save(tmp_path / "random")
 
 
@@ -204,11 +195,9 @@ def test_cosines_of_extreme_lengths_and_of_codes(encoder):
         for found in (encoder.similarity, encoder.similarity_pairwise):
             np.testing.assert_allclose(found(np.full(8, length), np.full(8, 1.0)), 1, atol=1e-6)
     for precision in ("binary", "ubinary"):
-        with pytest.raises(
-            InputError, match=r"second embeddings are u?int8; expected floating-point numbers"
-        ):
+        with pytest.raises(InputError, match=r"second.* u?int8"):
             encoder.similarity(encoder.encode(TEXTS), encoder.encode(TEXTS, precision=precision))
-    with pytest.raises(InputError, match="row 1 of the first embeddings has NaN or infinity"):
+    with pytest.raises(InputError, match=r"row 1.*first"):
         encoder.similarity([[1.0, 2.0], [np.nan, 1.0]], [[1.0, 2.0]])
-    with pytest.raises(InputError, match="output_dtype beside precision; expected one of the two"):
+    with pytest.raises(InputError, match=r"output_dtype.*precision"):
         encoder.encode(TEXTS, precision="binary", output_dtype="binary")
