@@ -1,9 +1,8 @@
-"""Makes a corpus folder: aligned train, valid and test of one language pair, without a sentence in
-two splits.
+"""Makes a corpus folder: aligned train, valid and test text of one language pair.
 
-The number of pairs is not limited: several processes clean text in blocks, and only the keys and
-flags of all pairs, not their text, are compared. The result does not depend on the number of
-processes.
+No sentence is in two splits. The number of pairs is not limited: several processes clean text in
+blocks, and only the keys and flags of all pairs, not their text, are compared. The result does not
+depend on the number of processes.
 """
 
 import itertools
@@ -47,14 +46,28 @@ from fairseq_lxsr.text.data_folder import count_sources, write_sources
 SPLITS = ("train", "valid", "test")
 DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
-MAX_WORDS = 10_000  # of a sentence to train on; longer lines are documents
-SOURCES_FILE = "sources.json"  # of a corpus folder: training pairs of each named source
-BEFORE = "sources before cleaning"  # in a report, as "sources"; that of an earlier version has none
+# The most words of a sentence to train on; longer lines are documents.
+MAX_WORDS = 10_000
+# The file of a corpus folder with the number of training pairs of each named source.
+SOURCES_FILE = "sources.json"
+# The key of a report with the number of pairs of each named source. Reports of earlier versions do
+# not have it.
+BEFORE_CLEANING = "sources before cleaning"
+# The reasons for which assigned pairs are dropped.
+REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
 
 @dataclass
 class Cleaned:
-    """The result of cleaning a block of pairs of one source."""
+    """The result of cleaning a block of pairs of one source.
+
+    Args:
+        name: the name of the source; empty for text without named sources.
+        source: the source sentences that were kept, one per line.
+        target: their translations, one per line.
+        keys: the keys of the kept pairs: KEY [pairs].
+        dropped: the reason and the text of each dropped pair.
+    """
 
     name: str
     source: str
@@ -70,48 +83,52 @@ _excluded: frozenset[int] = frozenset()
 def _start(
     filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]
 ) -> None:
+    """Store what `clean_block` needs, once in each worker process."""
     global _filters, _excluded
-    _filters, _excluded = make_filters(filters, languages), excluded
+    _filters = make_filters(filters, languages)
+    _excluded = excluded
 
 
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
-    """Leave out what shows nothing in pairs of a source, reduce blanks, filter, and compute keys of
-    the kept pairs.
+    """Clean a block of pairs of a source in a worker process, after `_start`.
+
+    Invisible characters and repeated spaces are removed, the filters are applied, and the keys of
+    the kept pairs are computed.
     """
     name, pairs = block
-    kept: list[TextPair] = []
+    kept_pairs: list[TextPair] = []
     keys: list[tuple[int, int]] = []
     dropped: list[tuple[str, TextPair]] = []
     for source, target in pairs:
-        pair = _single_blanks(source), _single_blanks(target)
-        reason = _no_sentence(pair) or first_failing_filter(pair, _filters)
+        pair = (_single_spaces(source), _single_spaces(target))
+        reason = _reason_not_a_sentence(pair) or first_failing_filter(pair, _filters)
         if reason is None:
-            key = sentence_key(pair[0]), sentence_key(pair[1])
+            key = (sentence_key(pair[0]), sentence_key(pair[1]))
             if _excluded and not _excluded.isdisjoint(key):
                 reason = "excluded"
             else:
-                kept.append(pair)
+                kept_pairs.append(pair)
                 keys.append(key)
         if reason is not None:
             dropped.append((reason, pair))
-    left, right = ("".join(f"{pair[side]}\n" for pair in kept) for side in (0, 1))
-    return Cleaned(name, left, right, np.array(keys, dtype=KEY), dropped)
+    source_text = "".join(f"{pair[0]}\n" for pair in kept_pairs)
+    target_text = "".join(f"{pair[1]}\n" for pair in kept_pairs)
+    return Cleaned(name, source_text, target_text, np.array(keys, dtype=KEY), dropped)
 
 
-def _single_blanks(text: str) -> str:
+def _single_spaces(text: str) -> str:
     return " ".join(visible(text).replace("\0", " ").split())
 
 
-def _no_sentence(pair: TextPair) -> str | None:
+def _reason_not_a_sentence(pair: TextPair) -> str | None:
+    """Return why a side is not a sentence, or None if both are."""
     if any(map(is_blank, pair)):
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
         return "over 10,000 words"
-    return (
-        "over 1 MiB"
-        if any(len(side.encode("utf-8", "replace")) > SENTENCE_BYTES for side in pair)
-        else None
-    )
+    if any(len(side.encode("utf-8", "replace")) > SENTENCE_BYTES for side in pair):
+        return "over 1 MiB"
+    return None
 
 
 def make_corpus(
@@ -122,29 +139,42 @@ def make_corpus(
     held_out: HeldOut = DEFAULT_HELD_OUT,
     workers: int = 1,
 ) -> dict:
-    """Run the corpus stage; the result does not depend on the number of `workers`.
+    """Run the corpus stage, which is skipped if nothing has changed, and return its report.
 
-    The report has the size of every split, the number of dropped pairs by reason, and of training
-    pairs by named source.
+        source = find_source("text", "en", "fr")
+        report = make_corpus(Path("corpus"), ("en", "fr"), source)
+        print(report["pairs"])
+
+    Args:
+        folder: the corpus folder to write: SPLIT.LANG with one sentence per line.
+        languages: the languages of source and target.
+        source: the text.
+        cleaning: the filters, and what counts as a duplicate.
+        held_out: the sizes of the splits valid and test.
+        workers: the number of processes, which does not change the result.
+
+    Returns:
+        The number of pairs of each split, of dropped pairs by reason, and of training pairs by
+        named source.
+
+    Raises:
+        InputError: an option does not fit the languages, or too few pairs are left.
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
-    make_filters(filters, languages)  # raises before anything is read
+    # Mistakes in the filters are found before anything is read.
+    make_filters(filters, languages)
     to_exclude = files_to_exclude(cleaning.exclude, *languages)
     excluded = keys_of(map(sentences_to_exclude, to_exclude))
-    sizes = {"valid": held_out.valid_size, "test": held_out.test_size, "seed": held_out.seed}
-    by = {"drawn by": held_out.by} if held_out.by else {}
 
     def build(work: Path) -> dict:
         dropped: Counter = Counter()
         parts = work / "parts"
         parts.mkdir()
         with ExitStack() as stack:
-            drops = (
-                stack.enter_context(atomic_write(work / DROPPED_FILE))
-                if cleaning.keep_dropped
-                else None
-            )
+            drops = None
+            if cleaning.keep_dropped:
+                drops = stack.enter_context(atomic_write(work / DROPPED_FILE))
             results = ordered_map(
                 clean_block,
                 _read(source, languages, dropped),
@@ -152,38 +182,49 @@ def make_corpus(
                 _start,
                 (filters, languages, excluded),
             )
-            before, kept = _store(results, parts, dropped, drops)
+            sizes_before, sizes_after = _store(results, parts, dropped, drops)
             assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
             counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
-            _check_size(
-                counts, held_out, f"{'-'.join(languages)} from {source.name}", source.is_messages
-            )
+            text_name = f"{'-'.join(languages)} from {source.name}"
+            _check_size(counts, held_out, text_name, source.is_messages)
             _write(parts, work, languages, assigned, drops)
         shutil.rmtree(parts)
-        return _report(counts, dropped) | _write_sources(work, source, before, kept, assigned)
+        return _report(counts, dropped) | _write_sources(
+            work, source, sizes_before, sizes_after, assigned
+        )
 
-    options = {
+    options: dict[str, Any] = {
         "pair": list(languages),
         "data": source.name,
-        **sizes,
-        **by,
-        "cleaning": asdict(cleaning),
+        "valid": held_out.valid_size,
+        "test": held_out.test_size,
+        "seed": held_out.seed,
     }
-    models = [
-        Path(given["method"])
-        for given in filters.values()
-        if given and Path(given.get("method", "")).is_file()
-    ]
-    report = run_stage(folder, options, [*source.files, *models, *to_exclude], build)
+    if held_out.by:
+        options["drawn by"] = held_out.by
+    options["cleaning"] = asdict(cleaning)
+    inputs = [*source.files, *_models(filters), *to_exclude]
+    report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
     return report
 
 
+def _models(filters: Mapping[str, Mapping[str, Any] | None]) -> list[Path]:
+    """Return the files of the models that filters use."""
+    models: list[Path] = []
+    for values in filters.values():
+        method = (values or {}).get("method", "")
+        if Path(method).is_file():
+            models.append(Path(method))
+    return models
+
+
 def _report(counts: np.ndarray, dropped: Counter) -> dict:
-    """Report the number of pairs by split and of dropped pairs by reason; `counts` is in the order
-    of ASSIGNMENTS.
+    """Return the number of pairs by split and of dropped pairs by reason.
+
+    `counts` is in the order of ASSIGNMENTS.
     """
-    for reason, split in (("repeated", REPEATED), ("held out in another pair", HELD_OUT)):
+    for split, reason in REASONS.items():
         dropped[reason] += int(counts[split])
     return {
         "pairs": dict(zip(SPLITS, counts[:3].tolist(), strict=True)),
@@ -192,82 +233,93 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
 
 
 def _write_sources(
-    work: Path, source: Source, before: Counter, kept: Counter, assigned: np.ndarray
+    work: Path, source: Source, sizes_before: Counter, sizes_after: Counter, assigned: np.ndarray
 ) -> dict:
-    """Write the number of training pairs of each named source, which follow each other in the
-    training text.
+    """Write the number of training pairs of each named source, and return the part of the report.
 
-    `before` and `kept` are the numbers of pairs by source, before and after the filters.
+    The sources follow each other in the training text. The sizes are the numbers of pairs by
+    source, before and after cleaning.
     """
     if not source.parts:
         return {}
-    sources = count_sources({name: kept[name] for name in source.parts}, assigned == TRAIN)
+    sizes = {name: sizes_after[name] for name in source.parts}
+    sources = count_sources(sizes, assigned == TRAIN)
     write_sources(work / SOURCES_FILE, sources)
-    return {"sources": sources, BEFORE: {name: before[name] for name in source.parts}}
+    return {
+        "sources": sources,
+        BEFORE_CLEANING: {name: sizes_before[name] for name in source.parts},
+    }
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
-    """Sort the reasons, so that their order does not depend on the order of processes."""
+    """Return the counts by reason in an order that does not depend on the order of processes."""
     return dict(sorted((+dropped).items()))
 
 
 def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     """Print one line about a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
-    reasons = (
-        ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items()) or "none"
-    )
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
     sources = ", ".join(f"{name} {count:,}" for name, count in report.get("sources", {}).items())
-    named = f"; sources of train: {sources}" if sources else ""
-    print(f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons}{named}")
+    line = f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons or 'none'}"
+    if sources:
+        line += f"; sources of train: {sources}"
+    print(line)
 
 
 def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
-    """Name each source of which no pair is left to train on."""
-    for name in (name for name, count in report.get("sources", {}).items() if not count):
-        of_all = f" of {report[BEFORE][name]:,}" if name in report.get(BEFORE, ()) else ""
+    """Warn of each source of which no pair is left to train on."""
+    sizes = report.get(BEFORE_CLEANING, {})
+    for name, count in report.get("sources", {}).items():
+        if count:
+            continue
+        size = f" of {sizes[name]:,}" if name in sizes else ""
         say(
-            f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{of_all} pairs left to train on; "
-            "--keep-dropped writes what was dropped, and why"
+            f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{size} pairs left "
+            "to train on; --keep-dropped writes the dropped pairs with the reason"
         )
 
 
 def _read(
     source: Source, languages: TextPair, dropped: Counter
 ) -> Iterator[tuple[str, list[TextPair]]]:
-    """Read blocks of pairs, each with the name of its source; a single text has none."""
+    """Yield blocks of pairs, each with the name of its source, which is empty for a single text."""
     for name, part in (source.parts or {"": source}).items():
-        desc = " ".join(("-".join(languages), name)).strip()
+        desc = f"{'-'.join(languages)} {name}".strip()
         pairs = Progress(part.read(dropped), desc=desc, unit=" pairs", disable=None)
-        yield from ((name, block) for block in in_blocks(pairs))
+        for block in in_blocks(pairs):
+            yield name, block
 
 
 def _store(
     results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None
 ) -> tuple[Counter, Counter]:
-    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys; count all and the
-    kept by source.
+    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys.
+
+    Returns:
+        The number of pairs of each source before and after cleaning.
     """
-    before: Counter = Counter()
-    kept: Counter = Counter()
+    sizes_before: Counter = Counter()
+    sizes_after: Counter = Counter()
     with (
-        open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as left,
-        open(parts / "1", "w", encoding="utf-8", errors="replace", newline="\n") as right,
+        open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as source_text,
+        open(parts / "1", "w", encoding="utf-8", errors="replace", newline="\n") as target_text,
         open(parts / "keys", "wb") as keys,
     ):
         for result in results:
-            left.write(result.source)
-            right.write(result.target)
+            source_text.write(result.source)
+            target_text.write(result.target)
             keys.write(result.keys.tobytes())
-            before[result.name] += len(result.keys) + len(result.dropped)
-            kept[result.name] += len(result.keys)
+            sizes_before[result.name] += len(result.keys) + len(result.dropped)
+            sizes_after[result.name] += len(result.keys)
             dropped.update(reason for reason, _ in result.dropped)
             if drops:
                 drops.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
-    return before, kept
+    return sizes_before, sizes_after
 
 
-def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: bool) -> None:
+def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messages: bool) -> None:
+    """Refuse text that is too small for the held-out pairs and as many to train on."""
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     valid_size, test_size = held_out.sizes(usable)
     if (
@@ -275,11 +327,12 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, where: str, is_messages: 
         or counts[VALID] < valid_size
         or counts[TEST] < test_size
     ):
+        alternatives = f"; {ALTERNATIVES}" if is_messages else ""
         raise InputError(
-            f"{where}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} without a sentence of the held-out ones; "
-            f"expected at least {max(1, 2 * (valid_size + test_size)):,} to hold out {valid_size:,} for validation and "
-            f"{test_size:,} for testing: give more text, milder filters, or smaller --valid-size and --test-size"
-            f"{f'; {ALTERNATIVES}' if is_messages else ''}"
+            f"{text_name}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} of them without a "
+            f"held-out sentence; expected at least {max(1, 2 * (valid_size + test_size)):,} to hold "
+            f"out {valid_size:,} for validation and {test_size:,} for testing: give more text, "
+            f"milder filters, or smaller --valid-size and --test-size{alternatives}"
         )
 
 
@@ -295,14 +348,13 @@ def _write(
             ]
             start = 0
             for lines in in_blocks(text):
-                here = assigned[start : start + len(lines)]
+                splits = assigned[start : start + len(lines)]
                 start += len(lines)
                 for split, output in enumerate(outputs):
-                    output.writelines(itertools.compress(lines, here == split))
+                    output.writelines(itertools.compress(lines, splits == split))
     if drops:
-        texts = (read_lines(parts / str(side), is_sentence=False) for side in (0, 1))
-        for split, a, b in zip(assigned, *texts, strict=True):
+        sources = read_lines(parts / "0", is_sentence=False)
+        targets = read_lines(parts / "1", is_sentence=False)
+        for split, source, target in zip(assigned, sources, targets, strict=True):
             if split > TEST:
-                drops.write(
-                    f"{'repeated' if split == REPEATED else 'held out in another pair'}\t{a}\t{b}\n"
-                )
+                drops.write(f"{REASONS[split]}\t{source}\t{target}\n")

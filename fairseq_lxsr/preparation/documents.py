@@ -1,19 +1,21 @@
-"""Reads documents as ordered sentences, holds some out for validation, and binarises them with
-their boundaries.
+"""Prepares documents for training an encoder with context.
+
+Documents are read as ordered sentences, some are held out for validation, and all are binarised
+with their boundaries.
 """
 
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
+from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, peek, read_lines
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.binarise import (
     SUBWORD_FILES,
@@ -30,62 +32,85 @@ from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import parse_tag
 
 DOCUMENT_SPLITS = ("train", "valid")
-DOCUMENT_CHARACTERS = 2**26  # largest document, which is held in memory
-_OBJECT = re.compile(
-    r'\s*\{\s*"[^"]*"\s*:'
-)  # how an object of JSON begins; text may begin with {1}
+# The largest document, which is held in memory.
+DOCUMENT_CHARACTERS = 2**26
+# The beginning of a JSON object; text may begin with {1}.
+_OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')
 
 
-def iter_documents(path: Path, language: str) -> Iterator[list[str]]:
-    """Yield the sentences of each document of a file, or of all files of a folder in order of
-    names.
+def iter_documents(
+    path: Path, language: str, max_characters: int = DOCUMENT_CHARACTERS
+) -> Iterator[list[str]]:
+    """Yield the sentences of each document of a file, or of all files of a folder by name.
 
     A file is text with one sentence per line and an empty line between documents, or the output of
-    WikiExtractor --json, one object with `text` per line, which sentencex splits into sentences.
-    Files may be compressed.
+    WikiExtractor --json with an object per line, whose `text` is split into sentences by sentencex.
+
+    Args:
+        path: a file or a folder; files may be compressed.
+        language: the language of the text.
+        max_characters: the largest document of a text file.
+
+    Raises:
+        InputError: a file is missing, empty or not of this format, or a document or sentence is too
+            long.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; expected documents in {language}")
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    for file in files:
-        lines = read_lines(file, is_sentence=False)
-        first = next(lines, None)
-        if first is None:
-            raise InputError(f"{file}: empty file; expected documents, one sentence a line")
-        whole = chain([first], lines)
-        documents = (
-            _extracted(whole, file, language) if _OBJECT.match(first) else _paragraphs(whole, file)
-        )
-        for document in documents:
-            for sentence in document:
-                if len(sentence.encode()) > SENTENCE_BYTES:
-                    raise InputError(
-                        f"{file}: {sentence[:20]!r} begins a sentence of more than {SENTENCE_BYTES:,} bytes; expected "
-                        "sentences"
-                    )
+    for file in _files(path):
+        for document in _documents_of(file, language, max_characters):
+            _check_sentences(document, file)
             yield document
 
 
-def _paragraphs(lines: Iterator[str], file: Path) -> Iterator[list[str]]:
+def _files(path: Path) -> list[Path]:
+    """Return all files of a folder by name, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def _documents_of(file: Path, language: str, max_characters: int) -> Iterator[list[str]]:
+    first, lines = peek(read_lines(file, is_sentence=False))
+    if not first:
+        raise InputError(f"{file}: empty file; expected documents with one sentence per line")
+    if _OBJECT.match(first[0]):
+        return _extracted(lines, file, language)
+    return _paragraphs(lines, file, max_characters)
+
+
+def _check_sentences(document: list[str], file: Path) -> None:
+    for sentence in document:
+        if len(sentence.encode()) > SENTENCE_BYTES:
+            raise InputError(
+                f"{file}: the sentence that begins with {sentence[:20]!r} has more than "
+                f"{SENTENCE_BYTES:,} bytes; expected one sentence per line"
+            )
+
+
+def _paragraphs(lines: Iterator[str], file: Path, max_characters: int) -> Iterator[list[str]]:
+    """Yield the documents of text, which are separated by empty lines."""
     document: list[str] = []
     size = 0
     for number, line in enumerate(lines, start=1):
         size += len(line)
-        if size > DOCUMENT_CHARACTERS:
+        if size > max_characters:
             raise InputError(
-                f"{file}, line {number}: a document of more than {DOCUMENT_CHARACTERS:,} characters; expected an empty "
-                "line between documents"
+                f"{file}, line {number}: a document of more than {max_characters:,} characters; "
+                "expected an empty line between documents"
             )
         if not is_blank(line):
             document.append(" ".join(line.split()))
         elif document:
             yield document
-            document, size = [], 0
+            document = []
+            size = 0
     if document:
         yield document
 
 
 def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list[str]]:
+    """Yield the documents of the output of WikiExtractor, split into sentences."""
     segment = sentence_splitter(language)
     for number, line in enumerate(lines, start=1):
         if is_blank(line):
@@ -94,22 +119,34 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
             text = json.loads(line)["text"].encode("utf-8", "replace").decode().replace("\0", " ")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(
-                f"{file}, line {number}: {line!r:.60}; expected an object with text, as WikiExtractor --json writes it"
+                f"{file}, line {number}: {line!r:.60}; expected an object with text, as written by "
+                "WikiExtractor --json"
             ) from None
-        sentences = (
-            " ".join(sentence.split()) for part in text.split("\n") for sentence in segment(part)
-        )
-        if document := [sentence for sentence in sentences if not is_blank(sentence)]:
+        document: list[str] = []
+        for paragraph in text.split("\n"):
+            document += [" ".join(sentence.split()) for sentence in segment(paragraph)]
+        document = [sentence for sentence in document if not is_blank(sentence)]
+        if document:
             yield document
 
 
 def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
-    """Return a function that splits text of a language into sentences."""
+    """Return a function that splits text of a language into sentences.
+
+    Raises:
+        InputError: the package sentencex is not installed.
+    """
     require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
 
     code = parse_tag(language).language
-    return lambda text: list(sentencex.segment(code, text)) if text.strip() else []
+
+    def split(text: str) -> list[str]:
+        if not text.strip():
+            return []
+        return list(sentencex.segment(code, text))
+
+    return split
 
 
 def prepare_documents(
@@ -122,15 +159,27 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Run the stages from documents to the data folder in the work folder; stages with unchanged
-    inputs are skipped.
+    """Run the stages from documents to the data folder; stages with unchanged inputs are skipped.
 
-    `documents` are a file or folder of each language, of which some documents are held out for
-    validation; `subwords` are fields of `SubwordOptions`. Returns the data folder or its shards,
-    and the folder of the text.
+    Args:
+        documents: a file or folder of documents by language.
+        work: the folder for the results of all stages.
+        subwords: fields of `SubwordOptions`.
+        valid_documents: the number of documents of each language held out for validation.
+        seed: the random seed for the choice of these documents.
+        workers: the number of processes.
+        shards: the number of parts of the training data.
+
+    Returns:
+        The data folder or its shards, and the folder of the text.
+
+    Raises:
+        InputError: a file cannot be read, or there are too few documents.
     """
     sources = {language: Path(source) for language, source in documents.items()}
-    text, pieces, data = (Path(work) / name for name in ("documents", "subwords", "data-bin"))
+    text = Path(work) / "documents"
+    pieces = Path(work) / "subwords"
+    data = Path(work) / "data-bin"
     make_documents(text, sources, valid_documents, seed)
     train_subwords(pieces, [text], SubwordOptions(**subwords))
     binarise_documents(data, text, list(sources), pieces, workers, shards)
@@ -140,19 +189,25 @@ def prepare_documents(
 def make_documents(
     folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int
 ) -> dict[str, dict[str, int]]:
-    """Run the documents stage; return numbers of documents and sentences by language and split.
+    """Run the documents stage, which writes SPLIT.LANG and the document starts of each text.
 
-    It writes SPLIT.LANG, one sentence a line, and document starts to starts.SPLIT.LANG.npy.
+    A text has one sentence per line; its document starts are in starts.SPLIT.LANG.npy.
+
+    Args:
+        folder: the folder to write.
+        sources: a file or folder of documents by language.
+        valid_documents: the number of documents of each language that are held out.
+        seed: the random seed for the choice of these documents.
+
+    Returns:
+        The numbers of documents and sentences of each split by language.
+
+    Raises:
+        InputError: a file cannot be read, or a language has too few documents.
     """
-    inputs = [
-        file
-        for source in sources.values()
-        for file in (
-            sorted(path for path in source.rglob("*") if path.is_file())
-            if source.is_dir()
-            else [source]
-        )
-    ]
+    inputs: list[Path] = []
+    for source in sources.values():
+        inputs += _files(source)
     for file in inputs:
         check_file(file, "a file or a folder of documents")
 
@@ -166,39 +221,37 @@ def make_documents(
     options = {"sources": texts, "valid_documents": valid_documents, "seed": seed}
     report = run_stage(folder, options, inputs, build)
     for language, counts in report.items():
-        print(
-            f"{folder}: {language}: "
-            + ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        )
+        listed = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        print(f"{folder}: {language}: {listed}")
     return report
 
 
 def _write_language(
     work: Path, language: str, source: Path, valid_documents: int, seed: int
 ) -> dict[str, int]:
+    """Write the splits of one language; return its numbers of documents and sentences."""
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
         raise InputError(
-            f"{source}: {total} documents; expected more than the {valid_documents} that are held out"
+            f"{source}: {total} documents; expected more than the {valid_documents} that are held "
+            "out"
         )
     held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
-    counts: dict[str, int] = {}
-    streams = {
-        split: (work / f"{split}.{language}").open("w", encoding="utf-8")
-        for split in DOCUMENT_SPLITS
-    }
     starts: dict[str, list[int]] = {split: [0] for split in DOCUMENT_SPLITS}
-    for number, document in enumerate(iter_documents(source, language)):
-        split = "valid" if number in held_out else "train"
-        streams[split].writelines(f"{sentence}\n" for sentence in document)
-        starts[split].append(starts[split][-1] + len(document))
+    with ExitStack() as stack:
+        streams = {}
+        for split in DOCUMENT_SPLITS:
+            stream = (work / f"{split}.{language}").open("w", encoding="utf-8")
+            streams[split] = stack.enter_context(stream)
+        for number, document in enumerate(iter_documents(source, language)):
+            split = "valid" if number in held_out else "train"
+            streams[split].writelines(f"{sentence}\n" for sentence in document)
+            starts[split].append(starts[split][-1] + len(document))
+    counts: dict[str, int] = {}
     for split in DOCUMENT_SPLITS:
-        streams[split].close()
         np.save(starts_of(work / f"{split}.{language}"), np.array(starts[split], dtype=np.int64))
-        counts |= {
-            f"{split} documents": len(starts[split]) - 1,
-            f"{split} sentences": starts[split][-1],
-        }
+        counts[f"{split} documents"] = len(starts[split]) - 1
+        counts[f"{split} sentences"] = starts[split][-1]
     return counts
 
 
@@ -212,40 +265,55 @@ def binarise_documents(
 ) -> None:
     """Write the data folder of the task sent_context: piece ids and document starts.
 
-    With several shards, `folder` has subfolders 0, 1, ... with consecutive whole documents of every
-    language and about equal numbers of sentences; the first also has the documents for validation.
+    With several shards, `folder` has subfolders 0, 1, ... with consecutive documents of every
+    language and about equal numbers of sentences; the first shard also has the documents for
+    validation. No document is split.
+
+    Args:
+        folder: the data folder to write.
+        documents: the folder of `make_documents`.
+        languages: the languages of the documents.
+        subwords: the folder of the SentencePiece model and the dictionary.
+        workers: the number of processes.
+        shards: the number of shards.
+
+    Raises:
+        InputError: there are too few documents for the shards.
     """
-    texts = [
-        documents / f"{split}.{language}" for language in languages for split in DOCUMENT_SPLITS
-    ]
+    train, valid = DOCUMENT_SPLITS
+    texts: list[Path] = []
+    for language in languages:
+        texts += [documents / f"{train}.{language}", documents / f"{valid}.{language}"]
 
     def build(work: Path) -> dict:
         outputs = shard_places(work, shards)
         for output in outputs:
             for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)
-        is_train = [text.name.startswith(DOCUMENT_SPLITS[0]) for text in texts]
-        sharded = [
-            _sharded(text, outputs if of else outputs[:1])
-            for text, of in zip(texts, is_train, strict=True)
-        ]
+        sharded = []
+        for text in texts:
+            is_train = text.name.startswith(train)
+            sharded.append(_sharded(text, outputs if is_train else outputs[:1]))
         return {"unknown per cent": binarise_texts(sharded, subwords, workers)}
 
     check_subwords(subwords)
     options = {"languages": list(languages), "shards": shards}
     inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in SUBWORD_FILES)]
     report = run_stage(folder, options, inputs, build)
-    print(f"{folder}: at most {max(report['unknown per cent'].values())} % of a text unknown")
+    most_unknown = max(report["unknown per cent"].values())
+    print(f"{folder}: at most {most_unknown} % of the pieces of a text are unknown")
 
 
 def starts_of(text: Path) -> Path:
-    """Return the path of the document starts of a text, a file beside it."""
+    """Return the path of the document starts of a text, a file in the same folder."""
     return text.with_name(f"starts.{text.name}.npy")
 
 
 def _sharded(text: Path, outputs: list[Path]) -> SplitText:
-    """Write the document starts of one language of a split to its shards; return how its lines are
-    distributed.
+    """Write the document starts of a text to its shards.
+
+    Returns:
+        The text with the assignment of its lines to the shards.
     """
     places = [output / text.name for output in outputs]
     starts = np.load(starts_of(text), allow_pickle=False)
@@ -262,13 +330,22 @@ def _sharded(text: Path, outputs: list[Path]) -> SplitText:
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
-    """Return the first document of each shard, followed by the number of documents: [shards +
-    1].
+    """Return the first document of each shard, followed by the number of documents.
+
+    Args:
+        starts: the first sentence of each document, followed by the number of sentences:
+            [documents + 1].
+        shards: the number of shards.
+        text: the text that messages name.
+
+    Returns:
+        Numbers of documents: [shards + 1].
     """
-    wanted = starts[-1] * np.arange(shards + 1) / shards
-    firsts = np.searchsorted(starts, wanted)
+    sentences = starts[-1] * np.arange(shards + 1) / shards
+    firsts = np.searchsorted(starts, sentences)
     if (np.diff(firsts) < 1).any():
         raise InputError(
-            f"{text}: {len(starts) - 1:,} documents; expected enough for {shards} shards: ask for fewer"
+            f"{text}: {len(starts) - 1:,} documents; expected at least one for each of {shards} "
+            "shards of equal size: use fewer shards"
         )
     return firsts

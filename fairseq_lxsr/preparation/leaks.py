@@ -1,5 +1,6 @@
-"""Removes leaks between the language pairs of one model: text held out in one pair must not train
-another.
+"""Removes leaks between the language pairs of one model.
+
+Text that is held out in one pair must not be in the training text of another pair.
 """
 
 import gzip
@@ -18,7 +19,7 @@ import numpy as np
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.corpus import (
-    BEFORE,
+    BEFORE_CLEANING,
     DROPPED_FILE,
     SOURCES_FILE,
     SPLITS,
@@ -38,102 +39,137 @@ def drop_leaks(
     folder: Path,
     languages: TextPair,
     cleaned: Path,
-    others: Mapping[TextPair, Path],
+    corpora: Mapping[TextPair, Path],
     workers: int = 1,
 ) -> dict:
-    """Run the stage after cleaning where pairs share a language: no held-out sentence of one pair
-    trains another.
+    """Remove sentences that another pair holds out from the training text of this pair.
 
-    Everything in the corpus folder `cleaned` of this pair but its training text is copied; `others`
-    are the corpus folders of the other pairs.
+    This stage follows cleaning if pairs share a language. Everything but the training text is
+    copied from `cleaned`.
+
+    Args:
+        folder: the corpus folder to write.
+        languages: the languages of source and target.
+        cleaned: the corpus folder of this pair.
+        corpora: the corpus folders of the other pairs.
+        workers: the number of processes, which does not change the result.
+
+    Returns:
+        The report of `make_corpus`, with the new numbers.
     """
-    held = [
-        (code, path / f"{part}.{code}")
-        for pair, path in others.items()
-        for code in pair
-        for part in SPLITS[1:]
-    ]
-    files = [(parse_tag(code).language, file) for code, file in held if file.is_file()]
-    held_files = {
-        name: [file for of, file in files if of == parse_tag(name).language] for name in languages
-    }
+    held_out_files = {language: _held_out_files(language, corpora) for language in languages}
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
 
     def build(work: Path) -> dict:
-        for path in cleaned.iterdir():
-            if path.name not in (STAGE_FILE, *(f"train.{language}" for language in languages)):
-                shutil.copyfile(path, work / path.name)
-        held = [keys_of(map(read_lines, held_files[language])) for language in languages]
+        _copy_without_train(cleaned, work, languages)
+        held_out = [keys_of(map(read_lines, held_out_files[language])) for language in languages]
         report = json.loads((cleaned / STAGE_FILE).read_text(encoding="utf-8"))["report"]
-        is_kept = _write_without(held, cleaned, work, languages, workers)
-        kept = int(np.count_nonzero(is_kept))
-        dropped = Counter(report["dropped"]) + Counter({LEAK: report["pairs"]["train"] - kept})
-        changed = {"pairs": report["pairs"] | {"train": kept}, "dropped": sort_reasons(dropped)}
-        sources = read_sources(work / SOURCES_FILE, len(is_kept))
-        if sources:
-            changed["sources"] = count_sources(sources, is_kept)
-            write_sources(work / SOURCES_FILE, changed["sources"])
-            changed[BEFORE] = report.get(BEFORE, {})
-        return changed
+        is_kept = _write_without(held_out, cleaned, work, languages, workers)
+        return _new_report(report, is_kept, work)
 
-    inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_files.values())]
-    options = {"pair": list(languages), "without leaks of": sorted(map("-".join, others))}
+    inputs = [cleaned / STAGE_FILE, *texts, *itertools.chain.from_iterable(held_out_files.values())]
+    options = {"pair": list(languages), "without leaks of": sorted(map("-".join, corpora))}
     report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
     return report
 
 
+def _held_out_files(language: str, corpora: Mapping[TextPair, Path]) -> list[Path]:
+    """Return the held-out text of a language, in any spelling of its code, in other pairs."""
+    files: list[Path] = []
+    for pair, folder in corpora.items():
+        for code in pair:
+            if parse_tag(code).language != parse_tag(language).language:
+                continue
+            paths = [folder / f"{split}.{code}" for split in SPLITS[1:]]
+            files += [path for path in paths if path.is_file()]
+    return files
+
+
+def _copy_without_train(cleaned: Path, work: Path, languages: TextPair) -> None:
+    """Copy the files of a corpus folder, apart from its manifest and training text."""
+    left_out = {STAGE_FILE, *(f"train.{language}" for language in languages)}
+    for path in cleaned.iterdir():
+        if path.name not in left_out:
+            shutil.copyfile(path, work / path.name)
+
+
+def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
+    """Return the report for the pairs that are kept, and update the sizes of the sources."""
+    train_size = int(np.count_nonzero(is_kept))
+    dropped = Counter(report["dropped"])
+    dropped[LEAK] += report["pairs"]["train"] - train_size
+    changed = {"pairs": report["pairs"] | {"train": train_size}, "dropped": sort_reasons(dropped)}
+    sources = read_sources(work / SOURCES_FILE, len(is_kept))
+    if sources:
+        changed["sources"] = count_sources(sources, is_kept)
+        write_sources(work / SOURCES_FILE, changed["sources"])
+        changed[BEFORE_CLEANING] = report.get(BEFORE_CLEANING, {})
+    return changed
+
+
 def _write_without(
-    held: list[frozenset[int]], cleaned: Path, work: Path, languages: TextPair, workers: int
+    held_out: list[frozenset[int]],
+    cleaned: Path,
+    work: Path,
+    languages: TextPair,
+    workers: int,
 ) -> np.ndarray:
-    """Write the training text without the pairs of which a side is held out; return which pairs are
-    left.
+    """Write the training text without the pairs of which a side is held out.
+
+    Returns:
+        Which pairs are kept: bool [pairs].
     """
     source, target = (cleaned / f"train.{language}" for language in languages)
-    pairs = read_parallel(source, target, is_sentence=False)
+    blocks = in_blocks(read_parallel(source, target, is_sentence=False))
     is_kept: list[np.ndarray] = []
     with ExitStack() as stack:
+        paths = [work / f"train.{language}" for language in languages]
         outputs = [
-            stack.enter_context(
-                open(work / f"train.{language}", "w", encoding="utf-8", newline="\n")
-            )
-            for language in languages
+            stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in paths
         ]
-        drops = stack.enter_context(_more_dropped(work)) if (work / DROPPED_FILE).exists() else None
-        for block, is_leak in ordered_map(
-            _find_leaks, in_blocks(pairs), workers, _start_held, (held,)
-        ):
+        drops = None
+        if (work / DROPPED_FILE).exists():
+            drops = stack.enter_context(_more_dropped(work))
+        results = ordered_map(_find_leaks, blocks, workers, _start_held_out, (held_out,))
+        for block, is_leak in results:
             is_kept.append(~is_leak)
             for side, output in enumerate(outputs):
                 output.writelines(f"{pair[side]}\n" for pair in itertools.compress(block, ~is_leak))
             if drops:
                 drops.writelines(
-                    f"{LEAK}\t{a}\t{b}\n" for a, b in itertools.compress(block, is_leak)
+                    f"{LEAK}\t{source}\t{target}\n"
+                    for source, target in itertools.compress(block, is_leak)
                 )
     return np.concatenate(is_kept)
 
 
-_held: list[frozenset[int]] = []
+_held_out: list[frozenset[int]] = []
 
 
-def _start_held(held: list[frozenset[int]]) -> None:
-    global _held
-    _held = held
+def _start_held_out(held_out: list[frozenset[int]]) -> None:
+    """Store the keys of held-out sentences of each side, once in each worker process."""
+    global _held_out
+    _held_out = held_out
 
 
 def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
-    """Mark the pairs that must not train."""
+    """Return pairs, and which of them must not be trained on: bool [pairs]."""
+    source_keys, target_keys = _held_out
     is_leak = [
-        any(sentence_key(text) in known for text, known in zip(pair, _held, strict=True))
-        for pair in pairs
+        sentence_key(source) in source_keys or sentence_key(target) in target_keys
+        for source, target in pairs
     ]
     return pairs, np.array(is_leak)
 
 
 @contextmanager
 def _more_dropped(work: Path) -> Iterator[IO[str]]:
-    """Append to a file of dropped pairs; concatenated compressed files are one valid file."""
-    with open(work / DROPPED_FILE, "ab") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-        text = io.TextIOWrapper(packed, encoding="utf-8", newline="\n")
+    """Append to the file of dropped pairs; concatenated gzip files are one valid file."""
+    with (
+        open(work / DROPPED_FILE, "ab") as raw,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,
+    ):
+        text = io.TextIOWrapper(compressed, encoding="utf-8", newline="\n")
         yield text
         text.flush()

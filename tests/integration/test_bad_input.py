@@ -109,7 +109,7 @@ BAD_LINES = [
             ("--data", "{folder}/pairs.tsv"),
             ("{folder}/pairs.tsv, line 1: 1 column in 'only one", "by tabs"),
         ),
-        (nothing, ("--test-size", 300), ("400 usable sentence pairs", "smaller --valid-size")),
+        (nothing, ("--test-size", 300), ("text: 400 ", "--valid-size")),
         (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000", "at most")),
         (nothing, (*SPLITS, "--vocab-size", 12), ("12", "too small")),
     ],

@@ -198,16 +198,14 @@ def test_too_little_text_says_what_is_needed(tmp_path, sizes):
     valid, test = sizes
     with pytest.raises(
         InputError,
-        match=f"toy: 300 usable sentence pairs, .*; expected at least {2 * (valid + test)}",
+        match=f"toy: 300 .*{2 * (valid + test)} .*{valid} .*{test} ",
     ):
         make(tmp_path / "corpus", PAIRS, tmp_path, valid_size=valid, test_size=test)
     assert not (tmp_path / "corpus").exists()
     nothing = Cleaning({"length": {"longest": 0, "shortest": 0}})
-    with pytest.raises(InputError, match="0 usable sentence pairs"):
+    with pytest.raises(InputError, match="toy: 0 "):
         make(tmp_path / "corpus", PAIRS, tmp_path, nothing)
-    with pytest.raises(
-        InputError, match=r"0 usable sentence pairs, .* expected at least 1 to hold out 0"
-    ):
+    with pytest.raises(InputError, match=r"toy: 0 .* 1 .* 0 .* 0 "):
         make(tmp_path / "corpus", PAIRS, tmp_path, nothing, valid_size=0, test_size=0)
 
 
@@ -315,7 +313,7 @@ def test_sources_that_are_renamed_are_counted_again_and_others_kept(tmp_path, ca
     out = capsys.readouterr().out
     assert "unchanged" not in out
     found = lines_by_source(tmp_path / "corpus")
-    assert f"; sources of train: laws {len(found['laws'])}, x {len(found['x'])}" in out
+    assert f"laws {len(found['laws'])}, x {len(found['x'])}" in out
 
 
 def test_sources_stay_known_without_what_another_pair_holds_out(tmp_path):
@@ -371,8 +369,8 @@ def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
     numbers = {name: len(pairs) for name, pairs in texts.items() if name != "law"}
     for _ in range(2):  # also where the text is unchanged
         warnings = lxsr_here(*words).stderr.splitlines()
-        assert [line.partition(" left to train on; ")[0] for line in warnings] == [
-            f"lxsr prepare: warning: {pair}: source {name} has 0 of {number} pairs"
+        assert [line.partition(" pairs ")[0] for line in warnings] == [
+            f"lxsr prepare: warning: {pair}: source {name} has 0 of {number}"
             for pair, (name, number) in itertools.product(languages.split(","), numbers.items())
         ]
 

@@ -75,39 +75,36 @@ def test_what_wikiextractor_writes(tmp_path):
     ]
     for line in ('{"title": "Dog"}', '{"text": null}'):
         (folder / "wiki_00").write_text(f"{line}\n")
-        with pytest.raises(InputError, match=r"wiki_00, line 1.*expected an object with text"):
+        with pytest.raises(InputError, match=r"wiki_00, line 1: .*WikiExtractor"):
             list(iter_documents(tmp_path, "en"))
     (folder / "wiki_00").write_text('{"text": "A dog \\ud83d runs."}\n')
     assert next(iter_documents(folder / "wiki_00", "en")) == ["A dog ? runs."]
 
 
 def test_bad_input(tmp_path):
-    with pytest.raises(InputError, match=r"none\.txt: no such file or folder"):
+    with pytest.raises(InputError, match=r"none\.txt: .*\ben\b"):
         list(iter_documents(tmp_path / "none.txt", "en"))
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(InputError, match=r"empty\.txt: empty file"):
+    with pytest.raises(InputError, match=r"empty\.txt: "):
         list(iter_documents(tmp_path / "empty.txt", "en"))
     (tmp_path / "one.txt").write_text("One.\n")
-    with pytest.raises(InputError, match="1 documents; expected more than the 1"):
+    with pytest.raises(InputError, match=r"one\.txt: 1 .*1 "):
         make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, 1, 1)
     assert not (tmp_path / "work").exists()
 
 
-def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+def test_what_would_fill_the_memory_is_refused(tmp_path):
     path = tmp_path / "x.txt"
     for text in ("x" * 2_000_000, json.dumps({"text": "x" * 2_000_000})):
         path.write_text(f"one\n\n{text}\n" if text[0] == "x" else f"{text}\n")
-        message = r"x\.txt: 'xxxxxxxxxxxxxxxxxxxx' begins a sentence of more than 1,048,576"
+        message = r"x\.txt: .*'xxxxxxxxxxxxxxxxxxxx'.* 1,048,576"
         with pytest.raises(InputError, match=message):
             list(iter_documents(path, "en"))
-    monkeypatch.setattr("fairseq_lxsr.preparation.documents.DOCUMENT_CHARACTERS", 100)
     path.write_text("a sentence\n" * 30)
-    with pytest.raises(
-        InputError, match=r"x\.txt, line 11: a document of more than 100 .* expected an empty line"
-    ):
-        list(iter_documents(path, "en"))
+    with pytest.raises(InputError, match=r"x\.txt, line 11: .* 100 "):
+        list(iter_documents(path, "en", max_characters=100))
     path.write_text("a sentence\n\n" * 30)
-    assert len(list(iter_documents(path, "en"))) == 30
+    assert len(list(iter_documents(path, "en", max_characters=100))) == 30
 
 
 @pytest.fixture
@@ -183,7 +180,7 @@ def test_shards_are_whole_documents_and_together_everything(prepared):
             False,
             False,
         ]
-    with pytest.raises(InputError, match="25 documents; expected enough for 26 shards"):
+    with pytest.raises(InputError, match=r"train\.\w+: 25 .* 26 "):
         binarise_documents(folder / "shards", *stages, workers=1, shards=26)
 
 

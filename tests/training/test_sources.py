@@ -30,7 +30,7 @@ def prepared(tmp_path_factory):
     sources = json.loads((work / "data-bin" / "train.en-fr.sources.json").read_text())
     assert sources["law"] + sources["speech"] == 660
     assert sources["speech"] <= 100
-    assert f"sources of train: law {sources['law']}, speech {sources['speech']}" in out
+    assert f"law {sources['law']}, speech {sources['speech']}" in out
     assert json.loads((work / "prepare.json").read_text())["en-fr"]["report"]["sources"] == sources
     return work
 
