@@ -1,8 +1,8 @@
-"""What `lxsr train` shows of fairseq's log: one line of progress, and a line at each validation; a
-file has all of it.
+"""Shows fairseq's log as `lxsr train` does: a line of progress, and a line for each validation.
 
-`lxsr train` names what it shows in the environment, which the processes of other GPUs inherit;
-without it, or with --log-format, the standard output of fairseq is left as it is.
+A file in --save-dir has the complete log. `lxsr train` says in an environment variable what to
+show, because the processes of other GPUs inherit the environment. Without the variable, or with
+--log-format, the standard output of fairseq is unchanged.
 """
 
 import logging
@@ -20,15 +20,22 @@ from omegaconf import DictConfig
 from fairseq_lxsr.errors import say
 from fairseq_lxsr.files.progress import StatusLine, duration
 
-SHOWN = "LXSR_TRAIN_SHOWS"  # of the environment: one of the following
-SHOWS_FAIRSEQ, SHOWS_PROGRESS, SHOWS_ERRORS = "fairseq", "progress", "errors"
-LOG = "train.log"  # in --save-dir
+# The environment variable, and its values.
+SHOWN = "LXSR_TRAIN_SHOWS"
+SHOWS_FAIRSEQ = "fairseq"
+SHOWS_PROGRESS = "progress"
+SHOWS_ERRORS = "errors"
+# File in --save-dir.
+LOG = "train.log"
+# The format of fairseq-train.
 FORMAT = logging.Formatter(
     "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"
-)  # fairseq's
+)
 LOGGED_VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
-PLACE = re.compile(r"epoch \d+: +\d+ / (\d+) ")
-ESTIMATED = 5  # seconds of training after which its length is told
+# The number of updates of an epoch, in fairseq's log of training.
+EPOCH_PROGRESS = re.compile(r"epoch \d+: +\d+ / (\d+) ")
+# Seconds of training after which its duration is estimated.
+ESTIMATE_AFTER = 5
 
 
 class Console(logging.Handler):
@@ -37,119 +44,138 @@ class Console(logging.Handler):
     def __init__(self, shows_progress: bool):
         super().__init__()
         self.shows_progress = shows_progress
-        self.least = logging.WARNING if shows_progress else logging.ERROR
-        self.updates = self.epochs = 0  # limits of the run, 0 where there is none
+        self.least_level = logging.WARNING if shows_progress else logging.ERROR
+        # The limits of the run; 0: no limit.
+        self.updates = 0
+        self.epochs = 0
         self.values: dict[str, str] = {}
-        self.start: tuple[float, int] | None = (
-            None  # when the first update was done, and its number
-        )
-        self.estimated = False
+        # The time at the end of the first update in this process, and its number.
+        self.start: tuple[float, int] | None = None
+        self.is_estimated = False
         self.line = StatusLine()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a record; the names are those under which fairseq logs values of training and of
-        validation.
+        """Show a record if it is important enough.
+
+        Values of training update the line of progress; fairseq logs them as `train_inner`.
         """
         message = record.getMessage()
         if record.name == "train_inner":
-            self._read(message)
+            self._read_values(message)
         elif "| valid on " in message and self.shows_progress:
-            self._validated(dict(LOGGED_VALUE.findall(message)))
+            self._show_validation(dict(LOGGED_VALUE.findall(message)))
         elif seconds := re.fullmatch(r"done training in ([\d.]+) seconds", message):
-            self.say(f"trained in {duration(float(seconds[1]))}" if self.shows_progress else "")
-        elif record.levelno >= self.least:
+            self.line.clear()
+            if self.shows_progress:
+                self.say(f"trained in {duration(float(seconds[1]))}")
+        elif record.levelno >= self.least_level:
             self.say(f"lxsr train: {record.levelname.lower()}: {message}")
         elif record.name.startswith("fairseq_lxsr.") and self.shows_progress:
             self.say(f"lxsr train: {message}")
 
     def say(self, message: str) -> None:
-        """Write a line that stays."""
+        """Write a line that the line of progress does not replace."""
         self.line.clear()
-        if message:
-            say(message)
+        say(message)
 
     def stepped(self, update: int) -> None:
-        """Show the progress after an update, where a line is due; nothing is fetched from a GPU for
-        it.
+        """Show the progress after an update, if a line is due.
+
+        Nothing is fetched from a GPU for it.
         """
         now = time.monotonic()
         if self.start is None:
-            self.start, self.line = (now, update), StatusLine()
+            self.start = (now, update)
+            self.line = StatusLine()
             return
         if not self.shows_progress:
             return
-        if not self.estimated and now - self.start[0] >= ESTIMATED and self.updates:
-            self.estimated = True
-            self.say(
-                f"{self.updates - update:,} updates will take about {duration(self._seconds_left(now, update))}"
-            )
-        self.line.show(lambda: self._state(now, update))
+        is_due = now - self.start[0] >= ESTIMATE_AFTER
+        if is_due and self.updates and not self.is_estimated:
+            self.is_estimated = True
+            time_left = duration(self._seconds_left(now, update))
+            self.say(f"{self.updates - update:,} updates will take about {time_left}")
+        self.line.show(lambda: self._describe_progress(now, update))
 
-    def _read(self, message: str) -> None:
+    def _read_values(self, message: str) -> None:
         self.values = dict(LOGGED_VALUE.findall(message))
-        place = PLACE.search(message)
-        if self.epochs and place:
-            of_epochs = self.epochs * int(place[1])
-            self.updates = min(self.updates or of_epochs, of_epochs)
+        progress = EPOCH_PROGRESS.search(message)
+        if self.epochs and progress:
+            # The run ends at whichever limit is reached first.
+            updates = self.epochs * int(progress[1])
+            self.updates = min(self.updates or updates, updates)
 
     def _seconds_left(self, now: float, update: int) -> float:
         assert self.start is not None
-        begun, first = self.start
-        return (now - begun) / max(1, update - first) * max(0, self.updates - update)
+        start_time, first_update = self.start
+        seconds_per_update = (now - start_time) / max(1, update - first_update)
+        return seconds_per_update * max(0, self.updates - update)
 
-    def _state(self, now: float, update: int) -> str:
-        values, of_all = self.values, f" of {self.updates:,}" if self.updates else ""
-        parts = [f"update {update:,}{of_all}"]
+    def _describe_progress(self, now: float, update: int) -> str:
+        values = self.values
+        parts = [f"update {update:,}"]
+        if self.updates:
+            parts = [f"update {update:,} of {self.updates:,}"]
         if {"bsz", "ups"} <= values.keys():
             parts.append(f"{float(values['bsz']) * float(values['ups']):,.0f} pairs/s")
-        parts += described(values)
+        parts += describe_values(values)
         if self.updates:
             parts.append(f"{duration(self._seconds_left(now, update))} left")
         return ", ".join(parts)
 
-    def _validated(self, values: dict[str, str]) -> None:
-        best = [
-            f"best {name.removeprefix('best_')} {values[name]}"
-            for name in values
-            if name.startswith("best_")
-        ]
+    def _show_validation(self, values: dict[str, str]) -> None:
         update = int(float(values.get("num_updates", "0")))
-        self.say(
-            ", ".join([f"update {update:,}: validation: " + ", ".join(described(values)), *best])
-        )
+        message = f"update {update:,}: validation: {', '.join(describe_values(values))}"
+        for name, value in values.items():
+            if name.startswith("best_"):
+                message += f", best {name.removeprefix('best_')} {value}"
+        self.say(message)
 
 
-def described(values: dict[str, str]) -> list[str]:
-    """Name the loss, and the share of sentences whose translation is the nearest in the batch."""
-    found = [f"loss {values['loss']}"] if "loss" in values else []
+def describe_values(values: dict[str, str]) -> list[str]:
+    """Describe the loss, and the share of translations that are the nearest in the batch."""
+    descriptions = []
+    if "loss" in values:
+        descriptions.append(f"loss {values['loss']}")
     share = float(values.get("accuracy", "nan"))
-    return found if math.isnan(share) else [*found, f"{100 * share:.1f} % found in the batch"]
+    if not math.isnan(share):
+        descriptions.append(f"{100 * share:.1f} % found in the batch")
+    return descriptions
 
 
-_consoles: list[Console] = []  # of this process: none or one
-_kept: list[MemoryHandler] = []  # the log of this process until its folder is known: none or one
+# The console of this process, if there is one.
+_consoles: list[Console] = []
+# The log of this process until its folder is known.
+_memory_handlers: list[MemoryHandler] = []
 
 
 def begin() -> None:
-    """Show what `lxsr train` asks for, and keep the whole log for `keep_log`; call when a task is
-    imported and made.
+    """Show what `lxsr train` asks for, and store the log in memory until `keep_log` is called.
+
+    Call it when a task is imported, and when a task is built.
     """
-    shown = os.environ.get(SHOWN)
-    if shown is None or _kept or _consoles:
+    display = os.environ.get(SHOWN)
+    if display is None or _memory_handlers or _consoles:
         return
     root = logging.getLogger()
-    kept = next((handler for handler in root.handlers if isinstance(handler, MemoryHandler)), None)
-    if shown != SHOWS_FAIRSEQ:
-        _consoles.append(Console(shown == SHOWS_PROGRESS))
+    memory = None
+    for handler in root.handlers:
+        if isinstance(handler, MemoryHandler):
+            memory = handler
+            break
+    if display != SHOWS_FAIRSEQ:
+        _consoles.append(Console(display == SHOWS_PROGRESS))
         root.handlers = [_consoles[0]]
         clear_before_errors(_consoles[0].line)
-    kept = kept or MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)
-    _kept.append(kept)
-    if kept not in root.handlers:
-        root.addHandler(kept)
+    if memory is None:
+        memory = MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)
+    _memory_handlers.append(memory)
+    if memory not in root.handlers:
+        root.addHandler(memory)
 
 
 def clear_before_errors(line: StatusLine) -> None:
+    """Clear the line of progress before an error is reported."""
     report = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -160,24 +186,26 @@ def clear_before_errors(line: StatusLine) -> None:
 
 
 def keep_log(save_dir: Path | None) -> None:
-    """Write the whole log to a file in a folder, after what is there; None keeps it nowhere, in all
-    other workers.
+    """Append the complete log to a file in a folder.
+
+    Args:
+        save_dir: the folder; None to discard the log, in all workers but the first.
     """
     root = logging.getLogger()
-    while _kept:
-        kept = _kept.pop()
-        root.removeHandler(kept)
+    while _memory_handlers:
+        memory = _memory_handlers.pop()
+        root.removeHandler(memory)
         if save_dir is not None:
             file = logging.FileHandler(save_dir / LOG, encoding="utf-8")
             file.setFormatter(FORMAT)
-            kept.setTarget(file)
-            kept.flush()
+            memory.setTarget(file)
+            memory.flush()
             root.addHandler(file)
-        kept.close()
+        memory.close()
 
 
 def set_run(options: DictConfig) -> None:
-    """Tell the progress line when training ends; only the first worker has one."""
+    """Set the limits of the run in the line of progress, which only the first worker shows."""
     for console in _consoles:
         console.shows_progress &= is_master(options.distributed_training)
         console.updates = options.optimization.max_update or 0
@@ -185,6 +213,6 @@ def set_run(options: DictConfig) -> None:
 
 
 def stepped(update: int) -> None:
-    """Tell the progress line of an update."""
+    """Update the line of progress after an update of the weights."""
     for console in _consoles:
         console.stepped(update)

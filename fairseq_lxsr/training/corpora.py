@@ -1,8 +1,7 @@
-"""Reads the output of fairseq-preprocess: language pairs, the joined dictionary, the aligned
-text.
-"""
+"""Reads the output of fairseq-preprocess: language pairs, joined dictionary and aligned text."""
 
 import functools
+import itertools
 import struct
 from pathlib import Path
 
@@ -15,49 +14,73 @@ from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_s
 from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
 
+# Header of an index: name, version, type of the ids, number of sentences. Lengths and offsets
+# follow it.
+HEADER = struct.Struct("<9sQBQ")
+# Type of the ids by its code in the header.
+TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
+# Formats that fairseq-preprocess writes on request; they are read, but not checked.
+UNCHECKED_FORMATS = ("cached", "huffman")
+# Number of ids, or of sentences, that are checked at once.
+CHECK_BLOCK = 1 << 22
+REMEDY = "run fairseq-preprocess or `lxsr prepare` again"
 
-def language_pairs(folder: Path, wanted: str | None) -> list[tuple[str, str]]:
-    """Find the language pairs, from the value of `--lang-pairs` or from the names of the training
-    files.
+
+def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]]:
+    """Return the language pairs to train on.
+
+    Args:
+        folder: a data folder.
+        lang_pairs: the value of `--lang-pairs`; None: all pairs of which the folder has training
+            text.
+
+    Returns:
+        The pairs as (source, target).
+
+    Raises:
+        InputError: if a pair is not SRC-TGT, or has no dictionary or training text.
     """
     check_data_folder(folder)
-    if wanted is None:
+    if lang_pairs is None:
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:
             raise InputError(
-                f"{folder}: has no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess"
+                f"{folder}: no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess"
             )
     else:
-        names = [name.strip() for name in wanted.split(",")]
-    pairs = []
-    for name in names:
-        source, dash, target = name.partition("-")
-        if not (source and dash and target):
-            raise InputError(f"--lang-pairs: {name!r}; expected SRC-TGT, for example en-fr")
-        for language in (source, target):
-            if not (folder / f"dict.{language}.txt").is_file():
-                known = (
-                    ", ".join(sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt")))
-                    or "none"
-                )
-                raise InputError(
-                    f"--lang-pairs {name}: {folder} has no dict.{language}.txt; it has {known}"
-                )
-        pairs.append((source, target))
-    return pairs
+        names = [name.strip() for name in lang_pairs.split(",")]
+    return [_parse_pair(folder, name) for name in names]
+
+
+def _parse_pair(folder: Path, name: str) -> tuple[str, str]:
+    source, dash, target = name.partition("-")
+    if not (source and dash and target):
+        raise InputError(f"--lang-pairs: {name!r}; expected SRC-TGT, for example en-fr")
+    for language in (source, target):
+        if not (folder / f"dict.{language}.txt").is_file():
+            languages = sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))
+            raise InputError(
+                f"--lang-pairs {name}: {folder} has no dict.{language}.txt; the languages there "
+                f"are: {', '.join(languages) or 'none'}"
+            )
+    return source, target
 
 
 def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
-    """Read the dictionary, which all languages share."""
-    languages = list(dict.fromkeys(language for pair in pairs for language in pair))
-    first = folder / f"dict.{languages[0]}.txt"
-    dictionary = load_dictionary(first)
-    for language in languages[1:]:
-        other = folder / f"dict.{language}.txt"
-        if load_dictionary(other).symbols != dictionary.symbols:
+    """Read the joined dictionary of all languages.
+
+    Raises:
+        InputError: if the dictionaries of two languages differ.
+    """
+    languages = dict.fromkeys(itertools.chain.from_iterable(pairs))
+    first_path, *paths = (folder / f"dict.{language}.txt" for language in languages)
+    dictionary = load_dictionary(first_path)
+    for path in paths:
+        if load_dictionary(path).symbols != dictionary.symbols:
             raise InputError(
-                f"{other}: differs from {first}; all languages share one dictionary, run fairseq-preprocess with "
-                "--joined-dictionary (and the same --srcdict for every pair)"
+                f"{path}: differs from {first_path}; expected one dictionary for all languages, "
+                "run fairseq-preprocess with --joined-dictionary (and the same --srcdict for every "
+                "pair)"
             )
     return dictionary
 
@@ -66,7 +89,7 @@ def load_dictionary(path: Path) -> Dictionary:
     """Read a dict.LANG.txt."""
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(
-            f"{path}: empty file; expected `symbol count` in every line, a fairseq dictionary"
+            f"{path}: empty file; expected a fairseq dictionary, `symbol count` in every line"
         )
     return Dictionary.load(str(path))
 
@@ -74,120 +97,134 @@ def load_dictionary(path: Path) -> Dictionary:
 def read_corpus(
     folder: Path, split: str, source: str, target: str, num_symbols: int
 ) -> PairCorpus | None:
-    """Read one split of one language pair, in whichever order fairseq-preprocess was given its
-    languages.
+    """Read one split of one language pair.
 
-    `num_symbols` is the number of entries of the dictionary. Without such a split the answer is
-    None.
+    fairseq-preprocess may have been given the two languages in either order.
+
+    Args:
+        folder: a data folder.
+        split: train, valid or test.
+        source: source language.
+        target: target language.
+        num_symbols: number of entries of the dictionary.
+
+    Returns:
+        The text; None if the folder has no such split.
+
+    Raises:
+        InputError: if the files are damaged, empty or not aligned.
     """
     for pair in (f"{source}-{target}", f"{target}-{source}"):
         prefix = folder / f"{split}.{pair}"
-        if not Path(f"{prefix}.{source}.idx").is_file():
-            continue
-        sides = [
-            read_sentences(Path(f"{prefix}.{language}"), num_symbols)
-            for language in (source, target)
-        ]
-        if len(sides[0]) != len(sides[1]):
-            raise InputError(
-                f"{prefix}: {len(sides[0]):,} sentences in {source} and {len(sides[1]):,} in {target}; expected "
-                "aligned text, run fairseq-preprocess on files of equal length"
-            )
-        if not len(sides[0]):
-            raise InputError(f"{prefix}: no sentences; look at the text it was made from")
-        sources = read_sources(Path(f"{prefix}.sources.json"), len(sides[0]))
-        return PairCorpus(f"{source}-{target}", sides[0], sides[1], sources)
+        if Path(f"{prefix}.{source}.idx").is_file():
+            return _read_aligned(prefix, source, target, num_symbols)
     return None
 
 
-HEADER = struct.Struct(
-    "<9sQBQ"
-)  # name, version, type of the ids, number of sentences; lengths and offsets follow
-TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-OLDER = (
-    "cached",
-    "huffman",
-)  # formats that fairseq-preprocess writes on request; they are read, but not checked
-CHECKED_AT_ONCE = 1 << 22  # ids or sentences checked at a time
-AGAIN = "run fairseq-preprocess or `lxsr prepare` again"
+def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> PairCorpus:
+    source_text = read_sentences(Path(f"{prefix}.{source}"), num_symbols)
+    target_text = read_sentences(Path(f"{prefix}.{target}"), num_symbols)
+    if len(source_text) != len(target_text):
+        raise InputError(
+            f"{prefix}: {len(source_text):,} sentences in {source} and {len(target_text):,} in "
+            f"{target}; expected aligned text, run fairseq-preprocess on files of equal length"
+        )
+    if not len(source_text):
+        raise InputError(f"{prefix}: no sentences; look at the text it was made from")
+    sources = read_sources(Path(f"{prefix}.sources.json"), len(source_text))
+    return PairCorpus(f"{source}-{target}", source_text, target_text, sources)
 
 
 def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
-    """Read the sentences of PREFIX.bin and PREFIX.idx, whose ids are below `num_symbols`."""
-    index, data = (Path(f"{prefix}.{ending}") for ending in ("idx", "bin"))
+    """Read the sentences of PREFIX.bin and PREFIX.idx.
+
+    Args:
+        prefix: path of the two files without their endings.
+        num_symbols: number of entries of the dictionary; all ids are below it.
+
+    Raises:
+        InputError: if a file is missing or damaged, or an id is too large.
+    """
+    index = Path(f"{prefix}.idx")
+    data = Path(f"{prefix}.bin")
     for path in (index, data):
         if not path.is_file():
-            raise InputError(f"{path}: no such file; {AGAIN}")
-    kind = infer_dataset_impl(str(prefix))
-    if kind not in OLDER:
-        kind, stats = "mmap", [path.stat() for path in (index, data)]
-        _check_files(
-            index,
-            data,
-            num_symbols,
-            *(stat.st_size for stat in stats),
-            *(stat.st_mtime_ns for stat in stats),
-        )
-    return data_utils.load_indexed_dataset(str(prefix), dataset_impl=kind)
+            raise InputError(f"{path}: no such file; {REMEDY}")
+    implementation = infer_dataset_impl(str(prefix))
+    if implementation not in UNCHECKED_FORMATS:
+        implementation = "mmap"
+        sizes = [path.stat().st_size for path in (index, data)]
+        times = [path.stat().st_mtime_ns for path in (index, data)]
+        _check_files(index, data, num_symbols, *sizes, *times)
+    return data_utils.load_indexed_dataset(str(prefix), dataset_impl=implementation)
 
 
 @functools.cache
 def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: int) -> None:
-    """Check the files, once per process: shards are opened again every few epochs."""
+    """Check the files, once per process: shards are opened again every few epochs.
+
+    A changed file has another size or time, and is checked again.
+    """
     dtype, count = _read_header(index)
-    expected, found = _check_index(index, dtype, count), data.stat().st_size
-    if found != expected:
-        what = "cut off" if found < expected else "of another index"
+    expected = _check_index(index, dtype, count)
+    size = data.stat().st_size
+    if size != expected:
+        problem = "cut off" if size < expected else "of another index"
         raise InputError(
-            f"{data}: {what}, {found:,} bytes where {index.name} says {expected:,}; {AGAIN}"
+            f"{data}: {problem}, {size:,} bytes; expected {expected:,} by {index.name}: {REMEDY}"
         )
-    ids = np.memmap(data, dtype, "r") if expected else np.empty(0, dtype)
-    for start in range(0, len(ids), CHECKED_AT_ONCE):
-        block = ids[start : start + CHECKED_AT_ONCE]
+    # An empty file cannot be mapped.
+    if not expected:
+        return
+    ids = np.memmap(data, dtype, "r")
+    for start in range(0, len(ids), CHECK_BLOCK):
+        block = ids[start : start + CHECK_BLOCK]
         if block.max() >= num_symbols or block.min() < 0:
             place = start + int(np.flatnonzero((block >= num_symbols) | (block < 0))[0])
-            starts = np.memmap(index, "<i8", "r", HEADER.size + 4 * count, (count,))
-            sentence = int(np.searchsorted(starts, place * dtype.itemsize, side="right"))
+            offsets = np.memmap(index, "<i8", "r", HEADER.size + 4 * count, (count,))
+            sentence = int(np.searchsorted(offsets, place * dtype.itemsize, side="right"))
             raise InputError(
-                f"{data}: sentence {sentence:,} has the id {ids[place]:,}, the dictionary {num_symbols:,} entries; "
-                f"they do not go together, {AGAIN}"
+                f"{data}: sentence {sentence:,} has the id {ids[place]:,}, but the dictionary only "
+                f"{num_symbols:,} entries; text and dictionary do not match: {REMEDY}"
             )
 
 
 def _read_header(index: Path) -> tuple[np.dtype, int]:
     """Read the type of the ids and the number of sentences."""
     with index.open("rb") as stream:
-        head = stream.read(HEADER.size)
-    if head[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(head)]:
+        header = stream.read(HEADER.size)
+    if header[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(header)]:
         raise InputError(
-            f"{index}: no index of fairseq-preprocess, it begins with {head[:8].hex(' ')}; {AGAIN}"
+            f"{index}: not an index of fairseq-preprocess, starts with {header[:8].hex(' ')}; "
+            f"{REMEDY}"
         )
-    if len(head) < HEADER.size:
-        raise InputError(f"{index}: cut off, {len(head)} bytes; {AGAIN}")
-    _, version, code, count = HEADER.unpack(head)
-    size, expected = index.stat().st_size, HEADER.size + 12 * count
+    if len(header) < HEADER.size:
+        raise InputError(f"{index}: cut off, {len(header)} bytes; {REMEDY}")
+    _, version, code, count = HEADER.unpack(header)
+    size = index.stat().st_size
+    expected = HEADER.size + 12 * count
     if version != 1 or code not in TYPES or size != expected:
         raise InputError(
-            f"{index}: cut off or damaged, version {version}, type {code}, {size:,} bytes, and {expected:,} are needed "
-            f"for {count:,} sentences; {AGAIN}"
+            f"{index}: cut off or damaged, version {version}, type {code}, {size:,} bytes; "
+            f"expected {expected:,} bytes for {count:,} sentences: {REMEDY}"
         )
     return np.dtype(TYPES[code]), count
 
 
 def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
-    """Check that sentences follow each other without a gap, and return the number of their
-    bytes.
+    """Check that the sentences follow each other without a gap.
+
+    Returns:
+        The number of bytes of all sentences.
     """
     end = 0
-    for first in range(0, count, CHECKED_AT_ONCE):
-        number = min(CHECKED_AT_ONCE, count - first)
-        sizes = (
-            np.fromfile(index, "<i4", number, offset=HEADER.size + 4 * first).astype(np.int64)
-            * dtype.itemsize
-        )
+    for first in range(0, count, CHECK_BLOCK):
+        number = min(CHECK_BLOCK, count - first)
+        lengths = np.fromfile(index, "<i4", number, offset=HEADER.size + 4 * first)
+        sizes = lengths.astype(np.int64) * dtype.itemsize
         starts = np.fromfile(index, "<i8", number, offset=HEADER.size + 4 * count + 8 * first)
         ends = end + sizes.cumsum()
         if sizes.min() < 0 or not np.array_equal(starts, ends - sizes):
-            raise InputError(f"{index}: damaged, its sentences do not follow each other; {AGAIN}")
+            raise InputError(f"{index}: damaged, its sentences do not follow each other; {REMEDY}")
         end = int(ends[-1])
     return end

@@ -71,18 +71,18 @@ DAMAGES = [
     (
         "idx",
         lambda content: b"PK\3\4" + content,
-        "no index of fairseq-preprocess, it begins with 50 4b 03 04",
+        "50 4b 03 04",
     ),
-    ("idx", lambda content: b"a text, and no index", "no index of fairseq-preprocess"),
+    ("idx", lambda content: b"a text, and no index", b"a text, ".hex(" ")),
     ("idx", put(9, "<Q", 2), "version 2"),
     ("idx", put(17, "<B", 6), "type 6"),
-    ("idx", put(18, "<Q", 2**60), "sentences; run fairseq-preprocess"),
-    ("idx", put(HEADER.size, "<i", -2), "do not follow each other"),
-    ("idx", put(STARTS + 8, "<q", 10**12), "do not follow each other"),
-    ("bin", cut(0), "cut off, 0 bytes where train.en.idx says 22"),
-    ("bin", cut(-1), "cut off, 21 bytes where train.en.idx says 22"),
-    ("bin", lambda content: content * 2, "of another index, 44 bytes"),
-    ("bin", put(14, "<H", 300), "sentence 4 has the id 300, the dictionary 300 entries"),
+    ("idx", put(18, "<Q", 2**60), f"{2**60:,} sentences"),
+    ("idx", put(HEADER.size, "<i", -2), "damaged"),
+    ("idx", put(STARTS + 8, "<q", 10**12), "damaged"),
+    ("bin", cut(0), "0 bytes; expected 22 by train.en.idx"),
+    ("bin", cut(-1), "21 bytes; expected 22 by train.en.idx"),
+    ("bin", lambda content: content * 2, "44 bytes"),
+    ("bin", put(14, "<H", 300), "sentence 4 has the id 300,"),
 ]
 
 
