@@ -255,7 +255,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ),
         (f"{XSR} en", ("--lang-pairs en: 'en'; expected SRC-TGT",)),
         (f"{XSR} en-de", ("test.de", "no such file")),
-        (f"{XSR} en-fr,fr-en", ("is given twice; both directions",)),
+        (f"{XSR} en-fr,fr-en", ("--lang-pairs en-fr,fr-en",)),
         (f"{XSR} en-fr --device gpu", ("--device gpu",)),
         (f"{XSR} en-fr --device cpu:x", ("--device cpu:x",)),
         (f"{XSR} en-fr --device cuda:99", ("--device cuda:99",)),

@@ -1,4 +1,4 @@
-"""Protocols of `lxsr eval`: a module and a row of the table each."""
+"""Registry of the protocols of `lxsr eval`."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.protocols.protocol import Protocol
 
-# for each protocol: its module, its class and its help; only the module of the protocol that is run
-# is imported, which brings numpy, and for some torch
+# Module, class and help of every protocol. Only the module of the requested protocol is imported,
+# because that imports numpy and, for some protocols, torch.
 PROTOCOLS = {
-    "bucc": ("bucc", "Bucc", "mining of hidden translations, F1, in the forms that are reported"),
+    "bucc": ("bucc", "Bucc", "mining of hidden translations, F1, in several forms"),
     "minimal-pairs": (
         "minimal_pairs",
         "MinimalPairs",
-        "is the true sentence nearer than one that differs a little",
+        "is a translation nearer to the true sentence than to a slightly changed one",
     ),
     "mldoc": ("documents", "MLDoc", "document classification across languages"),
     "mteb-bitext": (
@@ -24,26 +24,30 @@ PROTOCOLS = {
     "sts": (
         "sts",
         "Similarity",
-        "similarity as people rate it: Spearman and Pearson correlation of the cosine",
+        "semantic textual similarity: Spearman and Pearson correlation of the cosine similarity",
     ),
     "tatoeba": (
         "similarity_search",
         "Tatoeba",
-        "similarity search by cosine, error rate both ways",
+        "similarity search by cosine, error rate in both directions",
     ),
     "titles": ("documents", "Titles", "title classification across languages"),
     "xnli": ("xnli", "Xnli", "natural language inference across languages"),
-    "xsim": ("similarity_search", "Xsim", "similarity search by margin, error rate both ways"),
+    "xsim": (
+        "similarity_search",
+        "Xsim",
+        "similarity search by margin, error rate in both directions",
+    ),
     "xsim++": (
         "xsim_plus_plus",
         "XsimPlusPlus",
-        "xsim among changed sentences, error rate by type, in one direction",
+        "xsim with changed sentences as candidates, error rate by type, in one direction",
     ),
-    "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 both ways"),
+    "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 in both directions"),
 }
 
 
 def protocol_class(name: str) -> "type[Protocol]":
-    """Import a protocol of the table."""
-    module, kind, _ = PROTOCOLS[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    """Import a protocol by its name, for example xsim."""
+    module, class_name, _ = PROTOCOLS[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), class_name)

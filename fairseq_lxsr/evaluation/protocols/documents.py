@@ -1,7 +1,7 @@
-"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles, or labelled text in
-their format.
+"""Document and title classification: MLDoc (Schwenk and Li 2018), RCV2 titles and similar text.
 
-A language has the files train (train.1000), dev (or val) and test, with lines `label<TAB>text`.
+Every language has the files train (or train.1000), dev (or val, valid) and test, with lines
+`label<TAB>text`.
 """
 
 import re
@@ -21,12 +21,13 @@ from fairseq_lxsr.evaluation.texts import read_columns, rows_of
 from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
 
 PART_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
+# Without a dev file, every tenth line of the training file is held out.
 HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
-# Schwenk and Li 2018 as in LASER's code; the lightweight paper; for titles one hidden layer and L2
-# chosen on dev
+# `mlp` for documents follows Schwenk and Li 2018 as in LASER's code, `linear` the lightweight paper.
+# For titles, the network has one hidden layer, and L2 is selected on dev.
 DOCUMENT_CLASSIFIERS = {
     "mldoc": {
         "mlp": ClassifierConfig(),
@@ -52,17 +53,21 @@ class Labelled:
 
 
 def read_part(data: str, language: str, part: str) -> Labelled | None:
-    """Read DATA/LANG.PART, DATA/LANG/PART or DATA/PART.LANG, optionally with .tsv and .gz; None
-    where there is none.
+    """Read one part of a language.
+
+    Args:
+        data: folder of the files LANG.PART, LANG/PART or PART.LANG, with or without .tsv and .gz.
+        language: language of the text.
+        part: train, dev or test.
+
+    Returns:
+        Texts and labels; None if the file is missing.
     """
-    path = first_file(
-        (
-            Path(data) / pattern
-            for name in PART_FILES[part]
-            for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}")
-        ),
-        TEXT_SUFFIXES,
-    )
+    names: list[Path] = []
+    for name in PART_FILES[part]:
+        for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
+            names.append(Path(data) / pattern)
+    path = first_file(names, TEXT_SUFFIXES)
     if path is None:
         return None
     labels, lines = zip(*read_columns(path, "label<TAB>text"), strict=True)
@@ -70,42 +75,56 @@ def read_part(data: str, language: str, part: str) -> Labelled | None:
 
 
 def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
-    """Read train and dev to learn, and test to test; without dev, every 10th line of train is held
-    out.
+    """Read the parts of a language.
+
+    Args:
+        data: folder of the files, see `read_part`.
+        language: language of the text.
+        learn: whether train and dev are read. If dev is missing, every tenth line of train is held
+            out instead.
+        test: whether test is read.
+
+    Returns:
+        Labelled texts by part.
+
+    Raises:
+        InputError: if a part is missing.
     """
-    needed = [*(("train", "dev") if learn else ()), *(("test",) if test else ())]
-    parts = {part: read_part(data, language, part) for part in needed}
-    if parts.get("train") and not parts["dev"]:
-        whole = parts["train"]
-        assert whole is not None
-        held_out = np.arange(len(whole.labels)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-        parts["train"], parts["dev"] = _rows(whole, ~held_out), _rows(whole, held_out)
-    missing = [part for part, found in parts.items() if found is None or not found.labels]
-    if missing:
-        names = " or ".join(f"{language}.{name}" for name in PART_FILES[missing[0]])
-        raise InputError(
-            f"{data}: no {names} (also .tsv, .gz) with text; check --data and the languages"
-        )
-    return {part: found for part, found in parts.items() if found is not None}
+    names = [*(["train", "dev"] if learn else []), *(["test"] if test else [])]
+    files = {part: read_part(data, language, part) for part in names}
+    train = files.get("train")
+    if train and not files["dev"]:
+        row_numbers = np.arange(len(train.labels))
+        is_held_out = row_numbers % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        files["train"] = _select_rows(train, ~is_held_out)
+        files["dev"] = _select_rows(train, is_held_out)
+    parts = {}
+    for part, labelled in files.items():
+        if labelled is None or not labelled.labels:
+            expected = " or ".join(f"{language}.{name}" for name in PART_FILES[part])
+            raise InputError(
+                f"{data}: no {expected} (also .tsv, .gz) with text; check --data and the languages"
+            )
+        parts[part] = labelled
+    return parts
 
 
-def _rows(whole: Labelled, chosen: np.ndarray) -> Labelled:
-    rows = chosen.nonzero()[0]
-    return Labelled(rows_of(whole.text, rows), [whole.labels[row] for row in rows])
+def _select_rows(labelled: Labelled, is_selected: np.ndarray) -> Labelled:
+    rows = is_selected.nonzero()[0]
+    return Labelled(rows_of(labelled.text, rows), [labelled.labels[row] for row in rows])
 
 
-def without_copyright(found: Labelled) -> Labelled:
-    """Remove Reuters' copyright line and the space before the dot of Co. and Inc. from documents.
+def without_copyright(labelled: Labelled) -> Labelled:
+    """Remove Reuters' copyright line, and the space before the dot of Co. and Inc.
 
-    Source: the two patterns of LASER's code (tasks/mldoc/mldoc.sh, lines 60 and 61), which does so
-    for all parts.
+    LASER's code applies the same two patterns to all parts (tasks/mldoc/mldoc.sh, lines 60 and 61).
     """
     lines = []
-    for line in found.text.lines:
-        for written, wanted in ABBREVIATIONS.items():
-            line = line.replace(written, wanted)
+    for line in labelled.text.lines:
+        for spaced, abbreviation in ABBREVIATIONS.items():
+            line = line.replace(spaced, abbreviation)
         lines.append(COPYRIGHT.sub("", line))
-    return replace(found, text=replace(found.text, lines=lines))
+    return replace(labelled, text=replace(labelled.text, lines=lines))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,30 +132,32 @@ class Titles(TransferProtocol):
     """Accuracy on titles for every pair of a train language and a test language."""
 
     data: str = option(
-        "LANG.train, LANG.dev, LANG.test (.tsv, .gz)", allowed=FILE_NAME, metavar="FOLDER"
+        "folder of LANG.train, LANG.dev and LANG.test (also .tsv, .gz)",
+        allowed=FILE_NAME,
+        metavar="FOLDER",
     )
     train_langs: tuple[str, ...] | None = option(
-        "trained in (default: all of --langs; en for en to X)",
+        "training languages (default: all of --langs); en trains in English only",
         None,
         type=comma_separated("languages"),
         metavar="LANGS",
     )
     classifier: str = option(
-        "mlp as in LASER's code, linear as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS
+        "mlp as LASER's code or linear as Mao et al. (default: mlp)", "mlp", CLASSIFIERS
     )
 
     name = "titles"
     strip_copyright = False
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
-        """Read the parts of every language, by language, see `read_language`."""
+        """Read the parts of every language, see `read_language`."""
         train_langs = self.train_langs or self.langs
-        return {
-            language: read_language(
-                self.data, language, language in train_langs, language in self.langs
+        texts = {}
+        for language in dict.fromkeys([*self.langs, *train_langs]):
+            texts[language] = read_language(
+                self.data, language, learn=language in train_langs, test=language in self.langs
             )
-            for language in dict.fromkeys([*self.langs, *train_langs])
-        }
+        return texts
 
     def scores(
         self,
@@ -144,33 +165,39 @@ class Titles(TransferProtocol):
         encoder: Encoder,
         config: ClassifierConfig | None = None,
     ) -> list[Score]:
-        read = without_copyright if self.strip_copyright else lambda found: found
-        features = {
-            language: {part: _embed(encoder, read(found)) for part, found in parts.items()}
-            for language, parts in texts.items()
-        }
-        config = config or self.changed(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
-        from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
+        features: dict[str, dict[str, LabelledFeatures]] = {}
+        for language, parts in texts.items():
+            features[language] = {}
+            for part, labelled in parts.items():
+                if self.strip_copyright:
+                    labelled = without_copyright(labelled)
+                features[language][part] = _embed(encoder, labelled)
+        config = config or self.with_user_options(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
+        # torch is imported late, because it takes a second.
+        from fairseq_lxsr.evaluation.classifier import transfer_scores
 
-        scores = transfer_scores(
-            self.name, features, self.train_langs or self.langs, config, encoder.fingerprint
-        )
-        signed = {"copyright": "stripped"} if self.strip_copyright else {}
-        return [replace(score, settings=signed | score.settings) for score in scores]
+        train_langs = self.train_langs or self.langs
+        scores = transfer_scores(self.name, features, train_langs, config, encoder.fingerprint)
+        if not self.strip_copyright:
+            return scores
+        return [
+            replace(score, settings={"copyright": "stripped"} | score.settings) for score in scores
+        ]
 
 
-def _embed(encoder: Encoder, found: Labelled) -> LabelledFeatures:
-    text = text_hash(found.text.lines, found.labels)
-    return LabelledFeatures(embed(encoder, found.text), found.labels, found.text.file, text)
+def _embed(encoder: Encoder, labelled: Labelled) -> LabelledFeatures:
+    text = text_hash(labelled.text.lines, labelled.labels)
+    features = embed(encoder, labelled.text)
+    return LabelledFeatures(features, labelled.labels, labelled.text.file, text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLDoc(Titles):
-    """Accuracy on documents, as on titles."""
+    """Accuracy on documents for every pair of a train language and a test language."""
 
     strip_copyright: bool = option(
-        "read the documents without Reuters' copyright line, as LASER's code; embeddings made elsewhere are used as "
-        "they are",
+        "read the documents without Reuters' copyright line, as LASER's code; external "
+        "embeddings are not changed",
         False,
     )
 

@@ -1,9 +1,8 @@
-"""Minimal pairs: is a translation nearer to its English sentence than to one that differs a little
-and means another?
+"""Minimal pairs: is a translation nearer to its English sentence than to a slightly changed one?
 
-Three rules change the English: two nouns change places (`swap`), a statement is negated
-(`negation`), a number becomes another (`number`). A bag of words cannot tell a swap. The rules are
-ours; they need no other data than aligned text.
+Three rules change the meaning of the English sentence: two nouns are swapped (`swap`), a statement
+is negated (`negation`), or a number is replaced (`number`). A bag of words cannot detect a swap.
+The rules were written for this package; they need nothing but aligned text.
 """
 
 import itertools
@@ -27,39 +26,36 @@ AUXILIARY = re.compile(
     r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)"
 )
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
-# a noun ends its phrase: punctuation or one of these words follows, not another noun
+# A noun ends its phrase if punctuation or one of these words follows, but not another noun.
 FUNCTION_WORDS = (
     "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
 )
 AFTER = rf"(?=[.,;:!?]|$| (?:{FUNCTION_WORDS})\b)"
 PHRASE = re.compile(rf"\b([Tt]he|[Aa]n?) ([a-z]{{3,}})\b{AFTER}")
 COORDINATION = re.compile(r"\b(and|or)\b")
-TIE = 1e-6  # cosines that differ by less are equal
+# Cosine similarities that differ by less count as equal.
+TIE = 1e-6
 
 
 def swapped(sentence: str) -> str | None:
-    """Exchange two nouns with the same article: the same words, another sentence; None where there
-    are none.
+    """Swap two nouns that have the same article; None if the sentence has no such nouns.
+
+    The changed sentence has the same words.
     """
     for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
-        noun, other = first[2], second[2]
+        has_same_article = first[1].lower() == second[1].lower()
         between = sentence[first.end() : second.start()]
-        if noun == other or first[1].lower() != second[1].lower() or COORDINATION.search(between):
+        # Coordinated nouns, as in "the cat and the dog", can be swapped without another meaning.
+        if first[2] == second[2] or not has_same_article or COORDINATION.search(between):
             continue
-        return (
-            sentence[: first.start(2)]
-            + other
-            + between
-            + second[1]
-            + " "
-            + noun
-            + sentence[second.end() :]
-        )
+        start = sentence[: first.start(2)] + second[2]
+        end = f"{second[1]} {first[2]}" + sentence[second.end() :]
+        return start + between + end
     return None
 
 
 def negated(sentence: str) -> str | None:
-    """Put `not` after the first auxiliary of a statement; None where there is none."""
+    """Insert `not` after the first auxiliary verb of a statement; None if it has no such verb."""
     if sentence.rstrip().endswith("?"):
         return None
     changed, count = AUXILIARY.subn(r"\1 not ", sentence, count=1)
@@ -67,17 +63,14 @@ def negated(sentence: str) -> str | None:
 
 
 def renumbered(sentence: str) -> str | None:
-    """Replace the first number in digits by another of as many digits; None where there is none."""
-    found = NUMBER.search(sentence)
-    if found is None:
+    """Replace the first number by another with the same number of digits; None without a number."""
+    number = NUMBER.search(sentence)
+    if number is None:
         return None
-    digits = found.group()
-    other = (
-        str((int(digits[0]) + 3) % 9 + 1)
-        + digits[1:-1]
-        + str((int(digits[-1]) + 4) % 10) * (len(digits) > 1)
-    )
-    return sentence[: found.start()] + other + sentence[found.end() :]
+    digits = number.group()
+    first = str((int(digits[0]) + 3) % 9 + 1)
+    last = str((int(digits[-1]) + 4) % 10) if len(digits) > 1 else ""
+    return sentence[: number.start()] + first + digits[1:-1] + last + sentence[number.end() :]
 
 
 RULES: Mapping[str, Callable[[str], str | None]] = {
@@ -89,8 +82,11 @@ RULES: Mapping[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class Changed:
-    """The P English sentences that a rule applies to: their rows in the text, and what the rule
-    makes of them.
+    """The P sentences that a rule changes.
+
+    Args:
+        rows: their rows in the text [P].
+        sentences: the changed sentences [P].
     """
 
     rows: list[int]
@@ -98,30 +94,38 @@ class Changed:
 
 
 def change(english: Sequence[str]) -> dict[str, Changed]:
-    """Apply every rule to every sentence; a sentence that a rule leaves as it is has no pair."""
-    found = {name: Changed([], []) for name in RULES}
+    """Apply every rule to every sentence; return the changed sentences by rule."""
+    pairs = {name: Changed([], []) for name in RULES}
     for row, sentence in enumerate(english):
         for name, rule in RULES.items():
             changed = rule(sentence)
             if changed is not None and changed != sentence:
-                found[name].rows.append(row)
-                found[name].sentences.append(changed)
-    return found
+                pairs[name].rows.append(row)
+                pairs[name].sentences.append(changed)
+    return pairs
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the share of P minimal pairs whose true sentence is nearer to the translation by
-    cosine, [P, D] each.
+    """Compute the share of pairs in which the translation is nearer to the true sentence.
 
-    It is 1, 0, or for a tie 1/2, by pair; chance is 50 %.
+    Args:
+        foreign: embeddings of the translations [P, D].
+        english: embeddings of the true sentences [P, D].
+        changed: embeddings of the changed sentences [P, D].
+
+    Returns:
+        1, 0, or 1/2 for a tie, by pair; chance is 50 %.
     """
-    foreign, english, changed = (normalise_rows(side) for side in (foreign, english, changed))
-    return preferred((foreign * (english - changed)).sum(axis=1))
+    foreign = normalise_rows(foreign)
+    difference = normalise_rows(english) - normalise_rows(changed)
+    return preferred((foreign * difference).sum(axis=1))
 
 
 def preferred(difference: FloatArray) -> Outcomes:
-    """Return 1, 0, or for a tie 1/2, by pair, of scores of the true sentences minus those of the
-    changed ones [P].
+    """Return 1, 0, or 1/2 for a tie, by pair.
+
+    Args:
+        difference: score of the true sentence minus score of the changed sentence [P].
     """
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
@@ -129,27 +133,46 @@ def preferred(difference: FloatArray) -> Outcomes:
 def score_minimal_pairs(
     foreign: Text, english: Text, encoder: Encoder
 ) -> tuple[Score, dict[str, Changed]]:
-    """Measure each rule on aligned text; return the accuracy by rule, and the pairs.
+    """Measure the accuracy of each rule on aligned text.
 
-    Embeddings made elsewhere need those of the changed sentences, under the name of the English
-    file and the rule.
+    Args:
+        foreign: translations [N].
+        english: English sentences [N].
+        encoder: encoder of the sentences. External embeddings of the changed sentences are looked
+            up under the name of the English file, a dot and the rule.
+
+    Returns:
+        The score, and the changed sentences by rule.
+
+    Raises:
+        InputError: if no rule applies to any sentence.
     """
     check_aligned(foreign, english)
     pairs = change(english.lines)
-    if not any(found.rows for found in pairs.values()):
+    if not any(changed.rows for changed in pairs.values()):
         raise InputError(
             f"{english.file}: no sentence that {', '.join(RULES)} can change; give more English text"
         )
     hits = {}
-    for name, found in pairs.items():
-        if found.rows:
-            changed = Text(found.sentences, english.language, f"{english.file}.{name}")
-            texts = rows_of(foreign, found.rows), rows_of(english, found.rows), changed
-            hits[name] = nearer(*(embed(encoder, text) for text in texts))
-    counts = ",".join(f"{len(found.rows)} {name}" for name, found in pairs.items())
+    for name, changed in pairs.items():
+        if changed.rows:
+            hits[name] = _rule_outcomes(name, changed, foreign, english, encoder)
+    counts = ",".join(f"{len(changed.rows)} {name}" for name, changed in pairs.items())
     settings = {"metric": "cosine", "norm": "l2", "ties": "half", "pairs": counts}
     settings |= text_and_model(encoder.fingerprint, foreign.lines, english.lines)
-    return from_hits("minimal-pairs", f"{foreign.language or 'foreign'}->en", hits, settings), pairs
+    task = f"{foreign.language or 'foreign'}->en"
+    return from_hits("minimal-pairs", task, hits, settings), pairs
+
+
+def _rule_outcomes(
+    name: str, changed: Changed, foreign: Text, english: Text, encoder: Encoder
+) -> Outcomes:
+    texts = (
+        rows_of(foreign, changed.rows),
+        rows_of(english, changed.rows),
+        Text(changed.sentences, english.language, f"{english.file}.{name}"),
+    )
+    return nearer(*(embed(encoder, text) for text in texts))
 
 
 ENGLISH = ("en", "eng", "eng_Latn")
@@ -160,16 +183,16 @@ class MinimalPairs(AlignedProtocol):
     """Accuracy by rule on aligned files of English and another language."""
 
     pairs_output: str | None = option(
-        "write rule, translation, English, changed", None, FILE_NAME, metavar="FILE.tsv"
+        "write rule, translation, English sentence and changed sentence",
+        None,
+        FILE_NAME,
+        metavar="FILE.tsv",
     )
 
     def prepare(self) -> Plan:
         pairs = self.pairs()
-        for pair in pairs if self.lang_pairs else ():
-            if not set(pair) & set(ENGLISH):
-                raise InputError(
-                    f"--lang-pairs {'-'.join(pair)}: no English; the rules need {' or '.join(ENGLISH)}"
-                )
+        if self.lang_pairs:
+            _check_english(pairs)
         if not self.pairs_output:
             return super().prepare()
         if len(pairs) > 1:
@@ -177,19 +200,33 @@ class MinimalPairs(AlignedProtocol):
         return replace(super().prepare(), outputs=[self.pairs_output])
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
-        # without languages the source is English
-        english, foreign = (
-            (target, source)
-            if source.language and source.language not in ENGLISH
-            else (source, target)
-        )
+        # Without languages, the source is English.
+        if source.language and source.language not in ENGLISH:
+            foreign = source
+            english = target
+        else:
+            foreign = target
+            english = source
         score, pairs = score_minimal_pairs(foreign, english, encoder)
         if self.pairs_output:
-            with atomic_write(self.pairs_output) as stream:
-                for rule, found in pairs.items():
-                    for row, changed in zip(found.rows, found.sentences, strict=True):
-                        columns = (rule, foreign.lines[row], english.lines[row], changed)
-                        stream.write(
-                            "\t".join(column.replace("\t", " ") for column in columns) + "\n"
-                        )
+            write_pairs(self.pairs_output, foreign, english, pairs)
         return [score]
+
+
+def _check_english(pairs: Sequence[tuple[str, str]]) -> None:
+    for pair in pairs:
+        if not set(pair) & set(ENGLISH):
+            raise InputError(
+                f"--lang-pairs {'-'.join(pair)}: no English; expected a pair with "
+                f"{' or '.join(ENGLISH)}, because the rules change English sentences"
+            )
+
+
+def write_pairs(path: str, foreign: Text, english: Text, pairs: Mapping[str, Changed]) -> None:
+    """Write rule, translation, English sentence and changed sentence, separated by tabs."""
+    with atomic_write(path) as stream:
+        for rule, changed in pairs.items():
+            for row, sentence in zip(changed.rows, changed.sentences, strict=True):
+                columns = (rule, foreign.lines[row], english.lines[row], sentence)
+                line = "\t".join(column.replace("\t", " ") for column in columns)
+                stream.write(f"{line}\n")

@@ -1,9 +1,8 @@
-"""What every protocol of `lxsr eval` is, and the options that several protocols share."""
+"""Base classes of the protocols of `lxsr eval`, with the options that several of them share."""
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +16,27 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.labelled import ClassifierConfig
     from fairseq_lxsr.evaluation.score import Score
 
-AlignedFiles = tuple[str, str, str, str]  # two languages, two paths
+# Two languages and two paths.
+AlignedFiles = tuple[str, str, str, str]
 
 
-def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of different names with commas between them, as `type=` of argparse."""
+def comma_separated(
+    description: str, allowed: Collection[str] = ()
+) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of different names separated by commas, as `type=` of argparse.
+
+    Args:
+        description: expected names, for the message, for example "languages".
+        allowed: names to choose from; empty allows any.
+    """
 
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
-        if (
-            not all(names)
-            or len(set(names)) != len(names)
-            or (allowed and not set(names) <= set(allowed))
-        ):
+        are_distinct = len(set(names)) == len(names)
+        are_allowed = not allowed or set(names) <= set(allowed)
+        if not (all(names) and are_distinct and are_allowed):
             raise argparse.ArgumentTypeError(
-                f"{text!r:.60}; expected {what} with commas between them, each once"
+                f"{text!r:.60}; expected {description} separated by commas, without repetition"
             )
         return names
 
@@ -40,28 +45,35 @@ def comma_separated(what: str, allowed: Collection[str] = ()) -> Callable[[str],
 
 @dataclass(frozen=True)
 class Plan:
-    """A protocol with its options checked and its text found."""
+    """A measurement whose options are checked and whose files exist.
 
-    measure: "Callable[[Encoder], Iterable[list[Score]]]"  # the scores, some at a time, as they are measured
-    texts: Sequence[str | Path] = ()  # files that are read
-    outputs: Sequence[str | Path] = ()  # files that are written beside the scores
+    Args:
+        measure: measures an encoder, and yields the scores of each task when they are ready.
+        texts: files that are read.
+        outputs: files that are written in addition to the scores.
+    """
+
+    measure: "Callable[[Encoder], Iterable[list[Score]]]"
+    texts: Sequence[str | Path] = ()
+    outputs: Sequence[str | Path] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """One way to score an encoder: a frozen dataclass whose fields are its options, declared by
-    `options.option`.
+    """A way to score an encoder: a frozen dataclass whose fields are its options.
 
         plan = Xsim(source="test.fr", target="test.en").plan()
         for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
             append_scores("scores.jsonl", scores)
 
-    Sub-classes define `prepare`, or derive from a class below, which does.
+    Fields are declared with `options.option`. Subclasses define `prepare`, or derive from one of
+    the classes below, which define it.
     """
 
     on_long: str = option(
-        "texts longer than a model folder reads: cut, split-mean (the mean over their parts), or error; the signature "
-        "has how many there were (default: cut; for classification split-mean)",
+        "how to read texts that are too long for a model folder: cut, split-mean (mean over the "
+        "parts) or error; the signature includes their number (default: cut; for classification "
+        "split-mean)",
         "cut",
         ON_LONG,
     )
@@ -73,35 +85,36 @@ class Protocol:
         """Check the options and find the text, before the encoder is loaded.
 
         Raises:
-            InputError: for options that do not go together, and for text that is not there.
+            InputError: for conflicting options and missing text.
         """
         plan = self.prepare()
-        return replace(plan, measure=lambda encoder: self._measured(plan, encoder))
+        return replace(plan, measure=lambda encoder: self._measure(plan, encoder))
 
     def prepare(self) -> Plan:
-        """Make the plan, for an encoder that reads long texts as it is to; `plan` adds
-        `on_long`.
-        """
+        """Return the plan; `plan` applies `on_long` to the encoder."""
         raise NotImplementedError
 
-    def _measured(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
-        """Measure with `on_long`; the scores say how many texts were longer than the model reads,
-        where any was.
-        """
+    def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
+        """Measure with `on_long`, and sign the scores with the number of long texts, if any."""
         from fairseq_lxsr.embeddings import count_long, reading_long
 
-        reader, before = reading_long(encoder, self.on_long), 0
+        reader = reading_long(encoder, self.on_long)
+        previous = 0
         for scores in plan.measure(reader):
-            count, before = count_long(reader) - before, count_long(reader)
+            total = count_long(reader)
+            count = total - previous
+            previous = total
             if count:
-                how = (
-                    "cut; --on-long split-mean reads them whole"
-                    if self.on_long == "cut"
-                    else "read in parts"
-                )
-                say(f"{scores[0].protocol}: texts longer than the model reads: {count:,}, {how}")
+                self._report_long(scores[0].protocol, count)
                 scores = [with_long(score, f"{self.on_long}-{count}") for score in scores]
             yield scores
+
+    def _report_long(self, protocol: str, count: int) -> None:
+        if self.on_long == "cut":
+            action = "cut; --on-long split-mean reads them completely"
+        else:
+            action = "read in parts"
+        say(f"{protocol}: texts too long for the model: {count:,}, {action}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,66 +122,68 @@ class AlignedText:
     """Options that name aligned files: sentences of two languages, line by line."""
 
     source: str | None = option(
-        "sentences, one a line, for a single pair", None, FILE_NAME, metavar="FILE"
+        "sentences of a single pair, one per line", None, FILE_NAME, metavar="FILE"
     )
     target: str | None = option("their translations, line by line", None, FILE_NAME, metavar="FILE")
     data: str | None = option(
-        "instead of --source and --target: {lang} and {pair} are filled in, .txt and .gz added where needed, or with "
-        "--dataset the folder of its files",
+        "instead of --source and --target: files, in which {lang} and {pair} are filled in and "
+        ".txt and .gz may be missing; with --dataset the folder of its files",
         None,
         FILE_NAME,
         metavar="TEMPLATE",
     )
     dataset: str | None = option(
-        "a public test set, whose files and languages are known", None, tuple(datasets())
+        "public test set, with known files and languages", None, tuple(datasets())
     )
     lang_pairs: str | None = option(
-        "for example en-fr, with --data also several: en-fr,en-de", None, metavar="PAIRS"
+        "for example en-fr; with --data also several: en-fr,en-de", None, metavar="PAIRS"
     )
 
-    both_directions = True  # whether both are measured, so that a pair need not be given in both
+    # Whether both directions of a pair are measured, so that en-fr includes fr-en.
+    both_directions = True
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the language pairs; without --lang-pairs one pair without names."""
-        return (
-            parse_lang_pairs(self.lang_pairs, self.both_directions)
-            if self.lang_pairs
-            else [("", "")]
-        )
+        """Return the language pairs; without --lang-pairs one pair of empty names."""
+        if not self.lang_pairs:
+            return [("", "")]
+        return parse_lang_pairs(self.lang_pairs, self.both_directions)
 
     def files(self) -> list[AlignedFiles]:
-        """Find the files of every pair."""
-        is_template = bool(self.data and self.lang_pairs) and not (self.source or self.target)
-        if self.dataset and not is_template:
+        """Find the files of every pair.
+
+        Raises:
+            InputError: for conflicting options and missing files.
+        """
+        has_files = bool(self.source or self.target)
+        if self.data and self.lang_pairs and not has_files:
+            return [self._template_files(source, target) for source, target in self.pairs()]
+        if self.dataset:
             raise InputError(
-                f"--dataset {self.dataset}: expected --data FOLDER, --lang-pairs, no --source or --target"
+                f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, "
+                "without --source and --target"
             )
-        if is_template:
-            return [
-                (
-                    first,
-                    second,
-                    self._file(first, f"{first}-{second}"),
-                    self._file(second, f"{first}-{second}"),
-                )
-                for first, second in self.pairs()
-            ]
         if not (self.source and self.target) or self.data:
             raise InputError("expected either --source and --target, or --data and --lang-pairs")
         pairs = self.pairs()
         if len(pairs) > 1:
             raise InputError(
-                f"--lang-pairs {self.lang_pairs} for one --source and --target; expected one pair"
+                f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one --source and "
+                "--target; expected one pair"
             )
         return [(*pairs[0], self.source, self.target)]
 
+    def _template_files(self, source: str, target: str) -> AlignedFiles:
+        pair = f"{source}-{target}"
+        return source, target, self._file(source, pair), self._file(target, pair)
+
     def _file(self, language: str, pair: str) -> str:
         assert self.data
-        found = datasets()[self.dataset].path(self.data, language) if self.dataset else None
-        return str(found or find_file(self.data, language, pair))
+        if self.dataset:
+            return str(datasets()[self.dataset].path(self.data, language))
+        return str(find_file(self.data, language, pair))
 
     def signed(self, scores: "list[Score]") -> "list[Score]":
-        """Return the scores with the name of the test set in their signatures, where it has one."""
+        """Add the name of the public test set, if there is one, to the signatures of scores."""
         if not self.dataset:
             return scores
         return [
@@ -178,7 +193,7 @@ class AlignedText:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedProtocol(AlignedText, Protocol):
-    """What is measured on each pair of aligned files; sub-classes define `scores`."""
+    """Base class of protocols that measure pairs of aligned files; subclasses define `scores`."""
 
     def prepare(self) -> Plan:
         from fairseq_lxsr.evaluation.texts import read_aligned
@@ -186,12 +201,14 @@ class AlignedProtocol(AlignedText, Protocol):
         files = self.files()
 
         def measure(encoder: "Encoder") -> "Iterator[list[Score]]":
-            for first, second, *paths in files:
-                yield self.signed(
-                    self.scores(*read_aligned((paths[0], paths[1]), (first, second)), encoder)
-                )
+            for source, target, source_file, target_file in files:
+                texts = read_aligned((source_file, target_file), (source, target))
+                yield self.signed(self.scores(*texts, encoder))
 
-        return Plan(measure, list(chain.from_iterable(pair[2:] for pair in files)))
+        paths = []
+        for _, _, source_file, target_file in files:
+            paths += [source_file, target_file]
+        return Plan(measure, paths)
 
     def scores(self, source: "Text", target: "Text", encoder: "Encoder") -> "list[Score]":
         """Measure one pair of aligned texts."""
@@ -200,17 +217,16 @@ class AlignedProtocol(AlignedText, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferProtocol(Protocol):
-    """A classifier is trained in one language, tested in all (Schwenk and Li 2018); None is the
-    protocol's own value.
+    """Base class of classification: train in one language, test in all (Schwenk and Li 2018).
 
-    Sub-classes define `texts`, by language and part, and `scores`.
+    An option that is None has the protocol's default. Subclasses define `texts` and `scores`.
     """
 
     langs: tuple[str, ...] = option(
-        "tested, for example en,de,fr", type=comma_separated("languages"), metavar="LANGS"
+        "test languages, for example en,de,fr", type=comma_separated("languages"), metavar="LANGS"
     )
     epochs: int | None = option(
-        "passes over the training set; the best on dev is kept (default: as the protocol has it)",
+        "passes over the training set; the best on dev is selected (default: the protocol's)",
         None,
         at_least(1),
     )
@@ -218,28 +234,31 @@ class TransferProtocol(Protocol):
         "classifiers whose scores are averaged (default: the protocol's)", None, at_least(1)
     )
     ties: str | None = option(
-        "epoch kept of the best on dev; LASER's code: last (default: first)", None, TIES
+        "which of several best epochs is selected; LASER's code: last (default: first)", None, TIES
     )
     on_long: str = option(
-        "texts longer than a model folder reads: split-mean (the mean over their parts), cut, or error; the signature "
-        "has how many there were (default: split-mean)",
+        "how to read texts that are too long for a model folder: split-mean (mean over the "
+        "parts), cut or error; the signature includes their number (default: split-mean)",
         "split-mean",
         ON_LONG,
     )
 
-    def changed(self, config: "ClassifierConfig") -> "ClassifierConfig":
-        """Return the protocol's values with what the user set."""
-        given: dict[str, Any] = {"epochs": self.epochs, "seeds": self.seeds, "ties": self.ties}
-        return replace(
-            config, **{name: value for name, value in given.items() if value is not None}
-        )
+    def with_user_options(self, config: "ClassifierConfig") -> "ClassifierConfig":
+        """Return a protocol's classifier settings with the options that the user set."""
+        options: dict[str, Any] = {}
+        for name in ("epochs", "seeds", "ties"):
+            value = getattr(self, name)
+            if value is not None:
+                options[name] = value
+        return replace(config, **options)
 
     def prepare(self) -> Plan:
         texts = self.texts()
-        files = [found.file for parts in texts.values() for found in parts.values()]
+        files = [part.file for parts in texts.values() for part in parts.values()]
         return Plan(lambda encoder: [self.scores(texts, encoder)], files)
 
     def texts(self) -> dict[str, dict[str, Any]]:
+        """Read the labelled texts by language and part (train, dev, test)."""
         raise NotImplementedError
 
     def scores(
@@ -248,31 +267,43 @@ class TransferProtocol(Protocol):
         encoder: "Encoder",
         config: "ClassifierConfig | None" = None,
     ) -> "list[Score]":
-        """Train and test a classifier, by default that of the protocol."""
+        """Train and test a classifier.
+
+        Args:
+            texts: labelled texts by language and part.
+            encoder: encoder of the texts.
+            config: settings of the classifier; None uses those of the protocol.
+        """
         raise NotImplementedError
 
 
 def with_long(score: "Score", long: str) -> "Score":
-    """Return the score with what its signature says of long texts, before the text and the
-    model.
-    """
-    last = {name: score.settings[name] for name in ("text", "model") if name in score.settings}
-    return replace(
-        score,
-        settings={k: v for k, v in score.settings.items() if k not in last} | {"long": long} | last,
-    )
+    """Add the setting `long` to the signature of a score, before the text and the model."""
+    settings = dict(score.settings)
+    last = {name: settings.pop(name) for name in ("text", "model") if name in settings}
+    return replace(score, settings=settings | {"long": long} | last)
 
 
 def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str, str]]:
-    """Parse --lang-pairs, for example en-fr,en-de; `both_directions` as in `AlignedText`."""
+    """Parse --lang-pairs.
+
+    Args:
+        text: language pairs, for example en-fr,en-de.
+        both_directions: whether both directions are measured, so that en-fr,fr-en is refused.
+
+    Raises:
+        InputError: for an invalid or repeated pair.
+    """
     try:
         pairs = split_pairs(text, distinct=False)
     except InputError as error:
         raise InputError(f"--lang-pairs {text}: {error}") from None
-    for first, second in pairs if both_directions else ():
-        if first != second and (second, first) in pairs:
-            pair = f"{first}-{second}"
+    if not both_directions:
+        return pairs
+    for source, target in pairs:
+        if source != target and (target, source) in pairs:
             raise InputError(
-                f"--lang-pairs {text}: {pair} is given twice; both directions are measured anyway"
+                f"--lang-pairs {text}: {source}-{target} is given twice; "
+                "expected it once, because both directions are measured"
             )
     return pairs

@@ -1,9 +1,8 @@
-"""Semantic textual similarity: correlation of the cosine of two sentences with the score that
-people gave.
+"""Semantic textual similarity: correlation of the cosine similarity with human ratings.
 
-Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), Pearson's r stands
-beside it; both times 100. Across languages, the two sentences are of one language each (Cer et al.
-2017, SemEval-2017 task 1).
+Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), followed by
+Pearson's r; both times 100. Across languages, the two sentences of a pair are in different
+languages (Cer et al. 2017, SemEval-2017 task 1).
 """
 
 import argparse
@@ -25,15 +24,24 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-STS_COLUMNS = (1, 2, 3)  # first sentence, second sentence, score
-FEWEST = 3  # pairs: two are always correlated
-LARGEST_RATING = 1e6  # score that people give
-COSINE_BLOCK = 4096  # pairs whose vectors are held in double precision
+# Columns of the first sentence, the second sentence and the rating, counted from 1.
+STS_COLUMNS = (1, 2, 3)
+# Two pairs are always perfectly correlated.
+FEWEST_PAIRS = 3
+LARGEST_RATING = 1e6
+# Pairs whose embeddings are converted to double precision at once.
+COSINE_BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Rated:
-    """N pairs of sentences, and the score of each [N]."""
+    """N sentence pairs with human ratings.
+
+    Args:
+        first: first sentences [N].
+        second: second sentences [N].
+        scores: ratings [N].
+    """
 
     first: Text
     second: Text
@@ -43,74 +51,99 @@ class Rated:
 def read_rated(
     path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = STS_COLUMNS
 ) -> Rated:
-    """Read a file of columns separated by tabs; a first line whose score is no number is a header.
+    """Read rated sentence pairs from a file of columns separated by tabs.
 
-    `columns` are those of the first sentence, the second one and the score, from 1. Embeddings made
-    elsewhere are those of `FILE.first` and `FILE.second`.
+    The first line is skipped as a header if its rating is not a number. External embeddings are
+    looked up under the names `FILE.first` and `FILE.second`.
+
+    Args:
+        path: file to read.
+        languages: languages of the first and the second sentences.
+        columns: columns of the first sentence, the second sentence and the rating, from 1.
+
+    Raises:
+        InputError: for an invalid line, too few pairs, or equal ratings.
     """
-    numbered = list(_rows(path, columns))
-    if len(numbered) < FEWEST:
-        raise InputError(f"{path}: {len(numbered)} rated pairs; expected at least {FEWEST}")
-    rows, first, second, scores = zip(*numbered, strict=True)
-    where, total = np.array(rows), sum(1 for _ in read_lines(path))
-    sides = [
-        Text(lines, language, f"{path}.{name}", where, total)
-        for lines, language, name in zip(
-            (first, second), languages, ("first", "second"), strict=True
-        )
-    ]
+    pairs = list(_read_rows(path, columns))
+    if len(pairs) < FEWEST_PAIRS:
+        raise InputError(f"{path}: {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
+    numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
         raise InputError(
-            f"{path}: every score is {scores[0]:g}; expected different ones, to correlate with"
+            f"{path}: all ratings are {scores[0]:g}; expected different ratings, to correlate with"
         )
-    return Rated(sides[0], sides[1], np.array(scores))
+    rows = np.array(numbers)
+    total = sum(1 for _ in read_lines(path))
+    return Rated(
+        Text(first, languages[0], f"{path}.first", rows, total),
+        Text(second, languages[1], f"{path}.second", rows, total),
+        np.array(scores),
+    )
 
 
-def _rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, float]]:
+def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, float]]:
+    """Yield row, both sentences and rating of every pair."""
     for row, line in enumerate(read_lines(path)):
         fields = line.split("\t")
-        where = f"{path}, line {row + 1}"
         if len(fields) < max(columns):
             raise InputError(
-                f"{where}: {len(fields)} columns; expected at least {max(columns)}, see --columns"
+                f"{path}, line {row + 1}: {len(fields)} columns; expected at least "
+                f"{max(columns)}, see --columns"
             )
         first, second, score = (fields[column - 1] for column in columns)
-        number = _number(score)
-        is_named = re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", score.strip().casefold())
-        if number is None and (row or not is_named):
+        rating = _parse_rating(score)
+        if rating is not None:
+            yield row, first, second, rating
+        elif row or not _is_column_name(score):
             raise InputError(
-                f"{where}: score {score!r:.60}; expected a number in column {columns[2]}, see --columns"
+                f"{path}, line {row + 1}: rating {score!r:.60}; "
+                f"expected a number in column {columns[2]}, see --columns"
             )
-        if number is not None:
-            yield row, first, second, number
 
 
-def _number(text: str) -> float | None:
+def _is_column_name(text: str) -> bool:
+    """Return whether the rating of a first line is a heading rather than a missing number."""
+    name = text.strip().casefold()
+    return bool(re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", name))
+
+
+def _parse_rating(text: str) -> float | None:
     try:
-        number = float(text)
+        rating = float(text)
     except ValueError:
         return None
-    return number if abs(number) <= LARGEST_RATING else None  # which NaN is not
+    # The comparison is also false for NaN.
+    return rating if abs(rating) <= LARGEST_RATING else None
 
 
 def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
-    """Compute the cosine of every pair [N] in double precision; equal vectors have exactly 1, so
-    that they are tied.
+    """Compute the cosine similarity of every pair in double precision.
+
+    It is exactly 1 for equal embeddings, so that they are tied.
+
+    Args:
+        first: embeddings [N, D].
+        second: embeddings [N, D].
+
+    Returns:
+        Cosine similarities [N].
     """
 
-    def of_block(rows: slice) -> NDArray[np.float64]:
-        units = [
-            side / np.linalg.norm(side, axis=1, keepdims=True)
-            for side in (first[rows].astype(float), second[rows].astype(float))
-        ]
-        return 1 - np.square(units[0] - units[1]).sum(axis=1) / 2
+    def block(start: int) -> NDArray[np.float64]:
+        rows = slice(start, start + COSINE_BLOCK)
+        first_units = _unit_length(first[rows].astype(float))
+        second_units = _unit_length(second[rows].astype(float))
+        return 1 - np.square(first_units - second_units).sum(axis=1) / 2
 
-    starts = range(0, len(first), COSINE_BLOCK)
-    return np.concatenate([of_block(slice(start, start + COSINE_BLOCK)) for start in starts])
+    return np.concatenate([block(start) for start in range(0, len(first), COSINE_BLOCK)])
+
+
+def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers from 1 [N]; ties share the mean of their ranks, as in scipy."""
+    """Rank numbers [N] from 1; ties share the mean of their ranks, as in scipy."""
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]
@@ -119,42 +152,48 @@ def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def correlations(
     first: FloatArray, second: FloatArray, scores: NDArray[np.float64]
 ) -> dict[str, Outcomes]:
-    """Compute Spearman's and Pearson's correlation, times 100, of cosines ([N, D] each) with what
-    people gave [N].
+    """Compute Spearman's and Pearson's correlation of cosine similarities with ratings.
 
-    Spearman's is Pearson's of the ranks; the bootstrap draws pairs with the ranks that they have
-    among all.
+    Spearman's correlation is Pearson's correlation of the ranks. The bootstrap resamples pairs with
+    their ranks among all pairs.
+
+    Args:
+        first: embeddings of the first sentences [N, D].
+        second: embeddings of the second sentences [N, D].
+        scores: ratings [N].
+
+    Raises:
+        InputError: if all cosine similarities or all ratings are equal.
     """
     check_pair(first, second)
-    found = cosines(first, second)
-    for name, values in (("cosines", found), ("scores", scores)):
+    similarities = cosines(first, second)
+    for name, values in (("cosines", similarities), ("ratings", scores)):
         if np.ptp(values) == 0:
             raise InputError(
-                f"the {name} of all {len(values)} pairs are equal; expected different ones, to correlate"
+                f"the {name} of all {len(values)} pairs are equal; expected different {name}"
             )
-    samples = {"Spearman": (ranks(found), ranks(scores)), "Pearson": (found, scores)}
-    return {
-        name: Outcomes(x.tolist(), y.tolist(), correlation=True) for name, (x, y) in samples.items()
-    }
+    spearman = Outcomes(ranks(similarities).tolist(), ranks(scores).tolist(), correlation=True)
+    pearson = Outcomes(similarities.tolist(), scores.tolist(), correlation=True)
+    return {"Spearman": spearman, "Pearson": pearson}
 
 
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
     """Measure the correlations on rated pairs."""
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
-    texts = rated.first.lines, rated.second.lines, list(map(str, rated.scores))
     settings = {"metric": "cosine", "ties": "mean-rank", "pairs": len(rated.scores)}
-    settings |= text_and_model(encoder.fingerprint, *texts)
-    first, second = rated.first.language or "first", rated.second.language or "second"
-    return from_hits("sts", f"{first}-{second}", outcomes, settings)
+    ratings = [str(score) for score in rated.scores]
+    settings |= text_and_model(encoder.fingerprint, rated.first.lines, rated.second.lines, ratings)
+    task = f"{rated.first.language or 'first'}-{rated.second.language or 'second'}"
+    return from_hits("sts", task, outcomes, settings)
 
 
 def three_columns(text: str) -> tuple[int, ...]:
-    """Parse the value of --columns, as `type=` of argparse."""
+    """Parse --columns, for example 6,7,5, as `type=` of argparse."""
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"{text!r:.60}; expected three numbers from 1, for example 6,7,5"
+            f"{text!r:.60}; expected three numbers of at least 1, for example 6,7,5"
         ) from None
     return first, second, score
 
@@ -164,13 +203,13 @@ class Similarity(Protocol):
     """Correlations on files of rated pairs."""
 
     data: str = option(
-        "for example sts17/{pair}: {pair} is filled in, .tsv and .gz are added where needed",
+        "files, for example sts17/{pair}; {pair} is filled in, .tsv and .gz may be missing",
         allowed=FILE_NAME,
         metavar="TEMPLATE",
     )
     lang_pairs: str = option("for example en-de,fr-en,en-en", metavar="PAIRS")
     columns: tuple[int, ...] = option(
-        "columns of the first sentence, the second one and the score, from 1 (default: 1,2,3)",
+        "columns of the first sentence, the second sentence and the rating (default: 1,2,3)",
         STS_COLUMNS,
         type=three_columns,
         metavar="I,J,K",
@@ -182,4 +221,4 @@ class Similarity(Protocol):
         rated = [
             read_rated(file, pair, self.columns) for file, pair in zip(files, pairs, strict=True)
         ]
-        return Plan(lambda encoder: ([score_rated(one, encoder)] for one in rated), files)
+        return Plan(lambda encoder: ([score_rated(pairs, encoder)] for pairs in rated), files)

@@ -162,7 +162,7 @@ class Xnli(TransferProtocol):
             language: {part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()}
             for language, parts in texts.items()
         }
-        config = config or self.changed(NLI_CLASSIFIERS[self.preset])
+        config = config or self.with_user_options(NLI_CLASSIFIERS[self.preset])
         from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
 
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)

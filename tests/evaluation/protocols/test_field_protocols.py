@@ -175,5 +175,5 @@ def test_rated_pairs_that_cannot_be_correlated(tmp_path, content, message):
 def test_a_first_score_that_is_no_number_is_no_header(tmp_path, score):
     rows = [f"A dog.\tUn chien.\t{score}", "The cat.\tLe chat.\t1", "A bird.\tUn oiseau.\t2"]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
-    with pytest.raises(InputError, match=r"x\.tsv, line 1: score"):
+    with pytest.raises(InputError, match=r"x\.tsv, line 1: "):
         sts.read_rated(tmp_path / "x.tsv")

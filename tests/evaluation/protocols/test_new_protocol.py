@@ -48,7 +48,7 @@ def test_a_row_of_the_table_is_a_protocol(name):
 
 
 def test_options_are_checked_here_and_in_python():
-    with pytest.raises(InputError, match="--seed -1; expected a whole number of at least 0"):
+    with pytest.raises(InputError, match="--seed -1"):
         SentenceRetrieval(source="a", target="b", seed=-1)
     languages = "mldoc --data x --langs "
     for words, expected in (
@@ -57,9 +57,7 @@ def test_options_are_checked_here_and_in_python():
         (f"{languages}en,,fr", "languages"),
     ):
         done = lxsr_here("eval", *words.split(), "--model", "x", check=False)
-        refused(
-            done, f"'{words.split()[-1]}'; expected {expected} with commas between them, each once"
-        )
+        refused(done, f"'{words.split()[-1]}'", expected)
 
 
 def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
@@ -75,7 +73,7 @@ def test_a_file_and_a_row_are_a_protocol(tmp_path, monkeypatch):
     assert "4.0" in lxsr_here(*command, "--power", 1).stdout
     refused(
         lxsr_here(*command, "--power", 0, check=False),
-        "--power: '0'; expected a whole number of at least 1",
+        "--power: '0'",
     )
     assert "mean length of the embeddings" in lxsr_here("eval", "--help").stdout
     sys.modules.pop("fairseq_lxsr.evaluation.protocols.lengths", None)
