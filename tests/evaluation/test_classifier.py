@@ -147,9 +147,9 @@ def test_large_blocks_predict_as_small_ones(monkeypatch):
 def test_bad_input():
     x, y = data(20)
     for labels, dev, message in (
-        (np.zeros(20, dtype=np.int64), (x, y), "one class only"),
-        (y, (x[:, :15], y), "training features are 16 wide and dev features 15"),
-        (y, (x[:0], y[:0]), r"dev set of \(0, 16\) features"),
+        (np.zeros(20, dtype=np.int64), (x, y), "one class"),
+        (y, (x[:, :15], y), "16 .*15"),
+        (y, (x[:0], y[:0]), r"dev .*\(0, 16\)"),
     ):
         with pytest.raises(InputError, match=message):
             train_classifiers(CONFIG, x, labels, *dev, 3)

@@ -139,9 +139,9 @@ def test_published_xnli_files(tmp_path):
     assert xnli.read_nli_pairs(str(tmp_path), "en", "train").labels == ["contradiction"]
     (tmp_path / "it.test.tsv").write_text("neutral\tuno\tdue\ttre\n")
     for language, part, message in (
-        ("it", "test", r"line 1: .*; expected label<TAB>premise<TAB>hypothesis"),
-        ("de", "test", "nothing in it for de"),
-        ("en", "dev", r"neither en\.dev\.tsv nor xnli\.dev\.tsv"),
+        ("it", "test", r"it\.test\.tsv, line 1: "),
+        ("de", "test", r"xnli\.test\.tsv: .*\bde\b"),
+        ("en", "dev", r"en\.dev\.tsv .*xnli\.dev\.tsv"),
     ):
         with pytest.raises(InputError, match=message):
             xnli.read_nli_pairs(str(tmp_path), language, part)
@@ -178,15 +178,15 @@ def test_a_language_that_is_not_tested_needs_no_test_and_without_dev_every_tenth
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"en.train": "a\tx\n", "en.dev": "a\tx\n"}, r"no en\.test \(also"),
-        ({"en.test": "a\tx\n"}, r"no en\.train\.1000 or en\.train"),
-        ({"en.train": "a\tx\nb x\n"}, "line 2: 'b x'; expected label<TAB>text"),
-        ({"en.train": ""}, "empty file"),
+        ({"en.train": "a\tx\n", "en.dev": "a\tx\n"}, r"en\.test\b"),
+        ({"en.test": "a\tx\n"}, r"en\.train\.1000 or en\.train\b"),
+        ({"en.train": "a\tx\nb x\n"}, "line 2: .*'b x'"),
+        ({"en.train": ""}, r"en\.train: "),
         (
             {"en.train": "a\tx\nb\ty\n", "en.dev": "a\tx\n", "en.test": "c\tx\n"},
-            "label 'c' is not in the training set",
+            "label 'c'",
         ),
-        ({"en.train": "a\tx\na\ty\n", "en.dev": "a\tx\n", "en.test": "a\tx\n"}, "one class only"),
+        ({"en.train": "a\tx\na\ty\n", "en.dev": "a\tx\n", "en.test": "a\tx\n"}, "class"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
@@ -200,10 +200,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path, files, message):
 def test_text_is_found_before_the_encoder_is_loaded(tmp_path, protocol):
     data = GOLDEN / ("xnli" if protocol == "xnli" else "mldoc")
     command = ("eval", protocol, "--model", tmp_path / "none", "--langs", "en")
-    refused(
-        lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: n", "check --data and"
-    )
-    refused(lxsr_here(*command, "--data", data, check=False), "no such model folder")
+    refused(lxsr_here(*command, "--data", tmp_path, check=False), f"{tmp_path}: ")
+    refused(lxsr_here(*command, "--data", data, check=False), tmp_path / "none")
 
 
 class Beginnings:

@@ -110,10 +110,9 @@ class Protocol:
             yield scores
 
     def _report_long(self, protocol: str, count: int) -> None:
+        action = "read in parts"
         if self.on_long == "cut":
             action = "cut; --on-long split-mean reads them completely"
-        else:
-            action = "read in parts"
         say(f"{protocol}: texts too long for the model: {count:,}, {action}")
 
 

@@ -1,9 +1,8 @@
-"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018); the classifier is trained in
-English.
+"""XNLI: entailment, contradiction or neutral (Conneau et al. 2018), trained in one language.
 
-Data is read as published (xnli.test.tsv, xnli.dev.tsv with a header; multinli.train.en.tsv or the
-MultiNLI file), or from LANG.PART.tsv with lines `label<TAB>premise<TAB>hypothesis`, where PART is
-train, dev or test.
+The published files are xnli.test.tsv and xnli.dev.tsv with a header, and multinli.train.en.tsv or
+the MultiNLI file. Other text is read from LANG.PART.tsv with lines
+`label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +22,8 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batch 128); Wang et al.: no dropout, not
-# normalized
+# `laser` follows Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batches of 128), `wang`
+# Wang et al., who use no dropout and do not normalise.
 NLI_CLASSIFIERS = {
     "laser": ClassifierConfig(
         (512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1
@@ -33,14 +32,20 @@ NLI_CLASSIFIERS = {
         (512, 384), 0, 0, epochs=200, batch_size=128, normalise=False, seeds=1
     ),
 }
-NORMALISED = {"laser"}  # presets that scale each sentence embedding to length one
-ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"  # whose name has no language
-LABELS = {"contradictory": "contradiction"}  # spelling of the translated training set
-NLI_COLUMNS = {  # column names in the headers of the published files
+# Presets that scale sentence embeddings to unit length.
+NORMALISED = {"laser"}
+# The English file of MultiNLI, whose name has no language.
+ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"
+# Spellings of the translated training set.
+LABELS = {"contradictory": "contradiction"}
+# Column names in the headers of the published files.
+NLI_COLUMNS = {
     "label": ("gold_label", "label"),
     "premise": ("sentence1", "premise"),
     "hypothesis": ("sentence2", "hypo", "hypothesis"),
 }
+# Label of a pair on which the annotators did not agree.
+UNLABELLED = "-"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,15 @@ class NliPairs:
 
 
 def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
-    """Build the features [p, h, |p - h|, p * h], float32 [N, 4D], of embeddings [N, D]."""
+    """Build the features [p, h, |p - h|, p * h] of pairs.
+
+    Args:
+        premises: embeddings [N, D].
+        hypotheses: embeddings [N, D].
+
+    Returns:
+        Features, float32 [N, 4D].
+    """
     check_pair(premises, hypotheses)
     return np.concatenate(
         [premises, hypotheses, np.abs(premises - hypotheses), premises * hypotheses],
@@ -64,91 +77,125 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
 
 
 def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
-    """Read a part of a language."""
-    published = [f"xnli.{part}.tsv"] if part != "train" else [f"multinli.train.{language}.tsv"]
-    if part == "train" and language == "en":
-        published.append(ENGLISH_TRAIN_FILE)
-    own = first_file([Path(data) / f"{language}.{part}.tsv"])
-    if own:
-        rows = read_columns(own, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
-        return _pairs(own, language, enumerate(rows, start=1))
-    path = first_file(Path(data) / name for name in published)
-    if path:
-        return _pairs(path, language, _published(path, language))
+    """Read one part of a language.
+
+    Args:
+        data: folder of the published files or of LANG.PART.tsv.
+        language: language of the text.
+        part: train, dev or test.
+
+    Raises:
+        InputError: for a missing file, an invalid line, or a file without the language.
+    """
+    file = first_file([Path(data) / f"{language}.{part}.tsv"])
+    if file:
+        rows = read_columns(file, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
+        return _pairs(file, language, enumerate(rows, start=1))
+    names = _published_names(language, part)
+    file = first_file(Path(data) / name for name in names)
+    if file:
+        return _pairs(file, language, _read_published(file, language))
     raise InputError(
-        f"{data}: neither {language}.{part}.tsv nor {' nor '.join(published)} (also .gz); check --data and languages"
+        f"{data}: neither {language}.{part}.tsv nor {' nor '.join(names)} (also .gz); "
+        "check --data and the languages"
     )
 
 
-def _published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows of a published file by its column names; unlabelled rows (-) are skipped, as is
-    common practice.
+def _published_names(language: str, part: str) -> list[str]:
+    if part != "train":
+        return [f"xnli.{part}.tsv"]
+    names = [f"multinli.train.{language}.tsv"]
+    if language == "en":
+        names.append(ENGLISH_TRAIN_FILE)
+    return names
+
+
+def _read_published(path: Path, language: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number, label, premise and hypothesis of the pairs of a language.
+
+    Unlabelled pairs are skipped, as is common practice.
     """
     lines = enumerate(read_lines(path), start=1)
-    header = next(lines, (1, ""))[1].split("\t")
-    try:
-        places = [
-            next(header.index(name) for name in names if name in header)
-            for names in NLI_COLUMNS.values()
-        ]
-    except StopIteration:
-        raise InputError(
-            f"{path}, line 1: {header!r:.80}; expected a header naming label and both sentences"
-        ) from None
-    place = header.index("language") if "language" in header else None
+    _, first_line = next(lines, (1, ""))
+    header = first_line.split("\t")
+    columns = _find_columns(path, header)
+    language_column = header.index("language") if "language" in header else None
     for number, line in lines:
         fields = line.split("\t")
         if len(fields) < len(header):
             raise InputError(
-                f"{path}, line {number}: {len(fields)} columns; expected {len(header)} as in the header"
+                f"{path}, line {number}: {len(fields)} columns; "
+                f"expected {len(header)} as in the header"
             )
-        if (place is None or fields[place] == language) and fields[places[0]] != "-":
-            yield number, [fields[index] for index in places]
+        if language_column is not None and fields[language_column] != language:
+            continue
+        row = [fields[column] for column in columns]
+        if row[0] != UNLABELLED:
+            yield number, row
 
 
-def _pairs(path: Path, language: str, rows: Iterable[tuple[int, list[str]]]) -> NliPairs:
-    found = list(rows)
-    if not found:
-        raise InputError(f"{path}: nothing in it for {language}; check --data and the languages")
-    labels, premises, hypotheses = zip(*(fields for _, fields in found), strict=True)
-    where = np.array([number - 1 for number, _ in found])
+def _find_columns(path: Path, header: list[str]) -> list[int]:
+    """Return the columns of label, premise and hypothesis."""
+    columns = []
+    for names in NLI_COLUMNS.values():
+        present = [name for name in names if name in header]
+        if not present:
+            raise InputError(
+                f"{path}, line 1: {header!r:.80}; "
+                "expected a header with columns for the label and both sentences"
+            )
+        columns.append(header.index(present[0]))
+    return columns
+
+
+def _pairs(path: Path, language: str, numbered_rows: Iterable[tuple[int, list[str]]]) -> NliPairs:
+    numbers = []
+    rows = []
+    for number, row in numbered_rows:
+        numbers.append(number - 1)
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: no pairs in {language}; check --data and the languages")
+    labels, premises, hypotheses = zip(*rows, strict=True)
+    text_rows = np.array(numbers)
     total = sum(1 for _ in read_lines(path))
     return NliPairs(
-        Text(premises, language, f"{path}.premise", where, total),
-        Text(hypotheses, language, f"{path}.hypothesis", where, total),
+        Text(premises, language, f"{path}.premise", text_rows, total),
+        Text(hypotheses, language, f"{path}.hypothesis", text_rows, total),
         [LABELS.get(label.strip(), label.strip()) for label in labels],
         path,
     )
 
 
 def _embed(encoder: Encoder, pairs: NliPairs, normalise: bool) -> LabelledFeatures:
-    sides = [embed(encoder, text) for text in (pairs.premises, pairs.hypotheses)]
+    premises = embed(encoder, pairs.premises)
+    hypotheses = embed(encoder, pairs.hypotheses)
     if normalise:
-        sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
+        premises = premises / np.linalg.norm(premises, axis=1, keepdims=True)
+        hypotheses = hypotheses / np.linalg.norm(hypotheses, axis=1, keepdims=True)
     text = text_hash(pairs.premises.lines, pairs.hypotheses.lines, pairs.labels)
-    return LabelledFeatures(nli_features(*sides), pairs.labels, pairs.premises.file, text)
+    features = nli_features(premises, hypotheses)
+    return LabelledFeatures(features, pairs.labels, pairs.premises.file, text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Xnli(TransferProtocol):
-    """Accuracy in every language of a classifier that is trained and selected in one language."""
+    """Accuracy in every language of a classifier trained and selected in one language."""
 
-    data: str = option("the published files, or LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER")
-    train_lang: str = option("default: en", "en", metavar="LANG")
-    preset: str = option("default: laser", "laser", XNLI_PRESETS)
+    data: str = option(
+        "folder of the published files, or of LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER"
+    )
+    train_lang: str = option("training language (default: en)", "en", metavar="LANG")
+    preset: str = option("classifier settings (default: laser)", "laser", XNLI_PRESETS)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
-        """Read test in every language, and train and dev in the language to learn in, by language
-        and part.
-        """
-        texts = {
-            language: {"test": read_nli_pairs(self.data, language, "test")}
-            for language in self.langs
-        }
-        training = {
-            part: read_nli_pairs(self.data, self.train_lang, part) for part in ("train", "dev")
-        }
-        texts.setdefault(self.train_lang, {}).update(training)
+        """Read test in every language, and train and dev in the training language."""
+        texts = {}
+        for language in self.langs:
+            texts[language] = {"test": read_nli_pairs(self.data, language, "test")}
+        train_parts = texts.setdefault(self.train_lang, {})
+        for part in ("train", "dev"):
+            train_parts[part] = read_nli_pairs(self.data, self.train_lang, part)
         return texts
 
     def scores(
@@ -158,12 +205,14 @@ class Xnli(TransferProtocol):
         config: ClassifierConfig | None = None,
     ) -> list[Score]:
         normalise = self.preset in NORMALISED
-        features = {
-            language: {part: _embed(encoder, pairs, normalise) for part, pairs in parts.items()}
-            for language, parts in texts.items()
-        }
+        features: dict[str, dict[str, LabelledFeatures]] = {}
+        for language, parts in texts.items():
+            features[language] = {}
+            for part, pairs in parts.items():
+                features[language][part] = _embed(encoder, pairs, normalise)
         config = config or self.with_user_options(NLI_CLASSIFIERS[self.preset])
-        from fairseq_lxsr.evaluation.classifier import transfer_scores  # torch takes a second
+        # torch is imported late, because it takes a second.
+        from fairseq_lxsr.evaluation.classifier import transfer_scores
 
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)
         for score in scores:

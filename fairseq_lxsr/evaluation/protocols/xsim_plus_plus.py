@@ -1,11 +1,10 @@
-"""xsim++: xsim among sentences that were made to be mistaken for the translation (Chen et al. 2023,
-section 3).
+"""xsim++: xsim among changed sentences that resemble the translation (Chen et al. 2023, section 3).
 
-English sentences were changed by rules (causality, entities, numbers); the changed ones are
-candidates beside all true ones. Errors are those of LASER's `source/xsim.py` with `augmented_json`:
-the 4 nearest by cosine are ranked by ratio margin with neighbourhoods of 4, in one direction; an
-error has the type of the changed sentence if that was made from the translation, and is
-`Misaligned` otherwise.
+English sentences were changed by rules (causality, entities, numbers); the changed sentences are
+candidates in addition to the true ones. As in LASER's `source/xsim.py` with `augmented_json`, the
+4 nearest candidates by cosine similarity are ranked by ratio margin with 4 neighbours, in one
+direction. If the best candidate is a changed copy of the translation, the error has the type of the
+change; otherwise its type is `Misaligned`.
 """
 
 import re
@@ -20,7 +19,11 @@ from fairseq_lxsr.embeddings import Encoder, Text, embed
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.named_sets import datasets
 from fairseq_lxsr.evaluation.protocols.protocol import AlignedProtocol, Plan
-from fairseq_lxsr.evaluation.protocols.similarity_search import SEARCH_METRICS, XSIM_NEIGHBOURS
+from fairseq_lxsr.evaluation.protocols.similarity_search import (
+    SEARCH_METRICS,
+    XSIM_NEIGHBOURS,
+    check_enough_for_margin,
+)
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import check_aligned, check_pair, directions, read_text
 from fairseq_lxsr.files.lines import reading
@@ -31,124 +34,163 @@ from fairseq_lxsr.vectors import margin_neighbours
 from fairseq_lxsr.vectors.rows import IntArray
 
 MISALIGNED = "Misaligned"
-TYPE = re.compile(r"\w[\w +-]{0,39}")  # it becomes the name of a value
+# A type of change becomes the name of a value.
+TYPE = re.compile(r"\w[\w +-]{0,39}")
 MAX_TYPES = 20
+
+# Type of the change and original sentence, by changed sentence.
+Origins = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """Changed sentences."""
+    """Changed sentences.
+
+    Args:
+        text: the changed sentences.
+        origins: type of the change and original sentence, by changed sentence.
+    """
 
     text: Text
-    made: Mapping[
-        str, tuple[str, str]
-    ]  # sentence -> (type of the change, the sentence that it was made from)
+    origins: Origins
 
     @property
     def types(self) -> list[str]:
-        """Types of errors, sorted, after the one of true sentences."""
-        return [MISALIGNED, *sorted({kind for kind, _ in self.made.values()} - {MISALIGNED})]
+        """Error types: `Misaligned`, then the types of change in alphabetical order."""
+        types = {kind for kind, _ in self.origins.values()}
+        return [MISALIGNED, *sorted(types - {MISALIGNED})]
 
 
 def read_augmented(
     errors: str | Path, sentences: str | Path | None = None, language: str = ""
 ) -> Augmented:
-    """Read changed sentences as LASER publishes them, their types from JSON.
+    """Read changed sentences in the format that LASER publishes.
 
-    Their text is one sentence a line, or without such a file that of the JSON.
+    Args:
+        errors: JSON file {sentence: {"errtype": type, "src": original}}.
+        sentences: the changed sentences, one per line; None takes those of the JSON file.
+        language: language of the sentences.
+
+    Raises:
+        InputError: for an invalid file, or an unsuitable number of types.
     """
-    with reading(errors), open_binary(errors) as stream:
+    origins = _read_origins(errors)
+    text = Text(list(origins), language, str(errors))
+    if sentences:
+        text = read_text(sentences, language)
+    augmented = Augmented(text, origins)
+    if not origins or len(augmented.types) > MAX_TYPES:
+        raise InputError(
+            f"{errors}: {len(origins)} sentences of {len(augmented.types) - 1} types; "
+            f"expected 1 to {MAX_TYPES - 1} types"
+        )
+    return augmented
+
+
+def _read_origins(path: str | Path) -> Origins:
+    with reading(path), open_binary(path) as stream:
         content = stream.read()
     try:
-        read = parse_json(content.decode())
-        made = {sentence: (about["errtype"], about["src"]) for sentence, about in read.items()}
+        records = parse_json(content.decode())
+        origins = {
+            sentence: (record["errtype"], record["src"]) for sentence, record in records.items()
+        }
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{errors}: not the types of changed sentences ({error!r:.60}); expected JSON, "
+            f"{path}: not the types of changed sentences ({error!r:.60}); expected JSON, "
             '{sentence: {"errtype": type, "src": sentence}}'
         ) from None
-    for kind, origin in made.values():
-        if not (isinstance(kind, str) and TYPE.fullmatch(kind) and isinstance(origin, str)):
+    for kind, original in origins.values():
+        is_type = isinstance(kind, str) and TYPE.fullmatch(kind)
+        if not is_type or not isinstance(original, str):
             raise InputError(
-                f"{errors}: errtype {shown(kind)}, src {shown(origin)}; expected a name and a sentence"
+                f"{path}: errtype {shown(kind)}, src {shown(original)}; "
+                "expected a short name and a sentence"
             )
-    text = read_text(sentences, language) if sentences else Text(list(made), language, str(errors))
-    found = Augmented(text, made)
-    if not made or len(found.types) > MAX_TYPES:
-        raise InputError(
-            f"{errors}: {len(made)} texts of {len(found.types) - 1} types; expected 1 to {MAX_TYPES - 1}"
-        )
-    return found
+    return origins
 
 
-def types_of_errors(
-    found: IntArray, target: Sequence[str], augmented: Augmented
+def error_outcomes(
+    retrieved: IntArray, target: Sequence[str], augmented: Augmented
 ) -> dict[str, Outcomes]:
-    """Compute the share of errors, and of errors of each type; the types add up to all errors.
+    """Compute the share of errors, in total and by type; the types add up to the total.
 
-    `found` has the candidate found for each source sentence [N], of the target [N] and then of the
-    changed sentences.
+    Args:
+        retrieved: row of the retrieved candidate of every source sentence [N]: first the target
+            sentences, then the changed sentences.
+        target: translations of the source sentences [N].
+        augmented: changed sentences.
     """
     candidates = [*target, *augmented.text.lines]
-    kinds = [
-        _type(target[row], candidates[place], augmented.made)
-        for row, place in enumerate(found.tolist())
+    types = [
+        _error_type(translation, candidates[row], augmented.origins)
+        for translation, row in zip(target, retrieved.tolist(), strict=True)
     ]
-    hits = {"error": np.array([kind is not None for kind in kinds])}
-    hits |= {name: np.array([kind == name for kind in kinds]) for name in augmented.types}
+    hits = {"error": np.array([kind is not None for kind in types])}
+    for name in augmented.types:
+        hits[name] = np.array([kind == name for kind in types])
     return {name: Outcomes(as_units(hit)) for name, hit in hits.items()}
 
 
-def _type(wanted: str, found: str, made: Mapping[str, tuple[str, str]]) -> str | None:
-    """Return the type of an error; None where the sentence that was found is the translation."""
-    if found == wanted:
+def _error_type(translation: str, retrieved: str, origins: Origins) -> str | None:
+    """Return the type of an error; None if the retrieved sentence is the translation."""
+    if retrieved == translation:
         return None
-    kind, origin = made.get(found.strip(), (MISALIGNED, ""))
-    return kind if origin == wanted.strip() else MISALIGNED
+    kind, original = origins.get(retrieved.strip(), (MISALIGNED, ""))
+    return kind if original == translation.strip() else MISALIGNED
 
 
 def score_among_changed(
     source: Text, target: Text, augmented: Augmented, encoder: Encoder
 ) -> Score:
-    """Measure the errors from the source to the target among the changed sentences."""
+    """Measure the errors of retrieval from source to target among the changed sentences.
+
+    Args:
+        source: sentences [N].
+        target: their translations [N].
+        augmented: changed translations.
+        encoder: encoder of all texts.
+    """
     check_aligned(source, target)
-    if len(source) < XSIM_NEIGHBOURS:
-        raise InputError(
-            f"{len(source)} sentence pairs; xsim++ expects at least {XSIM_NEIGHBOURS}: add text"
-        )
+    check_enough_for_margin("xsim++", len(source))
     queries, *candidates = (embed(encoder, text) for text in (source, target, augmented.text))
-    everything = np.concatenate(candidates)
-    check_pair(queries, everything)
-    _, found = margin_neighbours(queries, everything, XSIM_NEIGHBOURS, show_progress=True)
-    made = [f"{sentence}\t{kind}\t{origin}" for sentence, (kind, origin) in augmented.made.items()]
+    all_candidates = np.concatenate(candidates)
+    check_pair(queries, all_candidates)
+    _, neighbours = margin_neighbours(queries, all_candidates, XSIM_NEIGHBOURS, show_progress=True)
+    origins = [
+        f"{sentence}\t{kind}\t{original}"
+        for sentence, (kind, original) in augmented.origins.items()
+    ]
     settings: dict[str, Any] = {
         "metric": SEARCH_METRICS["xsim"],
         "norm": "l2",
         "case": "mixed",
         "identical": "hit",
+        "pairs": len(source),
+        "augmented": len(augmented.text),
     }
-    settings |= {"pairs": len(source), "augmented": len(augmented.text)}
     settings |= text_and_model(
-        encoder.fingerprint, source.lines, target.lines, augmented.text.lines, made
+        encoder.fingerprint, source.lines, target.lines, augmented.text.lines, origins
     )
-    hits = types_of_errors(found[:, 0], target.lines, augmented)
-    return from_hits("xsim++", directions(source, target)[0], hits, settings)
+    hits = error_outcomes(neighbours[:, 0], target.lines, augmented)
+    task, _ = directions(source, target)
+    return from_hits("xsim++", task, hits, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class XsimPlusPlus(AlignedProtocol):
-    """Error rate of the nearest by margin, among the changed sentences of the target language."""
+    """Error rate of the nearest sentence by margin among changed sentences."""
 
     error_types: str | None = option(
-        "changed target sentences, with the type of the change and the original, as LASER publishes them; {lang} is "
-        "filled in (with --dataset: where LASER's script puts them)",
+        "changed target sentences, each with its type of change and its original, as LASER "
+        "publishes them; {lang} is filled in (default: the files of --dataset)",
         None,
         FILE_NAME,
         metavar="FILE.json",
     )
     augmented: str | None = option(
-        "the changed sentences, one a line, as LASER publishes them; {lang} is filled in (default: those of "
-        "--error-types, each once)",
+        "the changed sentences, one per line, as LASER publishes them; {lang} is filled in "
+        "(default: the sentences of --error-types, each once)",
         None,
         FILE_NAME,
         metavar="FILE",
@@ -160,25 +202,30 @@ class XsimPlusPlus(AlignedProtocol):
         plan = super().prepare()
         files: list[str] = []
         for _, language in self.pairs():
-            errors, sentences = self.changed(language)
-            read_augmented(
-                errors, sentences
-            )  # what is wrong with it is said before the encoder is loaded
+            errors, sentences = self.augmented_files(language)
+            # Errors in the files are reported before the encoder is loaded.
+            read_augmented(errors, sentences)
             files += [name for name in (errors, sentences) if name]
         return replace(plan, texts=[*plan.texts, *files])
 
-    def changed(self, language: str) -> tuple[str, str | None]:
-        """Return the files of the changed sentences of a language: their types, and their text."""
+    def augmented_files(self, language: str) -> tuple[str, str | None]:
+        """Return the change types and the changed sentences of a language.
+
+        Raises:
+            InputError: if neither --error-types nor --dataset is given.
+        """
         if self.error_types:
             sentences = self.augmented and self.augmented.replace("{lang}", language)
             return self.error_types.replace("{lang}", language), sentences
         if not (self.dataset and self.data) or self.augmented:
             raise InputError(
-                "no --error-types; expected the types of the changed sentences, as LASER publishes them"
+                "--error-types is required without --dataset; "
+                "expected the changed sentences as LASER publishes them"
             )
         errors, text = datasets()[self.dataset].augmented_files(self.data, language)
         return str(errors), str(text)
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
-        augmented = read_augmented(*self.changed(target.language), target.language)
+        errors, sentences = self.augmented_files(target.language)
+        augmented = read_augmented(errors, sentences, target.language)
         return [score_among_changed(source, target, augmented, encoder)]

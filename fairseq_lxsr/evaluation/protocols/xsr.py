@@ -1,9 +1,8 @@
-"""XSR: cross-lingual sentence retrieval, P@1, P@5, P@10 both ways (Sabet et al. 2019; Mao et al.
-2021, section 4.4).
+"""XSR: cross-lingual sentence retrieval, P@1, P@5 and P@10 in both directions (Sabet et al. 2019).
 
-The papers leave open whether the nearest neighbour or the largest margin is taken: Mao et al.
-calculate P@1 as Artetxe and Schwenk (2019a), who introduce the margin. Report both, `nn` and
-`margin`, which one run measures.
+The protocol follows Mao et al. 2021, section 4.4. The papers do not state whether candidates are
+ranked by cosine similarity or by margin: Mao et al. calculate P@1 as Artetxe and Schwenk (2019a),
+who introduce the margin. Report both, `nn` and `margin`, which one run measures.
 """
 
 import random
@@ -32,9 +31,15 @@ _WORD = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences; the first `queries` of each side are the queries.
+    """Aligned sentences, of which the first are queries.
 
-    `empty` and `repeated` count the pairs that `select` dropped, by the reason.
+    Args:
+        source: source sentences [M].
+        target: target sentences [M].
+        queries: number of queries on each side.
+        seed: seed of the shuffle.
+        empty: number of pairs dropped because a side has no letter or digit.
+        repeated: number of pairs dropped because a side repeats an earlier sentence.
     """
 
     source: Text
@@ -49,36 +54,55 @@ def select(
     pairs: Iterable[tuple[str, str]],
     seed: int = 1,
     languages: tuple[str, str] = ("", ""),
-    files=("", ""),
+    files: tuple[str, str] = ("", ""),
 ) -> RetrievalSet:
-    """Select the protocol's text: lower-case, drop pairs with an empty or duplicate side, shuffle,
-    cut to 200,000.
+    """Select the text of the protocol.
+
+    Sentences are lower-cased, pairs with an empty or repeated side are dropped, and 200,000 pairs
+    are drawn.
+
+    Args:
+        pairs: source and target sentences.
+        seed: seed of the shuffle.
+        languages: languages of the source and the target.
+        files: names of the files, for messages and external embeddings.
+
+    Raises:
+        InputError: if fewer than 10 pairs are left.
     """
-    kept: list[tuple[str, str, int]] = []
-    row, empty = -1, 0
-    seen: tuple[set[str], set[str]] = (set(), set())
-    for row, (source, target) in enumerate(pairs):
-        pair = (source.strip().lower(), target.strip().lower())
-        if not all(map(_WORD.search, pair)):  # a side without letter or digit
+    selected: list[tuple[str, str, int]] = []
+    total = 0
+    empty = 0
+    source_lines: set[str] = set()
+    target_lines: set[str] = set()
+    for row, pair in enumerate(pairs):
+        total = row + 1
+        source, target = (sentence.strip().lower() for sentence in pair)
+        if not (_WORD.search(source) and _WORD.search(target)):
             empty += 1
             continue
-        if pair[0] in seen[0] or pair[1] in seen[1]:
+        if source in source_lines or target in target_lines:
             continue
-        seen[0].add(pair[0])
-        seen[1].add(pair[1])
-        kept.append((*pair, row))
-    if len(kept) < max(RANKS):
+        source_lines.add(source)
+        target_lines.add(target)
+        selected.append((source, target, row))
+    if len(selected) < max(RANKS):
         raise InputError(
-            f"{len(kept)} usable sentence pairs; expected at least {max(RANKS)}: give more aligned text"
+            f"{len(selected)} usable sentence pairs; expected at least {max(RANKS)}: "
+            "give more aligned text"
         )
-    repeated = row + 1 - empty - len(kept)
-    random.Random(seed).shuffle(kept)
-    left, right, rows = zip(*kept[:XSR_CANDIDATES], strict=True)
-    sides = [
-        Text(lines, language, file, np.array(rows), total=row + 1)
-        for lines, language, file in zip((left, right), languages, files, strict=True)
-    ]
-    return RetrievalSet(sides[0], sides[1], min(XSR_QUERIES, len(rows)), seed, empty, repeated)
+    repeated = total - empty - len(selected)
+    random.Random(seed).shuffle(selected)
+    sources, targets, numbers = zip(*selected[:XSR_CANDIDATES], strict=True)
+    rows = np.array(numbers)
+    return RetrievalSet(
+        Text(sources, languages[0], files[0], rows, total=total),
+        Text(targets, languages[1], files[1], rows, total=total),
+        min(XSR_QUERIES, len(rows)),
+        seed,
+        empty,
+        repeated,
+    )
 
 
 def precision_at(
@@ -86,73 +110,99 @@ def precision_at(
     candidates: FloatArray,
     metric: str = "nn",
     seed: int = 1,
-    again: TextReranker | None = None,
+    reranker: TextReranker | None = None,
 ) -> dict[str, Outcomes]:
-    """Compute P@1, P@5 and P@10 of queries [Q, D] among candidates [M, D]; candidate i is the
-    translation of query i.
+    """Compute P@1, P@5 and P@10.
 
     Equal candidates are ranked in random order, so that the position of the translation gives no
-    advantage. `again` ranks in place of the metric, see `texts.rank`.
+    advantage.
+
+    Args:
+        queries: embeddings [Q, D].
+        candidates: embeddings [M, D]; candidate i is the translation of query i.
+        metric: see `texts.rank`.
+        seed: seed of the random order.
+        reranker: ranks instead of the metric.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
-    if again:
-        found = again.rank(queries, candidates[order], order, max(RANKS))
+    if reranker:
+        retrieved = reranker.rank(queries, candidates[order], order, max(RANKS))
     else:
-        found = order[rank(queries, candidates[order], max(RANKS), metric)]
-    return precision_outcomes(RANKS, found, np.arange(len(queries)))
+        retrieved = order[rank(queries, candidates[order], max(RANKS), metric)]
+    return precision_outcomes(RANKS, retrieved, np.arange(len(queries)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRetrieval(RerankOption, AlignedText, Protocol):
-    """P@1, P@5 and P@10 of both directions by each metric."""
+    """P@1, P@5 and P@10 in both directions by every metric."""
 
     metric: tuple[str, ...] | None = option(
-        f"of {', '.join(RANKING_METRICS)}, with commas between them (default: all; with --rerank nn, the only one)",
+        f"some of {', '.join(RANKING_METRICS)}, separated by commas (default: all; with --rerank "
+        "only nn)",
         None,
         type=comma_separated(f"some of {', '.join(RANKING_METRICS)}", RANKING_METRICS),
         metavar="NAMES",
     )
-    seed: int = option("of the shuffle that picks queries and candidates", 1, at_least(0))
+    seed: int = option("seed of the shuffle that draws queries and candidates", 1, at_least(0))
 
     def prepare(self) -> Plan:
         files = self.files()
 
         def measure(encoder: Encoder) -> Iterator[list[Score]]:
-            for first, second, source, target in files:
+            for source, target, source_file, target_file in files:
                 texts = select(
-                    read_parallel(source, target), self.seed, (first, second), (source, target)
+                    read_parallel(source_file, target_file),
+                    self.seed,
+                    (source, target),
+                    (source_file, target_file),
                 )
-                if texts.empty or texts.repeated:
-                    say(
-                        f"{source}, {target}: of {texts.source.total:,} pairs, {texts.empty:,} with an empty side and "
-                        f"{texts.repeated:,} with a sentence of an earlier pair are left out"
-                    )
+                _report_dropped(texts)
                 yield self.signed(self.scores(texts, encoder))
 
-        return Plan(measure, [path for pair in files for path in pair[2:]])
+        paths = []
+        for _, _, source_file, target_file in files:
+            paths += [source_file, target_file]
+        return Plan(measure, paths)
 
     def scores(self, texts: RetrievalSet, encoder: Encoder) -> list[Score]:
-        """Measure both directions of one pair."""
-        metrics = self.metric or (("nn",) if self.rerank else tuple(RANKING_METRICS))
+        """Measure both directions of one language pair."""
+        default_metrics = ("nn",) if self.rerank else tuple(RANKING_METRICS)
+        metrics = self.metric or default_metrics
         reranker = find_reranker(encoder, self)
         if reranker and list(metrics) != ["nn"]:
             raise InputError(
-                f"rerank with the metric {', '.join(metrics)}; expected nn, which is averaged with MaxSim"
+                f"--rerank with --metric {','.join(metrics)}; "
+                "expected nn, because reranking averages MaxSim with cosine similarity"
             )
-        sides = [(text.lines, embed(encoder, text)) for text in (texts.source, texts.target)]
-        tasks = directions(texts.source, texts.target)
-        sizes = {"queries": texts.queries, "candidates": len(texts.target), "seed": texts.seed}
-        measured = sizes | text_and_model(
-            encoder.fingerprint, texts.source.lines, texts.target.lines
-        )
+        source = texts.source
+        target = texts.target
+        sides = [(source.lines, embed(encoder, source)), (target.lines, embed(encoder, target))]
+        shared_settings = {
+            "queries": texts.queries,
+            "candidates": len(target),
+            "seed": texts.seed,
+            **text_and_model(encoder.fingerprint, source.lines, target.lines),
+        }
         scores = []
         for metric in metrics:
             name = reranker.name if reranker else RANKING_METRICS[metric]
-            settings = {"metric": name, "norm": "l2", "case": "lower", **measured}
-            for task, (lines, queries), (others, candidates) in zip(
-                tasks, sides, sides[::-1], strict=True
+            settings = {"metric": name, "norm": "l2", "case": "lower", **shared_settings}
+            for task, (lines, queries), (candidate_lines, candidates) in zip(
+                directions(source, target), sides, sides[::-1], strict=True
             ):
-                again = TextReranker(reranker, lines[: texts.queries], others) if reranker else None
-                hits = precision_at(queries[: texts.queries], candidates, metric, texts.seed, again)
+                text_reranker = None
+                if reranker:
+                    text_reranker = TextReranker(reranker, lines[: texts.queries], candidate_lines)
+                hits = precision_at(
+                    queries[: texts.queries], candidates, metric, texts.seed, text_reranker
+                )
                 scores.append(from_hits("xsr", task, hits, settings))
         return scores
+
+
+def _report_dropped(texts: RetrievalSet) -> None:
+    if texts.empty or texts.repeated:
+        say(
+            f"{texts.source.file}, {texts.target.file}: of {texts.source.total:,} pairs, dropped "
+            f"{texts.empty:,} with an empty side and {texts.repeated:,} with a repeated sentence"
+        )

@@ -44,7 +44,9 @@ def test_xsim_plus_plus_of_the_reference_tool(tmp_path):
     assert score.task == "fr->en"
     signature = "xsim++|metric:margin-ratio-k4-of-4|norm:l2|case:mixed|identical:hit|pairs:60|augmented:90|text:"
     assert score.signature.startswith(signature)
-    other = xsim_plus_plus.Augmented(found.text, found.made | {"changed 0": ("Other", "target 1")})
+    other = xsim_plus_plus.Augmented(
+        found.text, found.origins | {"changed 0": ("Other", "target 1")}
+    )
     assert xsim_plus_plus.score_among_changed(*TEXTS, other, encoder()).signature != score.signature
 
 
@@ -59,7 +61,7 @@ def test_an_error_has_the_type_of_the_changed_translation(tmp_path):
     # the translation, its changed form, another's changed form, the other sentence, an identical
     # sentence
     target = ["a dog", "a dog", "a dog", "a cat", "a dog"]
-    outcomes = xsim_plus_plus.types_of_errors(np.array([0, 6, 5, 0, 1]), target, found)
+    outcomes = xsim_plus_plus.error_outcomes(np.array([0, 6, 5, 0, 1]), target, found)
     assert {name: one.hits for name, one in outcomes.items()} == {
         "error": [0, 1, 1, 1, 0],
         "Misaligned": [0, 0, 1, 1, 0],
