@@ -1,8 +1,9 @@
-"""Small classifiers on frozen embeddings, those of all seeds trained together, and transfer between
-languages.
+"""Small classifiers on frozen embeddings, and classification across languages.
 
-Notation: S models trained together (seeds x strengths of L2), N examples, F features, C classes, B
-examples of a batch.
+The classifiers of all seeds are trained together.
+
+Notation: S models (seeds x candidate strengths of L2), N examples, F features, C classes, B
+examples per batch.
 """
 
 import itertools
@@ -20,41 +21,55 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_mo
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-CHUNK_BYTES = 2**24  # size of the batches that are gathered at once, for every seed
+# Size of the batches that are gathered at once, for every seed.
+CHUNK_BYTES = 2**24
+# Examples that are classified at once.
 PREDICT_ROWS = 4096
-STEPS_OF_DROPOUT = 2**16  # dropout compares 16 random bits with the rate
+# Dropout compares 16 random bits with the rate.
+STEPS_OF_DROPOUT = 2**16
+
+# Weights [S, in, out] and biases [S, 1, out] of one layer.
+Layer = tuple[Tensor, Tensor]
 
 
 class Classifiers:
-    """Holds trained classifiers, one for every seed."""
+    """Trained classifiers, one for every seed.
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], normalise: bool):
-        self.layers = layers  # weights [S, in, out], biases [S, 1, out]
+    Args:
+        layers: weights and biases of every layer.
+        normalise: whether features are scaled to unit length.
+    """
+
+    def __init__(self, layers: list[Layer], normalise: bool):
+        self.layers = layers
         self.normalise = normalise
 
     @torch.inference_mode()
     def predict(self, features: FloatArray) -> IntArray:
-        """Predict the classes of features [N, F] with the classifier of every seed, [S, N]."""
-        blocks = [
-            forward(
-                self.layers, as_features(features[start : start + PREDICT_ROWS], self.normalise)
-            ).argmax(2)
-            for start in range(0, len(features), PREDICT_ROWS)
-        ]
+        """Predict the classes of features [N, F] with the classifier of every seed [S, N]."""
+        blocks = []
+        for start in range(0, len(features), PREDICT_ROWS):
+            rows = as_features(features[start : start + PREDICT_ROWS], self.normalise)
+            blocks.append(forward(self.layers, rows).argmax(2))
         return torch.cat(blocks, dim=1).numpy()
 
 
 def as_features(features: FloatArray, normalise: bool) -> Tensor:
-    """Convert features to float32 [N, F], of length one where `normalise` is set."""
+    """Convert features to float32 [N, F], scaled to unit length if `normalise` is set."""
     rows = torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
     return F.normalize(rows) if normalise else rows
 
 
-def forward(
-    layers: list[tuple[Tensor, Tensor]], x: Tensor, masks: list[Tensor] | None = None
-) -> Tensor:
-    """Compute logits [S, N, C] of features [N, F] or [S, N, F]; `masks` are the dropout masks of
-    the hidden layers.
+def forward(layers: list[Layer], x: Tensor, masks: list[Tensor] | None = None) -> Tensor:
+    """Compute logits.
+
+    Args:
+        layers: weights and biases of every layer.
+        x: features [N, F] or [S, N, F].
+        masks: dropout masks of the hidden layers [S, N, width]; None for no dropout.
+
+    Returns:
+        Logits [S, N, C].
     """
     x = x.expand(layers[0][0].shape[0], *x.shape[-2:])
     for depth, (weight, bias) in enumerate(layers):
@@ -74,104 +89,179 @@ def train_classifiers(
     dev_labels: IntArray,
     classes: int,
 ) -> Classifiers:
-    """Train a classifier for every seed; each seed keeps the strength of L2 that is best on dev.
+    """Train a classifier for every seed; each selects its epoch and strength of L2 on dev.
 
-    Features are [N, F] and [M, F], labels [N] and [M] from 0 to classes - 1.
+    Args:
+        config: settings of the classifier.
+        features: training features [N, F].
+        labels: training labels from 0 to classes - 1 [N].
+        dev_features: features for the selection [M, F].
+        dev_labels: labels for the selection [M].
+        classes: number of classes.
+
+    Raises:
+        InputError: for features and labels that do not match, or only one class.
     """
     check_training_set(features, labels, dev_features, dev_labels)
-    x, y = as_features(features, config.normalise), torch.from_numpy(labels)
-    dev_x, dev_y = as_features(dev_features, config.normalise), torch.from_numpy(dev_labels)
+    x = as_features(features, config.normalise)
+    y = torch.from_numpy(labels)
+    dev_x = as_features(dev_features, config.normalise)
+    dev_y = torch.from_numpy(dev_labels)
     generators = [np.random.Generator(np.random.SFC64(seed)) for seed in range(1, config.seeds + 1)]
     layers = start_layers(config, x.shape[1], classes)
-    optimizer = torch.optim.Adam(
-        [p for layer in layers for p in layer], lr=config.learning_rate, fused=True
-    )
-    l2 = torch.tensor(config.l2).repeat(
-        config.seeds
-    )  # model s has seed s // len(l2) and strength s % len(l2)
-    best = torch.full((len(l2),), -1.0)
-    kept = [tuple(p.detach().clone() for p in layer) for layer in layers]
+    parameters = [parameter for layer in layers for parameter in layer]
+    optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
+    # Model s has seed s // len(l2) and strength s % len(l2).
+    l2 = torch.tensor(config.l2).repeat(config.seeds)
+    best = BestEpochs(layers, len(l2), config.ties)
     for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
         for batch, target, masks in batches(config, x, y, generators):
-            logits = forward(layers, batch, masks)
-            losses = (
-                F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum")
-                / target.shape[1]
-            )
-            if any(config.l2):
-                losses = losses + sum(
-                    (l2 * weight.square().sum((1, 2))).sum() for weight, _ in layers
-                )
+            losses = classifier_losses(layers, batch, target, masks, l2)
             optimizer.zero_grad(set_to_none=True)
             losses.backward()
             optimizer.step()
         with torch.inference_mode():
             accuracy = (forward(layers, dev_x).argmax(2) == dev_y).float().mean(1)
-            better = (accuracy > best if config.ties == "first" else accuracy >= best)[
-                :, None, None
-            ]
-            best = torch.maximum(best, accuracy)
-            for old, new in zip(kept, layers, strict=True):
-                for value, current in zip(old, new, strict=True):
-                    value.copy_(torch.where(better, current, value))
-    chosen = best.view(config.seeds, -1).argmax(1) + torch.arange(config.seeds) * len(config.l2)
-    return Classifiers([(weight[chosen], bias[chosen]) for weight, bias in kept], config.normalise)
+            best.update(layers, accuracy)
+    return Classifiers(best.select(config.seeds, len(config.l2)), config.normalise)
 
 
-def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[tuple[Tensor, Tensor]]:
-    """Draw uniform weights in +-1/sqrt(in) (as torch.nn.Linear); those of a seed do not depend on
-    the other seeds.
+def classifier_losses(
+    layers: list[Layer], batch: Tensor, target: Tensor, masks: list[Tensor] | None, l2: Tensor
+) -> Tensor:
+    """Sum the mean cross-entropy and the L2 penalty of all models.
+
+    Args:
+        layers: weights and biases of every layer.
+        batch: features [S, B, F].
+        target: labels [S, B].
+        masks: dropout masks of the hidden layers.
+        l2: strength of L2 of every model [S].
+    """
+    logits = forward(layers, batch, masks)
+    cross_entropy = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum")
+    losses = cross_entropy / target.shape[1]
+    if l2.any():
+        penalties = [(l2 * weight.square().sum((1, 2))).sum() for weight, _ in layers]
+        losses = losses + sum(penalties)
+    return losses
+
+
+class BestEpochs:
+    """Parameters of the best epoch of every model.
+
+    Args:
+        layers: initial weights and biases of every layer.
+        models: number of models S.
+        ties: which of several best epochs is kept, `first` or `last`.
+    """
+
+    def __init__(self, layers: list[Layer], models: int, ties: str):
+        self.layers = [(weight.detach().clone(), bias.detach().clone()) for weight, bias in layers]
+        self.accuracy = torch.full((models,), -1.0)
+        self.ties = ties
+
+    def update(self, layers: list[Layer], accuracy: Tensor) -> None:
+        """Copy the parameters of the models whose accuracy on dev [S] is the best so far."""
+        if self.ties == "first":
+            is_better = accuracy > self.accuracy
+        else:
+            is_better = accuracy >= self.accuracy
+        is_better = is_better[:, None, None]
+        self.accuracy = torch.maximum(self.accuracy, accuracy)
+        for best_layer, layer in zip(self.layers, layers, strict=True):
+            for best_value, value in zip(best_layer, layer, strict=True):
+                best_value.copy_(torch.where(is_better, value, best_value))
+
+    def select(self, seeds: int, strengths: int) -> list[Layer]:
+        """Return the parameters of every seed's best strength of L2."""
+        strength = self.accuracy.view(seeds, -1).argmax(1)
+        models = strength + torch.arange(seeds) * strengths
+        return [(weight[models], bias[models]) for weight, bias in self.layers]
+
+
+def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[Layer]:
+    """Draw uniform initial weights in +-1/sqrt(in), as torch.nn.Linear.
+
+    The weights of a seed do not depend on the other seeds.
     """
     widths = (width, *config.hidden, classes)
     layers = []
     for depth, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
-        weight = torch.stack(
-            [
-                torch.empty(fan_in + 1, fan_out).uniform_(
-                    -(fan_in**-0.5),
-                    fan_in**-0.5,
-                    generator=torch.Generator().manual_seed(seed * 100 + depth),
-                )
-                for seed in range(1, config.seeds + 1)
-                for _ in config.l2
-            ]
-        )  # [S, in + 1, out], the last row is the bias
-        layers.append(
-            (weight[:, :-1].clone().requires_grad_(), weight[:, -1:].clone().requires_grad_())
-        )
+        bound = fan_in**-0.5
+        models = []
+        for seed in range(1, config.seeds + 1):
+            for _ in config.l2:
+                generator = torch.Generator().manual_seed(seed * 100 + depth)
+                values = torch.empty(fan_in + 1, fan_out)
+                models.append(values.uniform_(-bound, bound, generator=generator))
+        # [S, in + 1, out]: the last row is the bias.
+        stacked = torch.stack(models)
+        weight = stacked[:, :-1].clone().requires_grad_()
+        bias = stacked[:, -1:].clone().requires_grad_()
+        layers.append((weight, bias))
     return layers
 
 
 def batches(
     config: ClassifierConfig, x: Tensor, y: Tensor, generators: list[np.random.Generator]
 ) -> Iterator[tuple[Tensor, Tensor, list[Tensor] | None]]:
-    """Yield one epoch: features [S, B, F] after dropout, labels [S, B], masks of the hidden layers
-    [S, B, width].
+    """Yield the batches of one epoch; the last batch may be shorter.
 
-    Every seed has its own order and dropout; models of one seed share them. The last batch may be
-    shorter.
+    Every seed has its own order and dropout, which its models share.
+
+    Args:
+        config: settings of the classifier.
+        x: features [N, F].
+        y: labels [N].
+        generators: one random generator for every seed.
+
+    Yields:
+        Features [S, B, F] after dropout, labels [S, B], and dropout masks of the hidden layers
+        [S, B, width].
     """
-    orders = np.stack([generator.permutation(len(x)) for generator in generators])  # [seeds, N]
+    # Row numbers [seeds, N].
+    orders = np.stack([generator.permutation(len(x)) for generator in generators])
     size = config.batch_size
     rows = max(1, CHUNK_BYTES // (4 * x.shape[1] * size)) * size
     for start in range(0, len(x), rows):
-        chosen = torch.from_numpy(orders[:, start : start + rows])
-        features = x[chosen]  # [seeds, rows, F]
-        if config.input_dropout:
-            drop_(features, generators, config.input_dropout)
-        parts = [features, y[chosen]]
-        if config.dropout:
-            ones = (torch.ones(len(orders), chosen.shape[1], width) for width in config.hidden)
-            parts += [drop_(mask, generators, config.dropout) for mask in ones]
-        if len(config.l2) > 1:
-            parts = [part.repeat_interleave(len(config.l2), dim=0) for part in parts]
-        for batch, target, *masks in zip(*(part.split(size, dim=1) for part in parts), strict=True):
+        chunk = torch.from_numpy(orders[:, start : start + rows])
+        parts = gather(config, x, y, chunk, generators)
+        split_parts = [part.split(size, dim=1) for part in parts]
+        for batch, target, *masks in zip(*split_parts, strict=True):
             yield batch, target, masks or None
 
 
+def gather(
+    config: ClassifierConfig,
+    x: Tensor,
+    y: Tensor,
+    chunk: Tensor,
+    generators: list[np.random.Generator],
+) -> list[Tensor]:
+    """Gather features, labels and dropout masks of the rows of a chunk [seeds, rows]."""
+    # Features [seeds, rows, F].
+    features = x[chunk]
+    if config.input_dropout:
+        drop_(features, generators, config.input_dropout)
+    parts = [features, y[chunk]]
+    if config.dropout:
+        for width in config.hidden:
+            mask = torch.ones(*chunk.shape, width)
+            parts.append(drop_(mask, generators, config.dropout))
+    if len(config.l2) > 1:
+        parts = [part.repeat_interleave(len(config.l2), dim=0) for part in parts]
+    return parts
+
+
 def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) -> Tensor:
-    """Apply dropout in place: values [seeds, ...] become 0 with probability `rate`, else are
-    divided by 1 - rate.
+    """Apply dropout in place.
+
+    Args:
+        values: values [seeds, ...]; they become 0 with probability `rate`, and are divided by
+            1 - rate otherwise.
+        generators: one random generator for every seed.
+        rate: dropout rate.
     """
     limit = round(rate * STEPS_OF_DROPOUT)
     shape = values.shape[1:]
@@ -187,21 +277,20 @@ def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) ->
 def check_training_set(
     features: NDArray, labels: NDArray, dev_features: NDArray, dev_labels: NDArray
 ) -> None:
-    """Check that there is something to learn and that features and labels fit together."""
+    """Check that features and labels match, and that there are at least two classes."""
     for name, rows, values in (("training", features, labels), ("dev", dev_features, dev_labels)):
         if rows.ndim != 2 or len(rows) != len(values) or not len(rows):
             raise InputError(
-                f"{name} set of {rows.shape} features and {len(values)} labels; expected one label a row"
+                f"{name} set: features of shape {rows.shape} and {len(values)} labels; "
+                "expected one label per row"
             )
     if features.shape[1] != dev_features.shape[1]:
         raise InputError(
-            f"training features are {features.shape[1]} wide and dev features {dev_features.shape[1]}; "
-            "expected embeddings of one model"
+            f"training features have {features.shape[1]} dimensions and dev features "
+            f"{dev_features.shape[1]}; expected embeddings of one model"
         )
     if len(np.unique(labels)) < 2:
-        raise InputError(
-            "the training set has one class only; expected two or more: check the labels"
-        )
+        raise InputError("training set: only one class; expected at least two: check the labels")
 
 
 def transfer_scores(
@@ -211,74 +300,106 @@ def transfer_scores(
     config: ClassifierConfig,
     fingerprint: str,
 ) -> list[Score]:
-    """Score every pair of train and test language: accuracy, its standard deviation over seeds,
-    macro F1.
+    """Score every pair of a train language and a test language.
 
-    `languages` has the parts of each language: test to test it, train and dev to learn in it.
+    Args:
+        protocol: name of the protocol.
+        languages: parts of each language: `test` for a test language, `train` and `dev` for a
+            train language.
+        train_languages: train languages.
+        config: settings of the classifier.
+        fingerprint: fingerprint of the encoder, for signatures.
+
+    Returns:
+        Scores with accuracy, its standard deviation over seeds, and macro F1.
+
+    Raises:
+        InputError: for a missing part, an unknown label, or features of different models.
     """
+    tests = {name: parts["test"] for name, parts in languages.items() if "test" in parts}
     scores = []
-    for trained in train_languages:
-        train, dev = (languages[trained].get(part) for part in ("train", "dev"))
+    for train_language in train_languages:
+        train = languages[train_language].get("train")
+        dev = languages[train_language].get("dev")
         if train is None or dev is None:
             raise InputError(
-                f"{trained}: no training text; expected train and dev to learn in this language"
+                f"{train_language}: no training text; expected the parts train and dev"
             )
+        _check_widths(train_language, train, tests)
         classes = sorted(set(train.labels))
-        tests = {tested: parts["test"] for tested, parts in languages.items() if "test" in parts}
-        for tested, test in tests.items():
-            if test.features.shape[1] != train.features.shape[1]:
-                raise InputError(
-                    f"embeddings of {trained} are {train.features.shape[1]} wide and those of {tested} "
-                    f"{test.features.shape[1]}; expected the same model for all languages"
-                )
-        gold = {tested: class_numbers(test, classes) for tested, test in tests.items()}
-        labels, dev_labels = class_numbers(train, classes), class_numbers(dev, classes)
+        gold = {name: class_numbers(test, classes) for name, test in tests.items()}
         model = train_classifiers(
-            config, train.features, labels, dev.features, dev_labels, len(classes)
+            config,
+            train.features,
+            class_numbers(train, classes),
+            dev.features,
+            class_numbers(dev, classes),
+            len(classes),
         )
-        for tested, test in tests.items():
-            predicted = model.predict(test.features)  # [S, N]
+        for test_language, test in tests.items():
             sizes = f"{len(train.labels)}-{len(dev.labels)}-{len(test.labels)}"
             settings = {"classes": len(classes), "sizes": sizes, **config.settings}
             settings |= text_and_model(fingerprint, [train.text, dev.text, test.text])
-            scores.append(
-                _score(protocol, f"{trained}->{tested}", predicted, gold[tested], settings)
-            )
+            predicted = model.predict(test.features)
+            task = f"{train_language}->{test_language}"
+            scores.append(_score(protocol, task, predicted, gold[test_language], settings))
     return scores
 
 
+def _check_widths(
+    language: str, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]
+) -> None:
+    width = train.features.shape[1]
+    for test_language, test in tests.items():
+        if test.features.shape[1] != width:
+            raise InputError(
+                f"features of {language} have {width} dimensions and those of {test_language} "
+                f"{test.features.shape[1]}; expected embeddings of one model"
+            )
+
+
 def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
-    """Convert labels to class numbers [N]."""
+    """Convert the labels of a part to class numbers [N].
+
+    Raises:
+        InputError: for a label that is not one of the classes.
+    """
     number = {label: index for index, label in enumerate(classes)}
     for row, label in enumerate(part.labels, start=1):
         if label not in number:
             raise InputError(
-                f"{part.name}, example {row}: label {label!r} is not in the training set, which has "
-                f"{', '.join(classes)}; expected the same labels in all parts and languages"
+                f"{part.name}, example {row}: label {label!r} is not in the training set; "
+                f"expected one of {', '.join(classes)}"
             )
     return np.array([number[label] for label in part.labels], dtype=np.int64)
 
 
 def macro_f1(predicted: IntArray, gold: IntArray) -> float:
-    """Compute the mean F1, in percent, of the classes that occur in `gold` or `predicted`, [N]
-    each.
+    """Compute the mean F1, in percent, over the classes that occur in either array.
+
+    Args:
+        predicted: predicted classes [N].
+        gold: true classes [N].
     """
-    pairs = ((predicted == label, gold == label) for label in np.union1d(predicted, gold))
-    return float(
-        100
-        * np.mean([2 * (left & right).sum() / (left.sum() + right.sum()) for left, right in pairs])
-    )
+    f1 = []
+    for label in np.union1d(predicted, gold):
+        is_predicted = predicted == label
+        is_gold = gold == label
+        hits = (is_predicted & is_gold).sum()
+        f1.append(2 * hits / (is_predicted.sum() + is_gold.sum()))
+    return float(100 * np.mean(f1))
 
 
 def _score(
     protocol: str, task: str, predicted: IntArray, gold: IntArray, settings: dict[str, object]
 ) -> Score:
-    hits = predicted == gold  # [S, N]
-    accuracy = Outcomes(as_units(hits.mean(axis=0)))
+    """Create a score from the predictions of every seed [S, N]."""
+    hits = predicted == gold
     by_seed = 100 * hits.mean(axis=1)
     values = {
         "accuracy": float(by_seed.mean()),
         "sd": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else 0.0,
         "macro F1": float(np.mean([macro_f1(row, gold) for row in predicted])),
     }
+    accuracy = Outcomes(as_units(hits.mean(axis=0)))
     return Score(protocol, task, values, settings, {"accuracy": accuracy})
