@@ -56,6 +56,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
             candidates = _candidates(path.relative_to(folder))
             available.update(_known_codes(candidates))
             code, program = _match(language, path, candidates)
+            # The first folder with a program has precedence.
             if code:
                 programs.setdefault(program, {}).setdefault(code, path)
     if not programs:
@@ -129,14 +130,15 @@ def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tupl
     languages = {parse_tag(code).language for code in _known_codes(candidates)}
     if fitting and len(languages) < 2:
         return fitting[0]
-    if not fitting and languages:
-        return "", ""
+    no_match = ("", "")
+    if languages and not fitting:
+        return no_match
+    # Only now is the file opened, because there may be thousands of catalogues.
     header = _header_language(path)
     if header and not best_code(language, [header]):
-        return "", ""
-    if fitting:
-        return fitting[0]
-    return header, (path.parent / path.stem).as_posix()
+        return no_match
+    by_header = (header, (path.parent / path.stem).as_posix())
+    return next(iter(fitting), by_header)
 
 
 def _known_codes(candidates: list[tuple[str, str]]) -> list[str]:
@@ -199,7 +201,12 @@ def harvest(
             sides.append(catalogues(language, folders))
     translations = [side for side in sides if side is not None]
     for program in sorted(set.intersection(*map(set, translations))):
-        texts = [side and read_catalogue(side[program], dropped) for side in sides]
+        texts: list[dict[str, str] | None] = []
+        for side in sides:
+            if side is None:
+                texts.append(None)
+            else:
+                texts.append(read_catalogue(side[program], dropped))
         yield from _messages(texts)
 
 

@@ -76,6 +76,7 @@ class Cleaned:
     dropped: list[tuple[str, TextPair]]
 
 
+# The state of a worker process, which `_start` sets.
 _filters: Filters = {}
 _excluded: frozenset[int] = frozenset()
 
@@ -103,6 +104,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
         pair = (_single_spaces(source), _single_spaces(target))
         reason = _reason_not_a_sentence(pair) or first_failing_filter(pair, _filters)
         if reason is None:
+            # Excluded text is compared by its keys, like repeated and held-out text.
             key = (sentence_key(pair[0]), sentence_key(pair[1]))
             if _excluded and not _excluded.isdisjoint(key):
                 reason = "excluded"
@@ -188,6 +190,7 @@ def make_corpus(
             text_name = f"{'-'.join(languages)} from {source.name}"
             _check_size(counts, held_out, text_name, source.is_messages)
             _write(parts, work, languages, assigned, drops)
+        # The parts are intermediate results, and not part of the corpus folder.
         shutil.rmtree(parts)
         return _report(counts, dropped) | _write_sources(
             work, source, sizes_before, sizes_after, assigned
@@ -201,6 +204,7 @@ def make_corpus(
         "seed": held_out.seed,
     }
     if held_out.by:
+        # It is absent by default, so that the option does not change the key of other corpora.
         options["drawn by"] = held_out.by
     options["cleaning"] = asdict(cleaning)
     inputs = [*source.files, *_models(filters), *to_exclude]
@@ -352,6 +356,7 @@ def _write(
                 start += len(lines)
                 for split, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, splits == split))
+    # Pairs that were dropped after cleaning follow those that the filters dropped.
     if drops:
         sources = read_lines(parts / "0", is_sentence=False)
         targets = read_lines(parts / "1", is_sentence=False)

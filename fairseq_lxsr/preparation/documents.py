@@ -125,6 +125,7 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
         document: list[str] = []
         for paragraph in text.split("\n"):
             document += [" ".join(sentence.split()) for sentence in segment(paragraph)]
+        # A page without sentences is not a document.
         document = [sentence for sentence in document if not is_blank(sentence)]
         if document:
             yield document
@@ -230,6 +231,7 @@ def _write_language(
     work: Path, language: str, source: Path, valid_documents: int, seed: int
 ) -> dict[str, int]:
     """Write the splits of one language; return its numbers of documents and sentences."""
+    # The documents are read twice, so that only one at a time is held in memory.
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
         raise InputError(

@@ -111,11 +111,13 @@ def _find_text(
     if data is None:
         return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
     path = Path(data)
+    # The only folders that are read are folders of catalogues.
     if path.is_dir():
         return _find_catalogues(data, source, target, (path,))
     ending = ending_of(data)
     if ending in _ENDINGS:
         check_file(path, f"a {ending} of {source} and {target}")
+        # A catalogue of another language is refused before anything is read.
         if ending in CATALOGUES:
             catalogue_language(path, source, target)
         name = data
@@ -237,6 +239,7 @@ def _sides_of(
     Plain text precedes compressed text, and the exact code precedes other spellings.
     """
     codes: dict[str, str] = {}
+    # The shortest name of a code is that of plain text.
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
             name_prefix, code = _prefix_and_code(name)
@@ -386,6 +389,7 @@ def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
     code = best_code(language, sides)
     if code:
         return code
+    # Keys may be the names of columns, such as `French` or `text_fr`.
     languages = {language_of_column(key): key for key in sides}
     code = best_code(language, filter(None, languages))
     if code:

@@ -75,7 +75,7 @@ def drop_leaks(
 
 
 def _held_out_files(language: str, corpora: Mapping[TextPair, Path]) -> list[Path]:
-    """Return the held-out text of a language, in any spelling of its code, in other pairs."""
+    """Return the files of held-out text in a language, in any spelling of its code."""
     files: list[Path] = []
     for pair, folder in corpora.items():
         for code in pair:
@@ -144,6 +144,7 @@ def _write_without(
     return np.concatenate(is_kept)
 
 
+# The state of a worker process, which `_start_held_out` sets.
 _held_out: list[frozenset[int]] = []
 
 

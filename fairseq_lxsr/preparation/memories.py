@@ -123,6 +123,7 @@ def _pairs(
 ) -> Iterator[TextPair]:
     """Yield the pairs of a unit or segment, whose texts are given by language code."""
     sides = _with_missing_code(sides, source, target)
+    # Of several regions, such as pt-PT and pt-BR, only the best match for each language is used.
     codes = tuple(sides)
     source_codes = _codes_of(source, codes)
     target_codes = _codes_of(target, codes)
@@ -202,23 +203,29 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
 def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
     """Yield the texts of each translated segment of an XLIFF unit by language code."""
     languages = _languages_of_xliff(parents)
-    segments = [unit]
-    if _name(unit) == "unit":
-        segments = _children(unit, "segment")
+    # A unit of XLIFF 1.2 is one segment; a unit of XLIFF 2 has several.
+    segments = _children(unit, "segment") if _name(unit) == "unit" else [unit]
     for segment in segments:
+        # The segmented source precedes the original source.
         sources = _children(segment, "seg-source") or _children(segment, "source")
         targets = _children(segment, "target")
-        is_translatable = _may_be_translated([segment, unit, *parents[::-1]])
-        if not sources or not targets or not is_translatable or _is_untranslated(segment, targets):
+        is_excluded = not _may_be_translated([segment, unit, *parents[::-1]])
+        if is_excluded or not (sources and targets) or _is_untranslated(segment, targets):
             dropped["untranslated"] += 1
             continue
         source_code = _language(sources[0]) or languages[0]
         target_code = _language(targets[0]) or languages[1]
-        for source_text, target_text in _aligned_texts(sources[0], targets[0]):
-            if target_text:
-                yield {source_code: [source_text], target_code: [target_text]}
-            else:
-                dropped["untranslated"] += 1
+        for source_text, target_text in _translated(sources[0], targets[0], dropped):
+            yield {source_code: [source_text], target_code: [target_text]}
+
+
+def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
+    """Yield the texts of the segments that have a translation, and count those without."""
+    for source_text, target_text in _aligned_texts(source, target):
+        if target_text:
+            yield source_text, target_text
+        else:
+            dropped["untranslated"] += 1
 
 
 def _aligned_texts(source, target) -> list[TextPair]:
@@ -329,6 +336,7 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
     require("defusedxml", "prepare", f"{path}: {path.suffix.lower().strip('.').upper() or 'XML'}")
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
+    # defusedxml refuses entities, but not default values of attributes.
     parser = DefusedXMLParser()
     parser.parser.AttlistDeclHandler = _refuse_attributes
     with _refusing(path), reading(path), open_binary(path) as stream:
@@ -445,6 +453,7 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
     elif head[:2] in (b"<\0", b"\0<"):
         name = "utf-16-le" if head[1] == 0 else "utf-16-be"
     else:
+        # Without a byte order mark, the declaration names the encoding, and UTF-8 is the default.
         declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
         name = declared[1].decode() if declared else "utf-8-sig"
         if not _DECODED.fullmatch(name.removesuffix("-sig")):
