@@ -5,7 +5,6 @@ import pickle
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,51 +16,71 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import stamp
 from fairseq_lxsr.files.records import check_archive
 
-# a task stores the hash of its dictionary and its target languages in every checkpoint under these
-# keys
-DICTIONARY_HASH, LANGUAGES = "dictionary_sha256", "target_languages"
-DATA_HASH = "data_sha256"  # key for the hash of the text that it trains and validates on
-FROM_LANG_PAIRS = "from_lang_pairs"  # key for the language pairs of the model that it went on from
-SPLIT_PROBABILITY = "split_probability"  # key for that of each piece in training [V]
-ARCHITECTURE = "architecture"  # key for the name of the network, one of `all_networks`
+# Keys of a checkpoint's task state: the hash of the dictionary, the target languages, the hash of
+# the text of training and validation, the language pairs of the model that training continued from,
+# the probability of each piece to be split in training [V], and the name of the network (one of
+# `all_networks`)
+DICTIONARY_HASH = "dictionary_sha256"
+LANGUAGES = "target_languages"
+DATA_HASH = "data_sha256"
+FROM_LANG_PAIRS = "from_lang_pairs"
+SPLIT_PROBABILITY = "split_probability"
+ARCHITECTURE = "architecture"
 
-ENCODER_PREFIX, NETWORK_PREFIX = (
-    "encoder.",
-    "network.",
-)  # prefixes of weight names; (T-)LASER has both
+# Prefixes of the names of weights; LASER and T-LASER have both
+ENCODER_PREFIX = "encoder."
+NETWORK_PREFIX = "network."
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint with weights_only, after checking its CRC; tensors stay on disk until they
-    are used.
+    """Load a checkpoint of fairseq-train without running code from it.
+
+    The checksums of the file are checked first. The tensors are memory-mapped: they are read from
+    the disk when they are used.
+
+    Args:
+        path: the file that fairseq-train wrote.
+
+    Returns:
+        The checkpoint with `cfg`, `model`, `task_state`, `extra_state` and `optimizer_history`.
+
+    Raises:
+        InputError: if the file is missing, damaged, not a checkpoint, or would run code.
     """
     path = Path(path)
     if path.is_dir():
-        best = path / "checkpoint_best.pt"
-        known = best if best.is_file() else newest_checkpoint(path)
-        there = f"for example {known}" if known else "and it has none"
-        raise InputError(f"{path}: is a folder; expected a checkpoint in it, {there}")
+        raise InputError(f"{path}: is a folder; expected a checkpoint{_example(path)}")
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
         state = _load(path)
     except pickle.UnpicklingError as error:
-        name = re.search(r"GLOBAL (\S+)", str(error))
-        what = (
-            f"it calls {name[1]}" if name else "its pickle holds more than tensors and plain values"
-        )
+        called_name = re.search(r"GLOBAL (\S+)", str(error))
+        reason = "its pickle has more than tensors and plain values"
+        if called_name:
+            reason = f"it calls {called_name[1]}"
         raise InputError(
-            f"{path}: refused, {what}, which could run code{_other_checkpoint(path)}"
+            f"{path}: refused, {reason}, which could run code{_other_checkpoint(path)}"
         ) from None
-    except (
-        Exception
-    ) as error:  # torch raises errors of many kinds for a file that is something else
+    # For a file of another kind, torch raises exceptions of many types
+    except Exception as error:
         if isinstance(error, OSError) and error.filename:
             raise
-        what = "cut off or damaged, not a whole checkpoint: delete it"
-        raise InputError(f"{path}: {what}{_other_checkpoint(path)}") from None
+        raise InputError(
+            f"{path}: cut off or damaged, not a complete checkpoint: delete it"
+            f"{_other_checkpoint(path)}"
+        ) from None
     return _checked(state, path)
+
+
+def _example(folder: Path) -> str:
+    """Name a checkpoint in a folder, as the end of a message."""
+    best = folder / "checkpoint_best.pt"
+    checkpoint = best if best.is_file() else newest_checkpoint(folder)
+    if checkpoint is None:
+        return " file, and the folder contains none"
+    return f" file, for example {checkpoint}"
 
 
 def _load(path: Path) -> Any:
@@ -71,87 +90,101 @@ def _load(path: Path) -> Any:
     # fairseq saves its options as a Namespace; the class itself is harmless
     with torch.serialization.safe_globals([Namespace]):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    if not is_archive:  # torch finds an archive where the directory of its records is damaged
+    # torch can also read an archive whose directory of records is damaged
+    if not is_archive:
         raise zipfile.BadZipFile
     return state
 
 
 @lru_cache
 def _check_once(path: Path, *stamp: int) -> None:
-    """Check an archive; training reads one several times, and a file of the same stamp is the
-    same.
-    """
+    """Check the checksums of an archive, once per file: training reads the same file repeatedly."""
     check_archive(path)
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Return the parts of a checkpoint that we read, after checking their types; optional parts may
-    be empty.
-    """
+    """Return a checkpoint after checking the types of its parts; missing optional parts are empty."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
+        raise InputError(f"{path}: has no cfg: not a fairseq-train checkpoint; choose another file")
+    cfg = _options(state["cfg"])
+    state = dict(state)
+    defaults: dict[str, Any] = {"task_state": {}, "extra_state": {}, "optimizer_history": []}
+    for name, default in defaults.items():
+        if state.get(name) is None:
+            state[name] = default
+
+    for name in ("model", "task", "criterion", "common", "ema"):
+        _require(_has_plain_values(cfg[name]), f"cfg.{name}", path)
+    _require(_has_plain_values(state["task_state"]), "task_state", path)
+    # The extra state of several processes also contains tensors
+    _require(isinstance(state["extra_state"], dict), "extra_state", path)
+    history = state["optimizer_history"]
+    is_list_of_dicts = isinstance(history, list) and all(isinstance(part, dict) for part in history)
+    _require(is_list_of_dicts, "optimizer_history", path)
+    weights = state.get("model")
+    _require(bool(weights) and _has_tensors(weights), "model", path)
+
+    return {**state, "optimizer_history": history or [{}], "cfg": cfg}
+
+
+def _options(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a checkpoint as dictionaries, with empty ones for missing parts."""
+    cfg = {}
+    for name, part in stored.items():
+        # Older models and tasks of fairseq store their options as a Namespace
+        cfg[name] = vars(part) if isinstance(part, Namespace) else part
+    for name in ("model", "task"):
+        cfg.setdefault(name, None)
+    for name in ("criterion", "common", "ema"):
+        if cfg.get(name) is None:
+            cfg[name] = {}
+    return cfg
+
+
+def _require(is_valid: bool, name: str, path: Path) -> None:
+    if not is_valid:
         raise InputError(
-            f"{path}: no checkpoint of fairseq-train, it has no model and cfg; choose another file"
+            f"{path}: invalid {name}: not a fairseq-train checkpoint? Choose another file"
         )
-    # options of fairseq's older models and tasks
-    cfg = {
-        name: vars(part) if isinstance(part, Namespace) else part
-        for name, part in state["cfg"].items()
-    }
-    parts = {name: cfg.get(name) for name in ("model", "task")}
-    parts |= {
-        name: {} if cfg.get(name) is None else cfg[name] for name in ("criterion", "common", "ema")
-    }
-    empty: dict[str, Any] = {"task_state": {}, "extra_state": {}, "optimizer_history": []}
-    state = state | {name: value for name, value in empty.items() if state.get(name) is None}
-    weights, history = state.get("model"), state["optimizer_history"]
-    found: dict[str, Any] = {f"cfg.{name}": part for name, part in parts.items()} | {
-        "task_state": state["task_state"]
-    }
-    good = {
-        name: _has_values(part, lambda value: not isinstance(value, Tensor))
-        for name, part in found.items()
-    }
-    good["extra_state"] = isinstance(
-        state["extra_state"], dict
-    )  # of several processes it holds tensors too
-    good["optimizer_history"] = isinstance(history, list) and all(
-        isinstance(part, dict) for part in history
-    )
-    good["model"] = bool(weights) and _has_values(weights, lambda value: isinstance(value, Tensor))
-    for name, is_good in good.items():
-        if not is_good:
-            raise InputError(
-                f"{path}: its {name} is not as fairseq-train writes it; choose another file"
-            )
-    return {**state, "optimizer_history": history or [{}], "cfg": cfg | parts}
 
 
-def _has_values(part: Any, fit: Callable[[Any], bool]) -> bool:
-    return isinstance(part, dict) and all(
-        isinstance(name, str) and fit(value) for name, value in part.items()
-    )
+def _has_plain_values(part: Any) -> bool:
+    return _has_names(part) and not any(isinstance(value, Tensor) for value in part.values())
 
 
-def newest_checkpoint(folder: Path, without: str = "", finite: bool = False) -> Path | None:
-    """Return the newest checkpoint of a folder that is whole, and has only `finite` weights on
-    demand.
+def _has_tensors(part: Any) -> bool:
+    return _has_names(part) and all(isinstance(value, Tensor) for value in part.values())
 
-    `without` is the name of one to leave out.
+
+def _has_names(part: Any) -> bool:
+    return isinstance(part, dict) and all(isinstance(name, str) for name in part)
+
+
+def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = False) -> Path | None:
+    """Return the newest complete checkpoint of a folder; None if there is none.
+
+    Args:
+        folder: where to look for `checkpoint*.pt`.
+        excluded_name: the name of a file to leave out.
+        finite: whether to pass over checkpoints with weights that are NaN or infinite.
     """
-    names = sorted(
-        folder.glob("checkpoint*.pt"), key=lambda other: other.stat().st_mtime, reverse=True
+    paths = sorted(
+        folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True
     )
-    for other in (path for path in names if path.name != without):
+    for path in paths:
+        if path.name == excluded_name:
+            continue
+        # A checkpoint that cannot be read is passed over
         with contextlib.suppress(Exception):
-            weights = _checked(_load(other), other)["model"].values()
+            weights = _checked(_load(path), path)["model"].values()
             if not finite or all(bool(value.isfinite().all()) for value in weights):
-                return other
+                return path
     return None
 
 
 def _other_checkpoint(path: Path) -> str:
     """Name the checkpoint to use instead, as the end of a message."""
-    other = newest_checkpoint(path.parent, path.name)
-    if other is None:
-        return "; there is no other checkpoint beside it"
-    return f"; the newest other one is {other}: take that (in training --restore-file {other})"
+    checkpoint = newest_checkpoint(path.parent, path.name)
+    if checkpoint is None:
+        return "; there is no other checkpoint in its folder"
+    return f"; use the newest other one, {checkpoint} (in training --restore-file {checkpoint})"

@@ -1,6 +1,4 @@
-"""Finds a model folder by the name of a model in this package, by its path, or by the address of
-its archive.
-"""
+"""Finds a model folder by the name of a model in this package, a path, or the address of an archive."""
 
 import json
 import os
@@ -14,10 +12,14 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
-MODELS = PACKAGE / "pretrained"  # each folder in it is a model
-REPLACED = {"lxsr-nine": "lxsr-static"}  # models of earlier versions
-CACHE_RECORD = ".files.json"  # SHA-256 of an archive and of the files that were in it
-WAIT_SECONDS = 3_600  # seconds to wait for another process that fetches the same archive
+# Each subfolder is a model
+MODELS = PACKAGE / "pretrained"
+# Models of earlier versions, and the models that replaced them
+REPLACED = {"lxsr-nine": "lxsr-static"}
+# Next to a cached model: the SHA-256 of its archive and of each file
+CACHE_RECORD = ".files.json"
+# How long to wait for another process that downloads the same archive
+WAIT_SECONDS = 3_600
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ARCHIVE_ADDRESS = re.compile(
     r"(?P<url>https?://[^#\s]+/(?P<name>[\w-][\w.-]*)(?P<ending>\.tar\.gz|\.tgz|\.zip)(\?[^#\s]*)?)"
@@ -32,67 +34,76 @@ def model_names() -> list[str]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Find a model folder by a name in this package, a path (as a `Path` always is), or the address
-    of an archive.
+    """Return the path of a model folder, after downloading it if necessary.
 
-    An address has its checksum, `https://.../NAME.tar.gz#sha256=HEX`; it needs the network when
-    first used.
+    Args:
+        model: the name of a model in this package, the path of a model folder (a `Path` is never
+            read as a name), or the address of an archive with its checksum,
+            `https://.../NAME.tar.gz#sha256=HEX`. An address needs the network on first use only.
+
+    Raises:
+        InputError: if no such model exists, or the archive cannot be downloaded or is not a model.
     """
     if isinstance(model, str) and model in model_names():
         return MODELS / model
     if isinstance(model, str) and SCHEME.match(model):
-        return _fetched(model)
+        return _cached_model(model)
     path = Path(model)
     restore_folder(path)
-    if model in REPLACED and not path.exists():
+    if path.exists():
+        return path
+    if model in REPLACED:
         raise InputError(
-            f"{model}: replaced by {REPLACED[model]}, whose embeddings are others: name that one, "
-            "and embed and index again what this one has embedded"
+            f"{model}: replaced by {REPLACED[model]}, whose embeddings are not compatible: use "
+            f"{REPLACED[model]}, and repeat the embedding and indexing of your texts"
         )
-    if not path.exists() and len(path.parts) == 1:
+    if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
         raise InputError(
-            f"{path}: no such model folder; make one with `lxsr export folder`, or name one of this package ({names})"
+            f"{path}: no such model folder; create one with `lxsr export folder`, or use a model of "
+            f"this package ({names})"
         )
     return path
 
 
-def _fetched(address: str) -> Path:
-    """Return the folder of an archive in the cache, after fetching it where it is missing there."""
-    from fairseq_lxsr.files.download import (
-        download,
-    )  # modules for the network are not loaded without need
-
+def _cached_model(address: str) -> Path:
+    """Return the model folder of an archive in the cache, after downloading it if necessary."""
     parts = ARCHIVE_ADDRESS.fullmatch(address)
     if parts is None:
         raise InputError(
-            f"{address}: expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256=64 hexadecimal digits"
+            f"{address}: no archive with its SHA-256; expected "
+            "https://.../NAME.tar.gz#sha256= and 64 hexadecimal digits"
         )
     checksum = parts["checksum"].lower()
     cache = cache_folder() / checksum
-    folder, archive = (
-        cache / parts["name"],
-        cache / f".archive{parts['ending'].lower()}",
-    )  # hidden, as no model is
-    if not _is_cached(folder, checksum):
-        with locked(cache / ".lock", cache, WAIT_SECONDS):
-            if not _is_cached(folder, checksum):  # another process may have fetched it meanwhile
-                if os.path.lexists(folder):
-                    say(
-                        f"{folder}: not, or not proved to be, what {parts['url']} has; it is fetched again"
-                    )
-                archive.unlink(missing_ok=True)
-                download(parts["url"], archive, checksum=checksum)
-                _unpack(archive, folder, parts["url"])
-                with atomic_write(cache / CACHE_RECORD) as stream:
-                    json.dump({"archive": checksum, "files": _hashes(folder)}, stream)
+    folder = cache / parts["name"]
+    if _is_cached(folder, checksum):
+        return folder
+    # The name of a model never begins with a dot, so no model can have the archive's name
+    archive = cache / f".archive{parts['ending'].lower()}"
+    with locked(cache / ".lock", cache, WAIT_SECONDS):
+        # Another process may have downloaded it while this one waited for the lock
+        if not _is_cached(folder, checksum):
+            if os.path.lexists(folder):
+                say(f"{folder}: does not match {parts['url']}; downloading it again")
+            _download_model(parts["url"], checksum, archive, folder)
     return folder
 
 
+def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> None:
+    """Download an archive, unpack it to a folder, and record the checksums of its files."""
+    # Modules for the network are imported only if they are needed
+    from fairseq_lxsr.files.download import download
+
+    archive.unlink(missing_ok=True)
+    download(url, archive, checksum=checksum)
+    _unpack(archive, folder, url)
+    with atomic_write(folder.parent / CACHE_RECORD) as stream:
+        json.dump({"archive": checksum, "files": _hashes(folder)}, stream)
+
+
 def _is_cached(folder: Path, checksum: str) -> bool:
-    """Return whether a folder has the files, and no other bytes, that were in the archive with this
-    SHA-256.
-    """
+    """Return whether the files of a folder are those of the archive with this SHA-256."""
     try:
         record = json.loads((folder.parent / CACHE_RECORD).read_text(encoding="utf-8"))
         return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
@@ -101,17 +112,19 @@ def _is_cached(folder: Path, checksum: str) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model folder by name."""
     return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
 
 
 def _unpack(archive: Path, folder: Path, url: str) -> None:
-    """Unpack a model folder, and check that it is one; the archive is removed in any case."""
+    """Unpack an archive and check that it is a model folder; the archive is deleted in any case."""
     from fairseq_lxsr.files.unpack import unpack
 
     try:
         if folder.is_symlink():
             folder.unlink()
-        elif folder.is_dir():  # damaged
+        elif folder.is_dir():
+            # The folder is incomplete or was changed
             shutil.rmtree(folder)
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
@@ -125,14 +138,18 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of fetched models, in XDG_CACHE_HOME or in .cache of the home folder."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
+    """Return the folder of downloaded models, in $XDG_CACHE_HOME or in ~/.cache."""
+    return _user_cache() / "fairseq-lxsr" / "models"
+
+
+def _user_cache() -> Path:
+    xdg_cache_home = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path
+    if os.path.isabs(xdg_cache_home):
+        return Path(xdg_cache_home)
     try:
-        base = (
-            Path(named) if os.path.isabs(named) else Path.home() / ".cache"
-        )  # as the XDG specification says
+        return Path.home() / ".cache"
     except RuntimeError:
         raise InputError(
-            "no home folder, where fetched models are kept; set HOME or XDG_CACHE_HOME"
+            "no home folder for the cache of downloaded models; set HOME or XDG_CACHE_HOME"
         ) from None
-    return base / "fairseq-lxsr" / "models"

@@ -147,9 +147,7 @@ def test_a_translation_is_nearest_in_every_pair_of_many_languages():
 
 def test_an_unknown_name_lists_the_known(named, tmp_path):
     for unknown in ("lxsr-toi", Path(named)):
-        with pytest.raises(
-            InputError, match=rf"{unknown}: no such model folder; .* of this package \({named}\)"
-        ):
+        with pytest.raises(InputError, match=rf"{unknown}: .*\({named}\)"):
             SentenceEncoder.from_pretrained(unknown)
     done = lxsr_here(
         "embed",
@@ -165,9 +163,7 @@ def test_an_unknown_name_lists_the_known(named, tmp_path):
 
 
 def test_a_model_of_an_earlier_version_says_what_replaced_it():
-    with pytest.raises(
-        InputError, match="lxsr-nine: replaced by lxsr-static, whose embeddings are others"
-    ):
+    with pytest.raises(InputError, match=r"lxsr-nine: .* lxsr-static"):
         SentenceEncoder.from_pretrained("lxsr-nine")
 
 
@@ -313,7 +309,7 @@ def test_no_home(made, server, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
-    with pytest.raises(InputError, match=r"no home folder.*set HOME or XDG_CACHE_HOME"):
+    with pytest.raises(InputError, match=r"\bHOME.*XDG_CACHE_HOME"):
         pretrained.find_model(address(server, b"x"))
 
 
@@ -329,10 +325,10 @@ def test_no_home(made, server, monkeypatch):
         ("http://127.0.0.1:99999/x.zip", "Port out of range"),
         ("http://127.0.0.1:-1/x.zip", "expected an address"),
         ("http://127.0.0.1:x/x.zip", "expected an address"),
-        ("http:///x.zip", "expected an archive with"),
+        ("http:///x.zip", "NAME.tar.gz"),
         ("http://:80/x.zip", "no address of the web"),
         ("http://user:word@127.0.0.1:1/x.zip", "no address of the web"),
-        ("http://127.0.0.1:1/\udcff.zip", "expected an archive with"),
+        ("http://127.0.0.1:1/\udcff.zip", "NAME.tar.gz"),
         ("http://127.0.0.1:1/\udcff/x.zip", "expected an address"),
         ("http://\u2100.example/x.zip", "expected an address"),
         ("http://a\0b/x.zip", "expected an address"),
@@ -362,9 +358,7 @@ def test_a_mistyped_address_is_one_line(server, address, message):
 )
 def test_an_address_without_archive_or_checksum_is_refused(server, tmp_path, name, fragment):
     model = f"{server.url}/{name}{fragment}"
-    with pytest.raises(
-        InputError, match=r"expected an archive with its SHA-256, https://.../NAME.tar.gz#sha256="
-    ):
+    with pytest.raises(InputError, match=r"https://\.\.\./NAME\.tar\.gz#sha256="):
         SentenceEncoder.from_pretrained(model)
     assert not server.requests
     assert not kept(tmp_path)
@@ -375,17 +369,17 @@ WRONG = {
     "not a model": (
         lambda made: packed(made, "config.json"),
         None,
-        "not a model folder (no config.json in it",
+        "config.json",
     ),
     "no card": (
         lambda made: packed(made, "README.md"),
         None,
-        "not a model folder (no README.md in it",
+        "README.md",
     ),
     "changed": (
         lambda made: packed(made, change=b"x 1\n"),
         None,
-        "not a model folder (dict.txt: differs",
+        "dict.txt",
     ),
     "not an archive": (lambda made: b"<html>", None, "not a whole archive"),
 }
