@@ -1,6 +1,4 @@
-"""Batches of sentence pairs for task `xling_sent`: both sides unchanged, and what the terms of the
-loss need.
-"""
+"""Batches of sentence pairs for task `xling_sent`, with what the terms of the loss need."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +11,13 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class SentencePairDataset(PairDataset):
-    """Pairs without EOS.
+    """Pairs without EOS, with the fields that the terms of the loss need.
 
-    The parts add to a batch in their order. `near` has groups of near pairs of each corpus, which
-    stay together; it is empty for pairs of similar length, or any.
+    Args:
+        corpora: one per language pair.
+        parts: add fields to a batch, in this order.
+        near: groups of near pairs of each corpus, which stay together in a batch; empty: no groups.
+        options: see `PairDataset`.
     """
 
     def __init__(
@@ -27,21 +28,22 @@ class SentencePairDataset(PairDataset):
         **options: Any,
     ):
         super().__init__(corpora, **options)
-        self.parts, self.near = list(parts), near
+        self.parts = list(parts)
+        self.near = near
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Order the pairs of a round by groups of near ones, and those by their mean length."""
+        """Order the pairs of a round by groups of near pairs, and the groups by mean length."""
         if not self.near or not len(indices):
             return super().arranged(indices)
-        which = self.corpus_of(indices[0])
-        groups = self.near[which].groups(indices - self.offsets[which])
-        sizes = np.array(list(map(len, groups)))
-        ordered = np.concatenate(groups) + self.offsets[which]
+        corpus = self.corpus_of(indices[0])
+        groups = self.near[corpus].groups(indices - self.offsets[corpus])
+        sizes = np.array([len(group) for group in groups])
+        ordered = np.concatenate(groups) + self.offsets[corpus]
         means = np.add.reduceat(self.num_tokens_vec(ordered), sizes.cumsum() - sizes) / sizes
         return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
 
     def collater(self, samples: list[dict]) -> Batch:
-        """Pad both sides, and let each part add its fields."""
+        """Build a batch: pad both sides, and let each part add its fields."""
         if not samples:
             return {}
         pairs = DrawnPairs(self, self.resegmented(samples))
@@ -58,6 +60,12 @@ class SentencePairDataset(PairDataset):
         return to_tensors(batch)
 
     def other_sentence(self, index: int, drawn: float, side: str) -> np.ndarray:
-        """Read the sentence that a number in [0, 1) draws from one side of the corpus of a pair."""
+        """Read a sentence at random from one side of the corpus of a pair.
+
+        Args:
+            index: index of the pair.
+            drawn: the random number, in [0, 1).
+            side: source or target.
+        """
         start, end = self.offsets[self.corpus_of(index) :][:2]
         return self[int(start + drawn * (end - start))][side]

@@ -1,4 +1,4 @@
-"""Initial embeddings from the text alone: pieces that occur in the same pairs get similar rows.
+"""Initial embeddings from the text: pieces that occur in the same pairs get similar rows.
 
 The method is cross-language latent semantic indexing (Dumais, Letsche, Littman and Landauer 1997):
 a sentence and its translation are one document, and the matrix of pieces by documents is reduced to
@@ -16,8 +16,11 @@ from torch import Tensor
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import IntArray
 
-MAX_PAIRS = 500_000  # a sample of this size is drawn; each pair takes a few times 2 kB at width 512
-ITERATIONS = 2  # subspace iterations: the singular values decrease slowly
+# Size of the sample of pairs; each pair takes a few times 2 kB at width 512.
+MAX_PAIRS = 500_000
+# Number of subspace iterations, which are needed because the singular values decrease slowly.
+ITERATIONS = 2
+# Number of additional dimensions of the subspace.
 OVERSAMPLING = 50
 
 
@@ -29,9 +32,17 @@ def lsi_embeddings(
     A document's weights are the inverse document frequencies of its pieces, normalized to length
     one; a row is then divided by the square root of its norm, so that frequent pieces do not
     dominate all directions. The sum of the embeddings of the distinct pieces of a sentence is, up
-    to its length, the projection of the sentence onto the left singular vectors. The table [V, D]
-    is float32 of variance 1 / D, zero for pieces that do not occur or that occur in every document;
-    `seed` draws the sample and the initial subspace.
+    to its length, the projection of the sentence onto the left singular vectors.
+
+    Args:
+        corpora: the training text.
+        vocab_size: number of pieces V.
+        dim: width of the embeddings D.
+        seed: seed of the sample and of the initial subspace.
+
+    Returns:
+        The table [V, D] in float32 with variance 1 / D; zero for pieces that do not occur or that
+        occur in every document.
     """
     piece, document = occurrences(corpora, MAX_PAIRS, seed)
     frequency = np.bincount(piece, minlength=vocab_size)
@@ -41,10 +52,8 @@ def lsi_embeddings(
     root = np.sqrt(np.bincount(piece, weights**2, minlength=vocab_size)) ** 0.5
     root = np.maximum(root, 1e-6)
     shape = vocab_size, len(length)
-    places, values = (
-        torch.from_numpy(np.stack((piece, document))),
-        torch.from_numpy(weights / root[piece]).float(),
-    )
+    places = torch.from_numpy(np.stack((piece, document)))
+    values = torch.from_numpy(weights / root[piece]).float()
     matrix = torch.sparse_coo_tensor(places, values, shape, check_invariants=False)
     basis = left_singular_vectors(matrix, dim, seed)
     table = basis * torch.from_numpy(np.where(frequency > 0, idf / root, 0)).float()[:, None]
@@ -54,46 +63,46 @@ def lsi_embeddings(
 def occurrences(
     corpora: Sequence[PairCorpus], max_pairs: int, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """List which pieces [n] occur in which documents [n], without duplicates, for a sample of at
-    most `max_pairs`.
+    """Return which pieces occur in which documents, for a sample of at most `max_pairs` pairs.
+
+    Returns:
+        Ids of the pieces [n] and numbers of the documents [n], without duplicates.
     """
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)
-    chosen = np.sort(
-        np.random.default_rng(seed).choice(
-            total, min(total, max_pairs), replace=False, shuffle=False
-        )
-    )
-    parts = np.split(chosen, np.searchsorted(chosen, np.cumsum(counts)[:-1]))
+    rng = np.random.default_rng(seed)
+    sample = np.sort(rng.choice(total, min(total, max_pairs), replace=False, shuffle=False))
+    parts = np.split(sample, np.searchsorted(sample, np.cumsum(counts)[:-1]))
     starts = np.cumsum([0, *counts[:-1]])
-    found = [
-        np.unique(
-            np.concatenate((corpus.source[int(row)].numpy(), corpus.target[int(row)].numpy()))
-        )
-        for corpus, part, start in zip(corpora, parts, starts, strict=True)
-        for row in part - start
-    ]
-    return np.concatenate(found).astype(np.int64), np.repeat(
-        np.arange(len(found)), [len(ids) for ids in found]
-    )
+    documents = []
+    for corpus, part, start in zip(corpora, parts, starts, strict=True):
+        for row in (part - start).tolist():
+            ids = np.concatenate((corpus.source[row].numpy(), corpus.target[row].numpy()))
+            documents.append(np.unique(ids))
+    sizes = [len(ids) for ids in documents]
+    return np.concatenate(documents).astype(np.int64), np.repeat(np.arange(len(documents)), sizes)
 
 
 def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
-    """Compute the first left singular vectors [V, count] of a sparse matrix [V, N], zero columns
-    where it has fewer.
+    """Compute the first left singular vectors [V, count] of a sparse matrix [V, N].
+
+    Columns are zero if the matrix has fewer singular vectors.
 
     Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1 (randomized subspace
     iteration).
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        rows, columns = matrix.to_sparse_csr(), matrix.t().to_sparse_csr()
+        rows = matrix.to_sparse_csr()
+        columns = matrix.t().to_sparse_csr()
     rank = min(count + OVERSAMPLING, *matrix.shape)
     basis = rows @ torch.randn(matrix.shape[1], rank, generator=torch.Generator().manual_seed(seed))
     for _ in range(ITERATIONS):
         basis = rows @ (columns @ torch.linalg.qr(basis).Q)
     basis = torch.linalg.qr(basis).Q
-    small = columns @ basis  # [N, rank]
-    _, vectors = torch.linalg.eigh(small.T @ small)  # ascending
-    found = basis @ vectors.flip(1)[:, :count]
-    return torch.nn.functional.pad(found, (0, count - found.shape[1]))
+    # [N, rank]
+    small = columns @ basis
+    # The eigenvalues are in ascending order.
+    _, eigenvectors = torch.linalg.eigh(small.T @ small)
+    singular_vectors = basis @ eigenvectors.flip(1)[:, :count]
+    return torch.nn.functional.pad(singular_vectors, (0, count - singular_vectors.shape[1]))

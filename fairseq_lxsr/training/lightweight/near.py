@@ -1,8 +1,8 @@
-"""Batches of near pairs: what a trained model finds alike becomes each other's negatives.
+"""Batches of near pairs: pairs that a trained model finds similar are negatives of each other.
 
-As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling) an order of the whole text
-brings hard negatives together, here by cells and groups in place of their sparse graph. Embeddings
-are rounded to whole numbers first, whose products are exact: workers on different machines make the
+As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling), an order of the complete
+text brings hard negatives together; cells and groups replace their sparse graph. Embeddings are
+rounded to integers first, whose products are exact, so that workers on different machines make the
 same batches.
 """
 
@@ -16,25 +16,32 @@ from numpy.typing import NDArray
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings
 from fairseq_lxsr.vectors.rows import IntArray
 
-CELL, LARGEST_CELL = (
-    1000,
-    4096,
-)  # pairs of a cell, about and at most; the cosines within a cell are in memory
-PIVOTS = 1024  # that a part of the text is split by at once
-NUMBERS_AT_ONCE = 1 << 22  # numbers that are read, or cosines with pivots, at a time
+# Approximate number of pairs of a cell.
+CELL = 1000
+# Maximum number of pairs of a cell, whose cosines with each other are in memory.
+LARGEST_CELL = 4096
+# Maximum number of pivots by which a part of the text is split at once.
+PIVOTS = 1024
+# Maximum number of values that are read at once, or of cosines with pivots.
+NUMBERS_AT_ONCE = 1 << 22
 
 
 class NearPairs:
-    """Puts pairs of a corpus into groups of near ones, by the sum of the unit embeddings of their
-    sides.
+    """Groups of near pairs of a corpus, by the sum of the unit embeddings of the two sides.
 
-    A cell holds the pairs that are nearest to one of some pairs, which are drawn; a group is a pair
-    and its nearest in the cell, `size` pairs in all. There are N = `count` pairs.
+    A cell holds the pairs that are nearest to the same pivot, a pair that is drawn at random. A
+    group is a pair and its nearest neighbours in the cell.
+
+    Args:
+        embeddings: the embeddings of both sides, or of one side.
+        count: number of pairs N.
+        size: number of pairs of a group.
+        seed: seed of the pivots.
     """
 
     def __init__(self, embeddings: TeacherEmbeddings, count: int, size: int, seed: int):
         self.size = size
-        self.vectors = np.empty((count, embeddings.width), dtype=np.int8)  # [N, E]
+        self.vectors = np.empty((count, embeddings.width), dtype=np.int8)
         self.lengths = np.empty(count, dtype=np.float32)
         for block in self._blocks(np.arange(count)):
             rows = self.vectors[block] = whole_numbers(*embeddings.rows(block))
@@ -42,54 +49,62 @@ class NearPairs:
         self.cells = self._cells(np.random.default_rng(seed))
 
     def groups(self, rows: IntArray) -> list[IntArray]:
-        """Put pairs, in random order, into groups; a pair is the first of its group if no pair
-        before it took it.
+        """Divide pairs into groups.
+
+        Each pair in turn that has no group yet starts a group, with the nearest pairs that have no
+        group.
+
+        Args:
+            rows: numbers of pairs, in random order.
         """
         order = rows[np.argsort(self.cells[rows], kind="stable")]
         cells = np.split(order, np.flatnonzero(np.diff(self.cells[order])) + 1)
-        return [group for members in cells for group in self._groups_of_cell(members)]
+        groups: list[IntArray] = []
+        for members in cells:
+            groups += self._groups_of_cell(members)
+        return groups
 
     def _groups_of_cell(self, members: IntArray) -> Iterator[IntArray]:
-        near = self._cosines(members, members)
-        is_left = np.ones(len(members), dtype=bool)
+        cosines = self._cosines(members, members)
+        is_free = np.ones(len(members), dtype=bool)
         for first in range(len(members)):
-            if not is_left[first]:
+            if not is_free[first]:
                 continue
-            is_left[first] = False
-            others = np.flatnonzero(is_left)
-            others = others[places_of_largest(near[first, others], self.size - 1)]
-            is_left[others] = False
-            yield members[[first, *others]]
+            is_free[first] = False
+            candidates = np.flatnonzero(is_free)
+            largest = places_of_largest(cosines[first, candidates], self.size - 1)
+            neighbours = candidates[largest]
+            is_free[neighbours] = False
+            yield members[[first, *neighbours]]
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
-        """Compute what orders the candidates of each query as the cosine does [Q, C]."""
-        # the products are whole numbers of at most 2^24: float32 has them exactly, whatever the
-        # order of the sum
-        products = (
-            self.vectors[queries].astype(np.float32) @ self.vectors[candidates].astype(np.float32).T
-        )
-        return products / self.lengths[candidates]
+        """Compute scores [Q, C] that order the candidates of each query as the cosine does."""
+        # The products are integers of at most 2^24, which are exact in float32 for any order of
+        # the summation.
+        query_vectors = self.vectors[queries].astype(np.float32)
+        candidate_vectors = self.vectors[candidates].astype(np.float32)
+        return query_vectors @ candidate_vectors.T / self.lengths[candidates]
 
     def _blocks(self, rows: IntArray) -> list[IntArray]:
         step = max(1, NUMBERS_AT_ONCE // max(PIVOTS, self.vectors.shape[1]))
         return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:
-        """Number the cells of all pairs [N]."""
-        cells, number = np.empty(len(self.vectors), dtype=np.int64), 0
-        todo = [np.arange(len(cells))]
-        while todo:
-            rows = todo.pop()
+        """Return the number of the cell of each pair [N]."""
+        cells = np.empty(len(self.vectors), dtype=np.int64)
+        number = 0
+        parts = [np.arange(len(cells))]
+        while parts:
+            rows = parts.pop()
             if len(rows) > LARGEST_CELL:
-                todo += self._split(rows, rng)
+                parts += self._split(rows, rng)
             else:
-                cells[rows], number = number, number + 1
+                cells[rows] = number
+                number += 1
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by which of some of them, which are drawn, is the nearest; where all are
-        alike, anyhow.
-        """
+        """Split pairs by the nearest pivot, or evenly if all pairs have the same pivot."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
         nearest = np.concatenate(
             [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]
@@ -102,29 +117,35 @@ class NearPairs:
 
 
 def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
-    """Return the places of the largest values, of equal ones the first, in ascending order.
+    """Return the places of the largest values in ascending order; of equal values, the first.
 
-    numpy's argpartition takes other ones of equal values on other processors.
+    numpy's argpartition chooses differently among equal values on different processors.
     """
     if len(values) <= count:
         return np.arange(len(values))
     least = np.partition(values, len(values) - count)[len(values) - count]
-    above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    above = np.flatnonzero(values > least)
+    equal = np.flatnonzero(values == least)
     return np.sort(np.concatenate((above, equal[: count - len(above)])))
 
 
 def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:
-    """Add the unit embeddings of both sides [B, E] and round them to so few steps that products
-    have 24 bits.
+    """Add the unit embeddings of both sides, and round the sum to integers.
 
-    A pair whose embedding is zero keeps zeros.
+    The integers are so small that products of rows have at most 24 bits.
+
+    Args:
+        source: embeddings [B, E].
+        target: embeddings [B, E].
+
+    Returns:
+        Integers [B, E]; a pair whose embedding is zero keeps zeros.
     """
-    sides = (
-        side.astype(np.float64) for side in (source, target)
-    )  # so that no two machines round to different steps
-    both = sum(
-        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides
+    # In float64, all machines round to the same integers.
+    summed = sum(
+        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
+        for side in (source.astype(np.float64), target.astype(np.float64))
     )
     steps = min(127, math.isqrt(2**24 // source.shape[1]))
-    largest = np.maximum(np.abs(both).max(axis=1, keepdims=True), 1e-12)
-    return np.rint(both / largest * steps).astype(np.int8)
+    largest = np.maximum(np.abs(summed).max(axis=1, keepdims=True), 1e-12)
+    return np.rint(summed / largest * steps).astype(np.int8)

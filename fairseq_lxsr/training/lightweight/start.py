@@ -1,6 +1,4 @@
-"""First embeddings of a training that goes on from a model folder: its rows, and rows for pieces
-that it lacks.
-"""
+"""Initial embeddings of a training that starts from a model: its rows, and rows of new pieces."""
 
 import warnings
 from collections.abc import Sequence
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER
@@ -20,8 +18,12 @@ from fairseq_lxsr.text.tokenizer import EOS, SPECIAL, UNK
 from fairseq_lxsr.training.pairs import UNLIMITED, PairCorpus, read_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-PAIRS = 100_000  # most pairs of a language pair that the regression reads
-RIDGE, CG_STEPS = 1.0, 20  # weight of the squares of the vectors; steps of conjugate gradients
+# Maximum number of pairs of a language pair that the regression reads.
+MAX_PAIRS = 100_000
+# Weight of the squared norm of the rows in the regression.
+RIDGE = 1.0
+# Number of steps of conjugate gradients.
+CG_STEPS = 20
 
 
 def start_from(
@@ -34,78 +36,95 @@ def start_from(
 
     Args:
         encoder: the model, see `open_start`.
-        network: an encoder whose embedding is a weighted sum of rows, and what layers add through
+        network: an encoder whose embedding is a weighted sum of rows, to which layers add through
             gates.
-        symbols: dictionary of the training text, without <mask>: that of the model, perhaps with
-            more at its end.
+        symbols: dictionary of the training text, without <mask>: the dictionary of the model, with
+            new pieces at its end, if any.
         corpora: the training text, for the rows of new pieces.
+
+    Raises:
+        InputError: if the network has other sizes than the model.
     """
-    old, size, name = old_symbols(encoder, symbols), encoder.size, encoder.folder
-    config: object = network.config
-    wanted = {
-        "embed_dim": size.embed_dim,
-        "order_coefficients": size.order_coefficients,
-        "sums_rows": True,
-    }
-    for key, value in wanted.items():
-        given = getattr(config, key, None)
-        if given != value:
-            raise InputError(
-                f"--from-model {name} with {key} {given}; expected {key} {value}, as it has; lxsr train --from gives "
-                "the options that go with it"
-            )
-    weights: dict[str, nn.Parameter] = dict(network.named_parameters())
+    _check_sizes(encoder, network)
+    old = old_symbols(encoder, symbols)
     table = network.embed_tokens.weight
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
     with torch.no_grad():
         table[:old] = rows[:old]
-        table[len(symbols) :] = (
-            rows[old:] if len(rows) > old else rows[SPECIAL.index(UNK)]
-        )  # <mask>
+        # <mask> has a row of its own only if the model was trained with it.
+        mask_row = rows[SPECIAL.index(UNK)]
+        if len(rows) > old:
+            mask_row = rows[old:]
+        table[len(symbols) :] = mask_row
         table[old : len(symbols)] = new_rows(rows[:old], len(symbols), corpora)
-        if size.order_coefficients:
+        if encoder.size.order_coefficients:
+            weights = dict(network.named_parameters())
             weights[ORDER].copy_(torch.from_numpy(encoder.weights[ORDER]))
 
 
+def _check_sizes(encoder: SentenceEncoder, network: SentenceNetwork) -> None:
+    sizes = {
+        "embed_dim": encoder.size.embed_dim,
+        "order_coefficients": encoder.size.order_coefficients,
+        "sums_rows": True,
+    }
+    for name, expected in sizes.items():
+        value = getattr(network.config, name, None)
+        if value != expected:
+            raise InputError(
+                f"--from-model {encoder.folder} with {name} {value}; expected {name} {expected}, "
+                "as in the model; `lxsr train --from` sets the matching options"
+            )
+
+
 def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> Tensor:
-    """Compute rows of new pieces with which sentences come nearest to their translations.
+    """Compute rows of new pieces that bring sentences close to their translations.
 
     Minimises sum_i T_i |mean_t w_it - x_i|^2 + ridge |W|^2, where x_i is the mean over the
-    translation and the rows of old pieces stay: a sentence counts by its length T_i. The order of
-    the pieces, which adds little, is left out.
+    translation and the rows of old pieces are fixed: a sentence counts by its length T_i. The
+    order of the pieces, which adds little, is ignored.
 
     Args:
-        table: [V, D] the old rows.
-        vocab_size: old and new pieces, V + N.
-        corpora: pairs of languages, of which one has the more new pieces.
+        table: the old rows [V, D].
+        vocab_size: number of old and new pieces, V + N.
+        corpora: the text of the language pairs.
 
     Returns:
-        [N, D]; pieces that the text does not have get the row of unknown ones.
+        The new rows [N, D]; pieces that do not occur in the text get the row of unknown pieces.
     """
     old = len(table)
-    found = table[SPECIAL.index(UNK)].repeat(vocab_size - old, 1)
-    sides = [
-        sorted(_texts(corpus), key=lambda text: (text.ids >= old).sum()) for corpus in corpora
-    ]  # the new one last
-    sides = [side for side in sides if (side[1].ids >= old).any()]
-    if not sides:
-        return found
-    known, new = (FlatText.joined(texts) for texts in zip(*sides, strict=True))
+    table_of_new = table[SPECIAL.index(UNK)].repeat(vocab_size - old, 1)
+    old_texts = []
+    new_texts = []
+    for corpus in corpora:
+        # The language with more new pieces is the new one.
+        old_text, new_text = sorted(_texts(corpus), key=lambda text: (text.ids >= old).sum())
+        if (new_text.ids >= old).any():
+            old_texts.append(old_text)
+            new_texts.append(new_text)
+    if not new_texts:
+        return table_of_new
+    translations = FlatText.joined(old_texts)
+    new = FlatText.joined(new_texts)
     root = np.sqrt(new.lengths)
-    targets = known.matrix(known.ids < old, root / known.lengths, old) @ table
+    is_old = translations.ids < old
+    targets = translations.matrix(is_old, root / translations.lengths, old) @ table
     targets -= new.matrix(new.ids < old, 1 / root, old) @ table
     is_new = new.ids >= old
     shifted = FlatText(new.ids - old, new.lengths)
-    rows = ridge(shifted.matrix(is_new, 1 / root, len(found)), targets)
-    seen = torch.from_numpy(np.unique(shifted.ids[is_new]))
-    found[seen] = rows[seen]
-    return found
+    rows = ridge(shifted.matrix(is_new, 1 / root, len(table_of_new)), targets)
+    occurring = torch.from_numpy(np.unique(shifted.ids[is_new]))
+    table_of_new[occurring] = rows[occurring]
+    return table_of_new
 
 
 @dataclass(frozen=True)
 class FlatText:
-    """Sentences as ids, one after the other [n], and the length of each [N], which is at least
-    1.
+    """Concatenated sentences.
+
+    Args:
+        ids: the ids of all sentences [n].
+        lengths: the length of each sentence [N], at least 1.
     """
 
     ids: IntArray
@@ -113,15 +132,22 @@ class FlatText:
 
     @classmethod
     def joined(cls, texts: Sequence["FlatText"]) -> "FlatText":
-        """Join texts."""
-        ids, lengths = (
-            np.concatenate([getattr(text, name) for text in texts]) for name in ("ids", "lengths")
+        """Concatenate texts."""
+        return cls(
+            np.concatenate([text.ids for text in texts]),
+            np.concatenate([text.lengths for text in texts]),
         )
-        return cls(ids, lengths)
 
     def matrix(self, chosen: NDArray[np.bool_], weights: FloatArray, columns: int) -> Tensor:
-        """Make the sparse matrix [N, columns] of the `chosen` ids [n], each with the weight [N] of
-        its sentence.
+        """Return the sparse matrix of sentences by ids.
+
+        Args:
+            chosen: which of the ids count [n].
+            weights: the weight of each sentence [N], the value of all its ids.
+            columns: number of columns, above all chosen ids.
+
+        Returns:
+            The matrix [N, columns].
         """
         row = np.repeat(np.arange(len(self.lengths)), self.lengths)[chosen]
         places = torch.from_numpy(np.stack((row, self.ids[chosen])))
@@ -129,24 +155,24 @@ class FlatText:
 
 
 def _texts(corpus: PairCorpus) -> list[FlatText]:
-    """Read both sides of a corpus, at most `PAIRS` pairs spread over it, without those that have an
-    empty side.
+    """Read both sides of a corpus, without pairs that have an empty side.
+
+    At most `MAX_PAIRS` pairs are read, at equal distances.
     """
-    rows = np.arange(0, len(corpus.source), -(-len(corpus.source) // PAIRS))
+    rows = np.arange(0, len(corpus.source), -(-len(corpus.source) // MAX_PAIRS))
     sides = [
         read_rows(side, rows, SPECIAL.index(EOS), UNLIMITED)
         for side in (corpus.source, corpus.target)
     ]
     pairs = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
     return [
-        FlatText(np.concatenate(side), np.array(list(map(len, side))))
+        FlatText(np.concatenate(side), np.array([len(sentence) for sentence in side]))
         for side in zip(*pairs, strict=True)
     ]
 
 
 def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
-    """Least squares with a penalty: conjugate gradients on the normal equations, for each column of
-    targets.
+    """Solve least squares with a penalty by conjugate gradients, for each column of targets.
 
     Args:
         matrix: sparse [N, V].
@@ -156,25 +182,25 @@ def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
         W [V, D] that minimises |matrix W - targets|^2 + `RIDGE` |W|^2.
     """
     coordinates = matrix.to_sparse_coo()
-    places, values = coordinates.indices(), coordinates.values()
+    places = coordinates.indices()
+    values = coordinates.values()
     transposed = _sparse(places.flip(0), values, matrix.shape[::-1])
-    # by the diagonal, because pieces are rare and frequent
-    scale = (
-        1
-        / (RIDGE + torch.bincount(places[1], values**2, minlength=matrix.shape[1]).float())[:, None]
-    )
-    found = torch.zeros(matrix.shape[1], targets.shape[1])
+    # Scaled by the diagonal, because the frequencies of pieces differ by orders of magnitude.
+    diagonal = torch.bincount(places[1], values**2, minlength=matrix.shape[1]).float()
+    scale = 1 / (RIDGE + diagonal)[:, None]
+    solution = torch.zeros(matrix.shape[1], targets.shape[1])
     rest = transposed @ targets
     step = scale * rest
     size = (rest * step).sum(0)
     for _ in range(CG_STEPS):
         product = transposed @ (matrix @ step) + RIDGE * step
         rate = size / (step * product).sum(0).clamp_min(1e-30)
-        found += rate * step
+        solution += rate * step
         rest -= rate * product
-        before, size = size, (rest * scale * rest).sum(0)
-        step = scale * rest + size / before.clamp_min(1e-30) * step
-    return found
+        previous_size = size
+        size = (rest * scale * rest).sum(0)
+        step = scale * rest + size / previous_size.clamp_min(1e-30) * step
+    return solution
 
 
 def _sparse(places: Tensor, values: Tensor, sizes: Sequence[int]) -> Tensor:

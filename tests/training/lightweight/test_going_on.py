@@ -176,12 +176,12 @@ def test_other_sizes_and_other_text_are_refused(work, tmp_path, toy_work):
     refused(
         go_on(work, tmp_path / "a", encoder_embed_dim=32),
         work / "old",
-        "embed_dim 32; expected embed_dim 16",
+        "embed_dim 32",
     )
     found = lxsr_here(
         "train", toy_work / "data-bin", "--from", work / "old", "--print", check=False
     )
-    refused(found, work / "old", "symbols are not the first of", "lxsr prepare --from-model")
+    refused(found, work / "old", "lxsr prepare --from-model")
     refused(lxsr_here("train", toy_work / "data-bin", check=False), "--recipe", "or --from MODEL")
 
 
