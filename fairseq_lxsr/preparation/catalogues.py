@@ -272,8 +272,8 @@ def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Ite
 def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """Read a catalogue as a dict from message to translation.
 
-    A message follows its context and \\x04, if it has a context. Of plural forms, the forms of one
-    and of many things are two messages.
+    If a message has a context, the key is the context, \\x04 and the message. Of plural forms, the
+    forms of one and of many things are two messages.
 
     Args:
         path: a file of gettext, .po or .mo, which may be compressed.

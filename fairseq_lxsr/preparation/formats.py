@@ -236,7 +236,7 @@ def _sides_of(
 ) -> tuple[str | None, str | None]:
     """Return the names of the two sides of aligned text; None for a side that is missing.
 
-    Plain text precedes compressed text, and the exact code precedes other spellings.
+    Plain text is preferred to compressed text, and the exact code to other spellings.
     """
     codes: dict[str, str] = {}
     # The shortest name of a code is that of plain text.

@@ -206,7 +206,7 @@ def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict
     # A unit of XLIFF 1.2 is one segment; a unit of XLIFF 2 has several.
     segments = _children(unit, "segment") if _name(unit) == "unit" else [unit]
     for segment in segments:
-        # The segmented source precedes the original source.
+        # The segmented source is preferred to the original source.
         sources = _children(segment, "seg-source") or _children(segment, "source")
         targets = _children(segment, "target")
         is_excluded = not _may_be_translated([segment, unit, *parents[::-1]])
@@ -229,7 +229,7 @@ def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
 
 
 def _aligned_texts(source, target) -> list[TextPair]:
-    """Return the texts of both sides, in pairs; sides that are segmented differently are one."""
+    """Return the texts of both sides in pairs, one pair if the sides are segmented differently."""
     source_texts = _segments(source)
     target_texts = _segments(target)
     if source_texts.keys() != target_texts.keys():
@@ -255,7 +255,7 @@ def _languages_of_xliff(parents: list[Any]) -> list[str]:
 
 
 def _may_be_translated(elements: list[Any]) -> bool:
-    """Return whether the first of these elements with the attribute `translate` allows it."""
+    """Return whether the first of these elements with the attribute `translate` allows translation."""
     for element in elements:
         if element.get("translate"):
             return element.get("translate") != "no"
