@@ -111,7 +111,7 @@ def compare(
         scores in a file the last counts; a note is added if their models differ.
     """
     first_scores = latest(first)
-    results = []
+    results: list[Comparison] = []
     notes = [*_conflicting_models(first, "first"), *_conflicting_models(second, "second")]
     # One note per task is enough.
     noted = set()
@@ -175,7 +175,7 @@ def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
     """
     task = f"{score.protocol} {score.task}"
     settings = score.measurement
-    mismatches = []
+    mismatches: list[list[str]] = []
     for candidate in candidates:
         if (candidate.protocol, candidate.task) == (score.protocol, score.task):
             mismatches.append(_differences(candidate.measurement, settings))

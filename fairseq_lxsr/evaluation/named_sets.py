@@ -99,9 +99,7 @@ class Dataset:
             return language
         if language in self.short:
             return self.short[language]
-        codes = [code for code in self.codes if is_same_language(language, code)]
-        exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
-        codes = exact or codes
+        codes = self._matching_codes(language)
         if len(codes) == 1:
             return codes[0]
         if codes:
@@ -114,6 +112,12 @@ class Dataset:
             f"--lang-pairs: language {language!r} is not in {self.name}; "
             "expected for example en, eng or a code from its file names"
         )
+
+    def _matching_codes(self, language: str) -> list[str]:
+        """Return the codes of a language; codes with the same script and region win."""
+        codes = [code for code in self.codes if is_same_language(language, code)]
+        exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
+        return exact or codes
 
     def path(self, folder: str, language: str) -> Path:
         """Find the file of a language in the unpacked archive.

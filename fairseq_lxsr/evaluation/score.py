@@ -290,8 +290,8 @@ def _check_curve(curve: Any) -> None:
 def _parse_outcomes(name: str, record: Any) -> Outcomes:
     if not isinstance(record, dict):
         raise TypeError(f"outcomes of {name} {record!r:.40}")
-    hits = record.get("hits")
-    totals = record.get("of")
+    hits: Any = record.get("hits")
+    totals: Any = record.get("of")
     correlation = record.get("correlation", False)
     _check_numbers(f"hits of {name}", hits)
     if totals is not None:

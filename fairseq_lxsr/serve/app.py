@@ -1,4 +1,4 @@
-"""The requests that `lxsr serve` answers."""
+"""ASGI application of `lxsr serve`."""
 
 import asyncio
 import base64
@@ -39,36 +39,43 @@ from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import unit_rows
 
 logger = logging.getLogger(__name__)
-MOST_HITS = 1000  # of a query
+# Largest number of hits per query.
+MAX_HITS = 1000
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class RequestError(Exception):
-    """A request that is refused: HTTP status, message, and the field of the request that is
-    wrong.
+    """Refusal of a request.
+
+    Args:
+        status: HTTP status.
+        message: message for the client.
+        field: invalid field of the request.
     """
 
     def __init__(self, status: int, message: str, field: str | None = None):
-        self.status, self.message, self.field = status, message, field
+        self.status = status
+        self.message = message
+        self.field = field
 
 
 def make_app(
     encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None = None
 ) -> Starlette:
-    """Make the ASGI application, for `lxsr serve` or any other ASGI server.
+    """Create the ASGI application, for `lxsr serve` or any other ASGI server.
 
-        uvicorn.run(make_app(SentenceEncoder.from_pretrained("lxsr-static"), "lxsr-static", ServeOptions()))
+        encoder = SentenceEncoder.from_pretrained("lxsr-static")
+        uvicorn.run(make_app(encoder, "lxsr-static", ServeOptions()))
 
     Args:
-        encoder: the encoder.
-        name: name of the model to clients.
-        options: limits and the API key; `host` tells whether requests may name other hosts than
-            this machine.
-        index: what /search looks in; without one it answers 404.
+        encoder: encoder of the texts.
+        name: model name for clients.
+        options: limits and API key. If `host` is a local address, requests must name a local host.
+        index: index of /search; None answers 404.
 
     Raises:
-        InputError: for an index of another model.
+        InputError: if the index was built with another model.
     """
     if index is not None:
         index.check_model(encoder)
@@ -76,12 +83,15 @@ def make_app(
 
 
 class Service:
-    """The endpoints, and what they share."""
+    """Endpoints and their shared state; the arguments are those of `make_app`."""
 
     def __init__(
         self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None
     ):
-        self.encoder, self.name, self.options, self.index = encoder, name, options, index
+        self.encoder = encoder
+        self.name = name
+        self.options = options
+        self.index = index
         self.running = 0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -103,12 +113,12 @@ class Service:
         self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
 
     def count(self, texts: int) -> None:
-        """Count a batch."""
+        """Update the counters after a batch of texts."""
         self.texts.inc(texts)
         self.batches.inc()
 
     def app(self) -> Starlette:
-        """Make the application of these endpoints."""
+        """Create the application with these endpoints."""
         routes = [
             Route("/health", self.guarded(self.health, open_to_all=True)),
             Route("/metrics", self.guarded(self.metrics)),
@@ -117,31 +127,33 @@ class Service:
         ]
         if self.index is not None:
             routes.append(Route("/search", self.guarded(self.search), methods=["POST"]))
-        # a page in a browser may reach this machine under a name of its own (DNS rebinding)
+        # A page in a browser may reach this machine under the page's host name (DNS rebinding).
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_NAMES, www_redirect=False)
         return Starlette(
             routes=routes,
             middleware=[hosts] if is_local(self.options.host) else [],
-            exception_handlers={HTTPException: self.other},
+            exception_handlers={HTTPException: self.unknown_route},
             lifespan=self.lifespan,
         )
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Encode once before the first request, which would wait for what is made at first use; end
-        the thread.
-        """
+        """Warm up the encoder before the first request; stop its thread at the end."""
         await self.queue.embed(["a"])
         yield
         self.queue.close()
 
     def guarded(self, handler: Handler, open_to_all: bool = False) -> Handler:
-        """Check the key and the number of requests, limit the time, count, and turn errors into
-        answers.
+        """Wrap a handler with checks, a time limit, counters and error responses.
+
+        Args:
+            handler: handler of an endpoint.
+            open_to_all: whether the API key and the number of requests are not checked.
         """
 
         async def answer(request: Request) -> Response:
-            start, path = time.perf_counter(), request.url.path
+            start = time.perf_counter()
+            path = request.url.path
             self.running += 1
             try:
                 if not open_to_all:
@@ -159,13 +171,12 @@ class Service:
                     )
                 )
             except ClientDisconnect:
-                response = Response(
-                    status_code=499
-                )  # nobody reads it; counted by the number that nginx uses
+                # Nobody reads this response; it is counted with the status that nginx uses.
+                response = Response(status_code=499)
             except Exception:
                 logger.exception("%s", path)
                 response = refusal(
-                    RequestError(500, "an error of the server, which its log describes")
+                    RequestError(500, "internal server error; see the log of the server")
                 )
             finally:
                 self.running -= 1
@@ -176,17 +187,19 @@ class Service:
         return answer
 
     def admit(self, request: Request) -> None:
-        """Refuse a request without the key, or one too many."""
-        key, given = self.options.api_key, request.headers.get("authorization", "")
-        if key and not hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode()):
+        """Refuse a request without the API key, or too many concurrent requests."""
+        key = self.options.api_key
+        authorization = request.headers.get("authorization", "").encode("latin-1")
+        if key and not hmac.compare_digest(authorization, f"Bearer {key}".encode()):
             raise RequestError(401, "no API key, or a wrong one; send `Authorization: Bearer KEY`")
         if self.running > self.options.max_requests:
             raise RequestError(
-                503, f"{self.options.max_requests} requests are at work; try again in a second"
+                503,
+                f"{self.options.max_requests} concurrent requests, the limit; try again in a second",
             )
 
-    async def other(self, request: Request, error: Exception) -> Response:
-        """Answer for paths and methods that there are not."""
+    async def unknown_route(self, request: Request, error: Exception) -> Response:
+        """Answer a request for an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         self.requests.labels("other", status).inc()
         paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
@@ -199,7 +212,7 @@ class Service:
         return response
 
     async def health(self, request: Request) -> Response:
-        """Tell that the server works, and with what."""
+        """Report the status, the model and the size of the index."""
         sentences = {} if self.index is None else {"sentences": len(self.index)}
         model = {
             "model": self.name,
@@ -209,70 +222,72 @@ class Service:
         return as_json({"status": "ok", **model, **sentences})
 
     async def metrics(self, request: Request) -> Response:
-        """Show the counters, as Prometheus reads them."""
+        """Return the counters in the format of Prometheus."""
         return Response(
             generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
 
     async def models(self, request: Request) -> Response:
-        """List the one model."""
+        """List the only model."""
         model = {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
         return as_json({"object": "list", "data": [model]})
 
     async def embeddings(self, request: Request) -> Response:
-        """Embed texts: embeddings of length one, cut to `dimensions` before, as a list or in
-        base64.
-        """
-        asked = await self.body(request)
-        self.check_model(asked)
-        asked = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | asked
-        form, width = asked["encoding_format"], asked["dimensions"]
-        if form not in ("float", "base64"):
+        """Embed texts; embeddings are truncated to `dimensions`, then scaled to unit length."""
+        fields = await self.body(request)
+        self.check_model(fields)
+        fields = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | fields
+        encoding = fields["encoding_format"]
+        width = fields["dimensions"]
+        if encoding not in ("float", "base64"):
             raise RequestError(
-                400, f"encoding_format {shown(form)}; expected float or base64", "encoding_format"
+                400,
+                f"encoding_format {shown(encoding)}; expected float or base64",
+                "encoding_format",
             )
         if type(width) is not int or not 1 <= width <= self.encoder.output_dim:
-            most = self.encoder.output_dim
             raise RequestError(
-                400, f"dimensions {shown(width)}; expected 1 to {most}", "dimensions"
+                400,
+                f"dimensions {shown(width)}; expected 1 to {self.encoder.output_dim}",
+                "dimensions",
             )
-        texts = await self.texts_of(asked.get("input"))
-        found = await self.queue.embed(texts)
-        empty = ~found.embeddings.any(axis=1)
+        texts = await self.texts_of(fields.get("input"))
+        embedded = await self.queue.embed(texts)
+        empty = ~embedded.embeddings.any(axis=1)
         if empty.any():
             row = int(empty.argmax())
             raise RequestError(
                 400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input"
             )
-        rows = unit_rows(found.embeddings[:, :width]).astype("<f4", copy=False)
+        rows = unit_rows(embedded.embeddings[:, :width]).astype("<f4", copy=False)
         values = (
             [base64.b64encode(row.tobytes()).decode() for row in rows]
-            if form == "base64"
+            if encoding == "base64"
             else list(rows)
         )
         data = [
             {"object": "embedding", "index": index, "embedding": value}
             for index, value in enumerate(values)
         ]
-        pieces = int(found.lengths.sum())
+        pieces = int(embedded.lengths.sum())
         usage = {"prompt_tokens": pieces, "total_tokens": pieces}
         return as_json({"object": "list", "data": data, "model": self.name, "usage": usage})
 
     async def search(self, request: Request) -> Response:
-        """Search the index: `query`, a text or several, and `k`."""
-        asked = await self.body(request)
-        self.check_model(asked)
-        if unknown := asked.keys() - {"model", "query", "k"}:
+        """Search the index for the `k` best sentences of `query`, one text or several."""
+        fields = await self.body(request)
+        self.check_model(fields)
+        if unknown := fields.keys() - {"model", "query", "k"}:
             raise RequestError(
                 400, f"{shown(min(unknown))}; expected query, k and model", min(unknown)
             )
-        k = asked.get("k", SearchOptions.k)
-        if type(k) is not int or not 1 <= k <= MOST_HITS:
-            raise RequestError(400, f"k {shown(k)}; expected 1 to {MOST_HITS}", "k")
-        queries = checked_texts(asked.get("query"), "query", self.options.max_inputs)
+        k = fields.get("k", SearchOptions.k)
+        if type(k) is not int or not 1 <= k <= MAX_HITS:
+            raise RequestError(400, f"k {shown(k)}; expected 1 to {MAX_HITS}", "k")
+        queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         assert self.index is not None
         encode = partial(self.encoder.encode, on_long=self.options.on_long)
-        found = await self.queue.run(self.index.search, queries, encode, k)
+        hits_by_query = await self.queue.run(self.index.search, queries, encode, k)
         results = [
             {
                 "query": query,
@@ -280,39 +295,40 @@ class Service:
                     {"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits
                 ],
             }
-            for query, hits in zip(queries, found, strict=True)
+            for query, hits in zip(queries, hits_by_query, strict=True)
         ]
         return as_json({"model": self.name, "results": results})
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
-        most, content = self.options.max_body * MEBIBYTE, bytearray()
+        limit = self.options.max_body * MEBIBYTE
+        content = bytearray()
         async for chunk in request.stream():
             content += chunk
-            if len(content) > most:
+            if len(content) > limit:
                 raise RequestError(
                     413,
                     f"a request of more than {self.options.max_body} MiB; send fewer texts at once",
                 )
         try:
-            asked = orjson.loads(content)
+            fields = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise RequestError(400, f"the request is not JSON: {first_line(error):.80}") from None
-        if not isinstance(asked, dict):
+        if not isinstance(fields, dict):
             raise RequestError(
-                400, f"the request is {shown(asked)}; expected an object with model and input"
+                400, f"the request is {shown(fields)}; expected an object with model and input"
             )
-        return {name: value for name, value in asked.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
-    def check_model(self, asked: dict[str, Any]) -> None:
-        """Refuse another model: its vectors would be mixed with those of this one."""
-        if asked.get("model", self.name) != self.name:
+    def check_model(self, fields: dict[str, Any]) -> None:
+        """Refuse another model, whose embeddings are not comparable."""
+        if fields.get("model", self.name) != self.name:
             raise RequestError(
-                404, f"model {shown(asked['model'])}; this server has {self.name!r}", "model"
+                404, f"model {shown(fields['model'])}; this server has {self.name!r}", "model"
             )
 
     async def texts_of(self, given: Any) -> list[str]:
-        """Return the texts that are given as such or as tokens: one, or a list."""
+        """Return the texts of an input: one or several, each as text or as tokens."""
         tokens = [given] if is_tokens(given) else given
         if not (isinstance(tokens, list) and tokens and all(map(is_tokens, tokens))):
             return checked_texts(given, "input", self.options.max_inputs)
@@ -320,12 +336,11 @@ class Service:
             raise RequestError(
                 400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input"
             )
-        return await asyncio.to_thread(
-            self.decode, tokens
-        )  # not in the encoder's: tiktoken may download
+        # Not in the encoder thread, because tiktoken may download its encoding.
+        return await asyncio.to_thread(self.decode, tokens)
 
     def decode(self, tokens: list[list[int]]) -> list[str]:
-        """Turn tokens into text."""
+        """Convert tokens to texts."""
         encoding = self.options.tokens
         decode = (
             self.decode_pieces if encoding == MODEL_TOKENS else tiktoken_encoding(encoding).decode
@@ -338,18 +353,18 @@ class Service:
             ) from None
 
     def decode_pieces(self, ids: list[int]) -> str:
-        """Turn ids of the dictionary into text."""
-        symbols = (
-            self.encoder.tokenizer.symbols if min(ids) >= 0 else []
-        )  # of which the last would be number -1
-        special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}  # which no model knows
+        """Convert ids of the dictionary to text."""
+        # A negative id would index from the end; without symbols it is refused.
+        symbols = self.encoder.tokenizer.symbols if min(ids) >= 0 else []
+        # The replacement character is in no dictionary.
+        special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}
         return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace(
             "\u2581", " "
         )
 
 
 def checked_texts(given: Any, field: str, most: int) -> list[str]:
-    """Check a text or a list of texts, and return the list."""
+    """Check a text or a list of texts; return a list."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         raise RequestError(
@@ -366,13 +381,13 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
 
 
 def is_tokens(given: Any) -> bool:
-    """Return whether this is a list of whole numbers."""
+    """Return whether a value is a non-empty list of whole numbers."""
     return isinstance(given, list) and bool(given) and all(type(token) is int for token in given)
 
 
 @cache
 def tiktoken_encoding(name: str) -> Any:
-    """Load an encoding of tiktoken, which downloads it when it is first asked for."""
+    """Load an encoding of tiktoken, which downloads it at first use."""
     advice = "send text (LangChain: check_embedding_ctx_length=False)"
     if is_missing("tiktoken"):
         raise RequestError(
@@ -382,7 +397,8 @@ def tiktoken_encoding(name: str) -> Any:
 
     try:
         return tiktoken.get_encoding(name)
-    except Exception as error:  # of the network, of any kind
+    # Network errors may be of any type.
+    except Exception as error:
         logger.warning("tiktoken cannot load %s: %s", name, first_line(error))
         raise RequestError(
             400, f"input is numbers, and the server cannot load {name}; {advice}", "input"
@@ -390,7 +406,7 @@ def tiktoken_encoding(name: str) -> Any:
 
 
 def is_local(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether an address can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -398,6 +414,7 @@ def is_local(host: str) -> bool:
 
 
 def as_json(content: Any, status: int = 200) -> Response:
+    """Return a JSON response; arrays of numpy become lists."""
     return Response(
         orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY),
         status,
@@ -406,7 +423,7 @@ def as_json(content: Any, status: int = 200) -> Response:
 
 
 def refusal(error: RequestError) -> Response:
-    """Answer with an error in the form that OpenAI's clients read."""
+    """Return an error response in the format of OpenAI's clients."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     content = {"message": error.message, "type": kind, "param": error.field, "code": None}
     response = as_json({"error": content}, error.status)

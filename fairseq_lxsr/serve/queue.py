@@ -1,4 +1,4 @@
-"""Encodes what concurrent requests wait for together."""
+"""Batching of the texts of concurrent requests."""
 
 import asyncio
 from collections import deque
@@ -17,25 +17,31 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TextVectors:
-    """Embeddings float32 [N, D] of the texts of a request, and the number of pieces of each [N]."""
+    """Embeddings of the texts of a request.
+
+    Args:
+        embeddings: sentence embeddings, float32 [N, D].
+        lengths: number of subwords of each text [N].
+    """
 
     embeddings: FloatArray
     lengths: IntArray
 
 
 class EncodingQueue:
-    """Runs the encoder in one thread; texts that arrive while it runs become the next batch, in
-    their order.
+    """Queue of requests that are encoded in batches by one thread.
+
+    Texts that arrive while the encoder runs become the next batch, in order of arrival.
 
         embedded = await EncodingQueue(encoder, "split-mean", 2048).embed(["A dog."])
 
-    One thread, because encoding uses all cores by itself. What a client no longer waits for is not
-    encoded.
+    One thread is enough, because encoding uses all cores. Requests that a client has cancelled are
+    not encoded.
 
     Args:
-        encoder: the encoder.
+        encoder: encoder of the texts.
         on_long: as for `SentenceEncoder.encode`.
-        most: texts of a batch; one request may be more.
+        max_texts: largest batch; a single request may be larger.
         count: called with the number of texts of every batch.
     """
 
@@ -43,10 +49,13 @@ class EncodingQueue:
         self,
         encoder: SentenceEncoder,
         on_long: str,
-        most: int,
+        max_texts: int,
         count: Callable[[int], Any] = lambda texts: None,
     ):
-        self._encoder, self._on_long, self._most, self._count = encoder, on_long, most, count
+        self._encoder = encoder
+        self._on_long = on_long
+        self._max_texts = max_texts
+        self._count = count
         self._waiting: deque[tuple[list[str], asyncio.Future[TextVectors]]] = deque()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._work: asyncio.Task[None] | None = None
@@ -60,11 +69,11 @@ class EncodingQueue:
         return await result
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function in the thread of the encoder, after what waits for it."""
+        """Call a function in the encoder thread, after the pending requests."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
-        """End the thread; what has not begun is not done."""
+        """Stop the encoder thread; pending requests are dropped."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _encode_all(self) -> None:
@@ -87,27 +96,28 @@ class EncodingQueue:
     async def _encode_each(
         self, batch: list[tuple[list[str], asyncio.Future[TextVectors]]], error: Exception
     ) -> None:
-        """Encode the requests of a batch that failed one by one, so that only those fail that are
-        at fault.
-        """
+        """Encode the requests of a failed batch separately, so that only invalid ones fail."""
         for texts, result in batch:
-            try:
-                found = await self.run(self._encode, texts) if len(batch) > 1 else error
-            except Exception as own:
-                found = own
+            outcome: TextVectors | Exception = error
+            if len(batch) > 1:
+                try:
+                    outcome = await self.run(self._encode, texts)
+                except Exception as request_error:
+                    outcome = request_error
             if result.done():
                 continue
-            if isinstance(found, Exception):
-                result.set_exception(found)
+            if isinstance(outcome, Exception):
+                result.set_exception(outcome)
             else:
-                result.set_result(found)
+                result.set_result(outcome)
 
     def _next_batch(self) -> list[tuple[list[str], asyncio.Future[TextVectors]]]:
         batch: list[tuple[list[str], asyncio.Future[TextVectors]]] = []
         size = 0
-        while self._waiting and (not batch or size + len(self._waiting[0][0]) <= self._most):
+        while self._waiting and (not batch or size + len(self._waiting[0][0]) <= self._max_texts):
             texts, result = self._waiting.popleft()
-            if not result.done():  # one that is, is cancelled
+            # A pending request that is done was cancelled.
+            if not result.done():
                 batch.append((texts, result))
                 size += len(texts)
         return batch
