@@ -31,26 +31,29 @@ LXSR_PRESETS = {
     "lxsr_4layers": sizes(512, 1024, 8, layers=4),
     "lxsr_6layers": sizes(512, 1024, 8, layers=6),
     "lxsr_small": sizes(256, 512, 4, layers=2),
-    # no layers, plain embeddings and the order of words: for little text and time
-    # (benchmarks/notebook/results.md)
+    # For little text and time: plain embeddings and the order of words, without layers
+    # (benchmarks/notebook/results.md).
     "lxsr_best": sizes(512, 1024, 8, layers=0)
     | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
     "lxsr_tiny": sizes(32, 64, 2, layers=2),
 }
 
-ENCODER = "encoder."  # prefix of the encoder's weights; all others belong to the heads
+# Prefix of the encoder's weights; all other weights belong to the heads.
+ENCODER = "encoder."
 
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
     gated: bool = option(
-        "start as the mean of plain embeddings; layers add to them through gates that are zero at first. "
-        "--finetune-from-model takes a model of fewer layers then",
+        "start as the mean of plain embeddings; layers add to it through gates that are zero at "
+        "first, so that --finetune-from-model takes a model of fewer layers",
         False,
     )
     order_coefficients: int = option(
-        "add to the mean so many cosine coefficients of the states over the sentence, each unit weighted "
-        "(learnt, zero at first): the order of words for next to no time",
+        "number of cosine coefficients of the states over the sentence that are added to the mean, "
+        "with a learnt weight for each unit (zero at first): models the order of words at "
+        "almost no "
+        "cost",
         0,
         at_least(0, 16),
     )
@@ -60,9 +63,9 @@ class LxsrModelConfig(TransformerOptions):
         EPSILON,
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or those of "
-        "the released code, embeddings N(0, 1), matrices and biases uniform in +-fan_in^-0.5, all layers alike; "
-        "not with --gated",
+        "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or "
+        "released, as in the released code, embeddings N(0, 1), matrices and biases uniform in "
+        "+-fan_in^-0.5, the same in all layers, without --gated",
         "scaled",
     )
 
@@ -71,11 +74,14 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes the sides of a batch of pairs, and applies the heads of the terms.
 
-    It has only weights that its losses use, because several GPUs wait for the gradient of every
-    weight. A model with another encoder is a sub-class.
+    It only has weights that its losses use, because several GPUs wait for the gradient of every
+    weight. A model with another encoder is a subclass.
 
-    The encoder is a network that also encodes several batches at once: `embed(*tokens)` returns [B,
-    E] for each, `forward(*tokens)` the states [B, T, D] beside them.
+    Args:
+        encoder: a network that encodes several batches at once: `embed(*tokens)` returns [B, E] for
+            each, `forward(*tokens)` also the states [B, T, D].
+        terms: the terms of the loss; those with weight 0 are ignored.
+        cpu_precision: float32, or bfloat16 for faster training on a CPU.
     """
 
     def __init__(self, encoder: Any, terms: Sequence[Term] = (), cpu_precision: str = "float32"):
@@ -92,11 +98,13 @@ class LxsrModel(BaseFairseqModel):
         released = cfg.init_weights == "released"
         if released and cfg.gated:
             raise InputError(
-                "--init-weights released with --gated, which scales its embeddings; expected scaled"
+                "--init-weights released with --gated, which scales the embeddings; expected scaled"
             )
         sizes = transformer_sizes(cfg, task.source_dictionary)
         sizes |= {
-            name: getattr(cfg, name) for name in ("gated", "order_coefficients", "layer_norm_eps")
+            "gated": cfg.gated,
+            "order_coefficients": cfg.order_coefficients,
+            "layer_norm_eps": cfg.layer_norm_eps,
         }
         encoder = TransformerSentenceEncoder(TransformerConfig(**sizes))
         if released:
@@ -104,21 +112,19 @@ class LxsrModel(BaseFairseqModel):
         return cls(encoder, task.terms, cfg.cpu_precision)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Adapt a checkpoint to this model: what it lacks of `grown` weights keeps its initial
-        values.
+        """Adapt a checkpoint to this model, in place.
 
-        Missing heads keep their initial weights too, and heads that this model does not have are
-        removed.
+        Heads and `grown` weights that the checkpoint lacks keep their initial values; heads that
+        this model does not have are removed.
         """
-        own = self.state_dict()
+        initial = self.state_dict()
         grown = tuple(ENCODER + part for part in self.encoder.grown)
-        for part, value in own.items():
-            if part.startswith(grown) or not part.startswith(ENCODER):
-                state_dict.setdefault(part, value)
-        for part in [
-            part for part in state_dict if not part.startswith(ENCODER) and part not in own
-        ]:
-            del state_dict[part]
+        for key, value in initial.items():
+            if key.startswith(grown) or not key.startswith(ENCODER):
+                state_dict.setdefault(key, value)
+        for key in list(state_dict):
+            if not key.startswith(ENCODER) and key not in initial:
+                del state_dict[key]
 
     def max_positions(self) -> int:
         return self.encoder.config.max_positions
@@ -130,7 +136,8 @@ class LxsrModel(BaseFairseqModel):
             if any(term.needs_states for term in self.terms):
                 embeddings, states = zip(*self.encoder(*tokens), strict=True)
             else:
-                embeddings, states = tuple(self.encoder.embed(*tokens)), ()
+                embeddings = tuple(self.encoder.embed(*tokens))
+                states = ()
             encoded = Encoded(
                 embeddings=dict(zip(names, embeddings, strict=True)),
                 states=dict(zip(names, states, strict=False)),

@@ -19,6 +19,7 @@ from fairseq_lxsr.encoder.starting_model import open_start, pairs_of
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
+from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.fairseq_patches import mark_dummy_batches, print_options_on_help
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
@@ -41,34 +42,42 @@ logger = logging.getLogger(__name__)
 CRITERION = "xling_sent_loss"
 BATCHES = ("length", "shuffled", "near")
 DEFAULT_BATCH_SIZE = 128
-NEAR_SIZE = 32  # pairs of a group of near ones
+# Number of pairs in a group of near pairs.
+NEAR_SIZE = 32
 
 
 class FrozenPieces:
-    """Remembers the encoder except for the rows of new pieces, and puts it back after each update.
+    """Keeps the weights of an encoder except for the rows of new pieces.
 
-    Rows are put back, not left without gradient: weight decay and the moments of an optimizer move
-    rows without one. The first `count` pieces of the dictionary are kept. The model may be wrapped
-    for several workers.
+    The frozen weights are restored after each update. It is not enough to set their gradients to
+    zero: weight decay and the moments of an optimizer would still change them.
+
+    Args:
+        model: the model, which may be wrapped for several workers.
+        count: number of pieces at the beginning of the dictionary whose rows are frozen.
     """
 
     def __init__(self, model: nn.Module, count: int):
         network = next(module for module in model.modules() if isinstance(module, SentenceNetwork))
         table = network.embed_tokens.weight
         weights = [weight for weight in network.parameters() if weight is not table]
-        places = [table.detach()[:count], *(weight.detach() for weight in weights)]
-        self._kept: list[tuple[Tensor, Tensor]] = [(place, place.clone()) for place in places]
+        frozen = [table.detach()[:count], *(weight.detach() for weight in weights)]
+        self._values: list[tuple[Tensor, Tensor]] = [(weight, weight.clone()) for weight in frozen]
 
     @torch.no_grad()
-    def put_back(self) -> None:
-        """Give the kept weights the values that they had at the beginning."""
-        for place, value in self._kept:
-            place.copy_(value)
+    def restore(self) -> None:
+        """Restore the frozen weights."""
+        for weight, value in self._values:
+            weight.copy_(value)
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Check options that need each other, and return the folders of the embeddings, none without
-    near batches.
+    """Return the folders of the embeddings for near batches, one per shard.
+
+    The list is empty unless --batches is near.
+
+    Raises:
+        InputError: if only one of --batches near and --near-embeddings is given.
     """
     is_near = str(cfg.batches) == "near"
     if cfg.near_embeddings and not is_near:
@@ -77,7 +86,8 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
         return []
     if not cfg.near_embeddings:
         raise InputError(
-            "--batches near without --near-embeddings; make them with `lxsr embed` by a trained model"
+            "--batches near without --near-embeddings; make them with `lxsr embed` and a trained "
+            "model"
         )
     return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
 
@@ -85,17 +95,17 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
 def near_pairs(
     cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]
 ) -> list[NearPairs]:
-    """Read the embeddings of the training text, and make cells of each corpus."""
-    found = []
+    """Read the embeddings of the training text, and divide each corpus into cells."""
+    cells = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
             raise InputError(
-                f"{folder}: has no {teacher_files('train', pair)}; make them with `lxsr embed`"
+                f"{folder}: no {teacher_files('train', pair)}; make them with `lxsr embed`"
             )
-        found.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
-    return found
+        cells.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
+    return cells
 
 
 @dataclass
@@ -103,39 +113,47 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     """Options of the text, and the options of every term of the loss."""
 
     word_dropout: float = option(
-        "probability with which the encoder does not see a piece of the training text, anew every epoch",
+        "probability with which a piece of the training text is hidden from the encoder, drawn "
+        "again "
+        "every epoch",
         0.0,
         below(1),
     )
     batches: ChoiceEnum(BATCHES) = option(  # type: ignore[valid-type]
-        "pairs of a batch, which are each other's negatives: length, pairs of similar length, with little "
-        "padding; shuffled, any pairs (the released code); near, groups of pairs that are near each other by "
-        "--near-embeddings, hard negatives of each other",
+        "pairs of a batch, which are negatives of each other: length, pairs of similar length, "
+        "with "
+        "little padding; shuffled, any pairs (as in the released code); near, groups of pairs "
+        "whose "
+        "--near-embeddings are similar, as hard negatives",
         "length",
     )
     near_embeddings: Optional[str] = option(
-        "of --batches near: folder with a model's embeddings of the training text, train.SRC-TGT.LANG.npy, "
-        "of either language or both, a row for each sentence",
+        "for --batches near: folder with a model's embeddings of the training text, "
+        "train.SRC-TGT.LANG.npy, of either language or both, one row per sentence",
         None,
     )
     drop_last: bool = option(
-        "leave out the last batch of an epoch of each language pair unless it has --batch-size pairs",
+        "drop the last batch of each language pair in an epoch unless it has --batch-size pairs",
         False,
     )
     init_embeddings: ChoiceEnum(("random", "lsi")) = option(  # type: ignore[valid-type]
-        "first embeddings of a new model: random, or lsi, from which pieces occur in the same pairs of the "
-        "training text (its first shard), 11 seconds for 100,000 pairs; a checkpoint to go on from wins",
+        "initial embeddings of a new model: random, or lsi, computed from the pieces that occur in "
+        "the same pairs of the training text (its first shard), in 11 seconds for 100,000 pairs; "
+        "ignored if training continues from a checkpoint",
         "random",
     )
     from_model: Optional[str] = option(
-        "model folder, or a model of this package, without layers: a new training begins with its rows, and with rows "
-        "by regression for pieces that it lacks; `lxsr train --from` gives this and the sizes that go with it",
+        "model without layers (a model folder, or a model of this package): a new training starts "
+        "from its rows, and computes rows of new pieces by regression; `lxsr train --from` sets "
+        "this "
+        "and the matching sizes",
         None,
         FileName(),
     )
     frozen_pieces: int = option(
-        "train only the embeddings of pieces after so many first entries of the dictionary: text of these "
-        "alone keeps its vectors when a language is added, see --from-model; subword dropout spares them",
+        "N: freeze all weights but the embeddings of the pieces after the first N entries of the "
+        "dictionary, so that text of old pieces keeps its vectors if a language is added, see "
+        "--from-model; subword dropout does not split the first N",
         0,
         at_least(0),
     )
@@ -143,15 +161,12 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
-    """Makes batches of sentence pairs, each of one language pair, for `--criterion
-    xling_sent_loss`.
-    """
+    """Makes batches of sentence pairs, each of one language pair, for the lightweight model."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq has no default and its --help shows none; with --max-tokens as well, both limits
-        # hold
+        # fairseq has no default. If --max-tokens is given as well, both limits hold.
         parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
 
     def __init__(self, cfg: XlingSentConfig):
@@ -159,38 +174,42 @@ class XlingSentTask(PairTask):
         self.vocabulary = add_mask(self.dictionary)
         self.setting = Setting(self.vocabulary, self.pairs, self.shards)
         self.terms = build_terms(cfg, self.setting)
-        for one in self.terms:
-            self.state.merge_state_dict(one.state)
+        for term in self.terms:
+            self.state.merge_state_dict(term.state)
         self.near_folders = near_folders(cfg, self.shards, self.pairs)
         self._frozen: FrozenPieces | None = None
 
     def split_probability(self) -> FloatArray:
         probability = super().split_probability()
-        probability[: self.cfg.frozen_pieces] = 0  # the exported rows of these would be others
-        if self.cfg.from_model:  # they are as exported already
+        # Subword dropout would change the exported rows of frozen pieces.
+        probability[: self.cfg.frozen_pieces] = 0
+        # The rows of --from-model are exported rows, which already sum their parts.
+        if self.cfg.from_model:
             probability[:] = 0
         return probability
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
-        """Update the weights; fairseq has loaded its checkpoint before the first call."""
+        """Update the weights, and restore the frozen ones."""
+        # Before the first update fairseq has loaded its checkpoint, if any.
         if self.cfg.frozen_pieces and self._frozen is None:
             self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
         super().optimizer_step(optimizer, model, update_num)
         if self._frozen is not None:
-            self._frozen.put_back()
+            self._frozen.restore()
 
     def check_frozen(self) -> None:
-        """Refuse to keep random embeddings, and to keep all of them."""
+        """Refuse to freeze random embeddings, or all embeddings."""
         count = self.cfg.frozen_pieces
         if count >= self.num_symbols:
             raise InputError(
-                f"--frozen-pieces {count:,}: the dictionary has {self.num_symbols:,} entries, so nothing would learn; "
-                "expected the number of old entries"
+                f"--frozen-pieces {count:,} would freeze all {self.num_symbols:,} entries of the "
+                "dictionary; expected the number of old entries"
             )
         if count and self.starting_checkpoint() is None and not self.cfg.from_model:
             raise InputError(
-                f"--frozen-pieces {count:,} without a checkpoint to go on from, whose pieces it keeps; expected "
-                "--from-model or --finetune-from-model too"
+                f"--frozen-pieces {count:,} without a model to start from, whose pieces are "
+                "frozen; "
+                "expected --from-model or --finetune-from-model as well"
             )
 
     def build_model(self, cfg, from_checkpoint: bool = False):
@@ -202,34 +221,44 @@ class XlingSentTask(PairTask):
         return model
 
     def initialise(self, model: Any) -> None:
-        """Give a new model the rows that the options ask for."""
+        """Set the initial embeddings of a new model as the options ask for."""
         start = time.perf_counter()
         if self.cfg.from_model:
-            name, symbols = self.cfg.from_model, self.dictionary.symbols[: self.num_symbols]
-            encoder = open_start(name)
-            start_from(
-                encoder, model.encoder, symbols, list(self.read_corpora("train", epoch=1).values())
-            )
-            self.state.merge_state_dict({FROM_LANG_PAIRS: pairs_of(encoder)})
-            what = f"rows of {name}, and by regression those of new pieces"
+            self._start_from_model(model)
+            step = f"rows of {self.cfg.from_model}, and rows of new pieces by regression"
         elif self.cfg.init_embeddings == "lsi":
-            weight = model.encoder.embed_tokens.weight
-            corpora = list(self.read_corpora("train", epoch=1).values())
-            vocab_size, dim = weight.shape
-            table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
-            with torch.no_grad():
-                weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
-            what = "latent semantic indexing of the training text"
+            self._start_from_lsi(model)
+            step = "latent semantic indexing of the training text"
         else:
             return
-        logger.info(f"{what}: {time.perf_counter() - start:.0f} seconds")
+        logger.info(f"{step}: {time.perf_counter() - start:.0f} seconds")
+
+    def _start_from_model(self, model: Any) -> None:
+        encoder = open_start(self.cfg.from_model)
+        symbols = self.dictionary.symbols[: self.num_symbols]
+        corpora = list(self.read_corpora("train", epoch=1).values())
+        start_from(encoder, model.encoder, symbols, corpora)
+        self.state.merge_state_dict({FROM_LANG_PAIRS: pairs_of(encoder)})
+
+    def _start_from_lsi(self, model: Any) -> None:
+        weight = model.encoder.embed_tokens.weight
+        corpora = list(self.read_corpora("train", epoch=1).values())
+        vocab_size, dim = weight.shape
+        table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
+        # Pieces that do not occur keep their random rows.
+        with torch.no_grad():
+            weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        if cfg._name != CRITERION:  # of another plugin
+        # A criterion of another plugin.
+        if cfg._name != CRITERION:
             return super().build_criterion(cfg, from_checkpoint)
-        older = {name: value for name, value in cfg.items() if name in self.cfg and name != "_name"}
-        if older:  # checkpoints of version 0.1 keep the options of the loss with the criterion
-            self.terms = build_terms(OmegaConf.merge(self.cfg, older), self.setting)
+        # Older checkpoints keep the options of the loss with the criterion.
+        options = {
+            name: value for name, value in cfg.items() if name in self.cfg and name != "_name"
+        }
+        if options:
+            self.terms = build_terms(OmegaConf.merge(self.cfg, options), self.setting)
         criterion = XlingSentLoss(self)
         self.check_metric(criterion.metrics)
         return criterion
@@ -241,19 +270,20 @@ class XlingSentTask(PairTask):
         self, corpora: dict[tuple[str, str], PairCorpus], split: str, epoch: int, options: dict
     ) -> SentencePairDataset:
         text = Split(split, epoch, corpora)
-        parts = [part for term in self.terms for part in term.parts(text)]
-        if self.cfg.word_dropout and split == "train":
+        is_training = split == "train"
+        parts: list[Part] = []
+        for term in self.terms:
+            parts += term.parts(text)
+        if self.cfg.word_dropout and is_training:
             parts.append(WordDropout(self.cfg.word_dropout, self.vocabulary))
-        if self.near_folders and split == "train":
-            start, folder = (
-                time.perf_counter(),
-                self.near_folders[(epoch - 1) % len(self.near_folders)],
-            )
+        if self.near_folders and is_training:
+            start = time.perf_counter()
+            folder = self.near_folders[(epoch - 1) % len(self.near_folders)]
             options["near"] = near_pairs(self.cfg, folder, corpora)
             logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
         options |= {
             "by_length": str(self.cfg.batches) != "shuffled",
-            "drop_last": self.cfg.drop_last and split == "train",
+            "drop_last": self.cfg.drop_last and is_training,
         }
         return SentencePairDataset(
             list(corpora.values()), parts, padding_idx=self.vocabulary.padding_idx, **options
