@@ -52,8 +52,7 @@ class LxsrModelConfig(TransformerOptions):
     order_coefficients: int = option(
         "number of cosine coefficients of the states over the sentence that are added to the mean, "
         "with a learnt weight for each unit (zero at first): models the order of words at "
-        "almost no "
-        "cost",
+        "almost no cost",
         0,
         at_least(0, 16),
     )
