@@ -1,1 +1,1 @@
-"""Evaluation protocols, one file each; every score has a signature."""
+"""Evaluation: protocols, scores with signatures, tables and comparison of systems."""

@@ -161,6 +161,9 @@ class AlignedText:
                 f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, "
                 "without --source and --target"
             )
+        return [self._single_pair()]
+
+    def _single_pair(self) -> AlignedFiles:
         if not (self.source and self.target) or self.data:
             raise InputError("expected either --source and --target, or --data and --lang-pairs")
         pairs = self.pairs()
@@ -169,7 +172,7 @@ class AlignedText:
                 f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one --source and "
                 "--target; expected one pair"
             )
-        return [(*pairs[0], self.source, self.target)]
+        return (*pairs[0], self.source, self.target)
 
     def _template_files(self, source: str, target: str) -> AlignedFiles:
         pair = f"{source}-{target}"
