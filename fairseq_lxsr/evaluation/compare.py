@@ -181,8 +181,8 @@ def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
             mismatches.append(_differences(candidate.measurement, settings))
     if not mismatches:
         return f"{task}: no counterpart in the first file"
-    differences = ", ".join(min(mismatches, key=len))
-    return f"{task}: not compared, settings differ ({differences})"
+    fewest = min(mismatches, key=len)
+    return f"{task}: not compared, settings differ ({', '.join(fewest)})"
 
 
 def _differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
