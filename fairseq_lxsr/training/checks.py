@@ -131,7 +131,7 @@ def check_run(task: DictConfig) -> None:
         InputError: if an option is out of its range, or does not go with another option.
     """
     if _is_training_run(task):
-        check_options(task._get_parent())
+        check_options(task._get_parent())  # type: ignore[arg-type]
     else:
         check_group(task, TASK_DATACLASS_REGISTRY.get(task._name), "task")
 

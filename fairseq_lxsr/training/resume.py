@@ -121,7 +121,7 @@ def refuse_replacing(save_dir: Path) -> None:
     if not names:
         return
     best = save_dir / "checkpoint_best.pt"
-    good = best
+    good: Path | None = best
     if best.name not in names:
         good = newest_checkpoint(save_dir)
     name = good.name if good else names[0]
