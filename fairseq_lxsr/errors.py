@@ -1,4 +1,7 @@
-"""Reports bad input in one line, with exit status 2 and no traceback."""
+"""Report bad input in one line, with exit status 2 and without a traceback.
+
+A message has the form `PLACE: the VALUE and its problem; expected something: what to do`.
+"""
 
 import contextlib
 import os
@@ -14,21 +17,24 @@ from types import FrameType
 from typing import Any, TextIO
 
 EXIT_STATUS = 2
-INTERRUPTED = 130  # 128 and the number of the signal
-EXTRAS = {
-    "torch": "torch",
-    "faiss": "faiss",
-}  # module and the extra that installs it, where any command may need it
+# 128 plus the number of SIGINT, as shells report a program that Ctrl-C has ended.
+INTERRUPTED = 130
+# Modules that any command may need, and the extra of this package that installs each.
+EXTRAS = {"torch": "torch", "faiss": "faiss"}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 2, 80, 80, 80
+_SHORT.maxlevel = 2
+_SHORT.maxstring = 80
+_SHORT.maxother = 80
+_SHORT.maxlong = 80
 
 
 class InputError(ValueError):
-    """An error the user can fix: the message names the value, where it is, what was expected and
-    what to do.
+    """An error that the user can fix.
+
+    The message names the offending value, its place, what was expected and what to do.
     """
 
     def __str__(self) -> str:
@@ -36,96 +42,118 @@ class InputError(ValueError):
 
 
 class SentenceError(InputError):
-    """An error of one of many sentences: its number from 0, the sentence, and what is wrong with
-    it.
+    """An error in one of many sentences.
+
+        raise SentenceError(0, "a dog", "longer than 3 pieces")
+
+    The arguments are the number of the sentence, from 0, its text, and the problem.
     """
 
     def __str__(self) -> str:
-        row, sentence, why = self.args
-        return printable(f"sentence {row + 1:,}, {sentence!r:.60}: {why}")
+        row, sentence, problem = self.args
+        return printable(f"sentence {row + 1:,}, {sentence!r:.60}: {problem}")
 
 
 def printable(text: str, but: str = "") -> str:
-    """Escape the control characters of a text, which a terminal would obey: `\\x1b`; those of `but`
-    stay.
-    """
-    return _CONTROL.sub(lambda found: found[0] if found[0] in but else repr(found[0])[1:-1], text)
+    """Escape control characters, which a terminal would obey, as `\\x1b`; those in `but` are kept."""
+
+    def escape(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character in but else repr(character)[1:-1]
+
+    return _CONTROL.sub(escape, text)
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """Quote a value for a message, in time and memory that do not depend on its size."""
+    """Quote a value for a message, in time and memory that do not depend on its size.
+
+    Args:
+        value: any value, also one that cannot be printed.
+        most: largest number of characters.
+    """
     try:
         return f"{_SHORT.repr(value):.{most}}"
-    except Exception:  # for example an integer with more digits than Python prints
+    except Exception:
+        # For example an integer with more digits than Python prints.
         return f"<{type(value).__name__}>"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error, of any library; the name of its type where
-    it says nothing.
-    """
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Return the first line of an error's message, or the name of its type if it has no message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def error_message(error: BaseException) -> str | None:
-    """Return the message for an `InputError`, an error of the file system or a missing extra; None
-    for any other.
+    """Return the message to report instead of a traceback; None if the error is a defect.
+
+    Reported are `InputError`, errors of the file system, and extras that are not installed.
     """
+    # torch raises the error of a worker process again, with its traceback in the message.
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
-    if relayed:  # torch re-raises the error of a worker process with its traceback in the message
+    if relayed:
         return relayed[-1]
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        where = f"{error.filename}: " if error.filename else ""
-        return printable(
-            f"{where}{error.strerror or error}; check the path, the permissions and the free space"
-        )
+        place = f"{error.filename}: " if error.filename else ""
+        problem = error.strerror or error
+        return printable(f"{place}{problem}; check the path, the permissions and the free space")
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"this needs {error.name}, which is not installed: {install_command(EXTRAS[error.name])}"
+        command = install_command(EXTRAS[error.name])
+        return f"this needs {error.name}, which is not installed: {command}"
     return None
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra names for this Python; no index needs to have
-    this package.
+    """Return the shell command that installs the packages of an extra for this Python.
+
+    The command names the packages themselves, because no package index may have this one.
     """
-    from importlib import metadata  # only an error needs it
+    # Importing it takes time that only an error needs.
+    from importlib import metadata
 
     try:
         packages = list(_packages(extra, metadata.requires("fairseq-lxsr") or []))
-    except metadata.PackageNotFoundError:  # a folder on the path of Python
+    except metadata.PackageNotFoundError:
+        # This package is not installed, but a folder on Python's path.
         packages = ["-e", f"{Path(__file__).parents[1]}[{extra}]"]
     words = [sys.executable, "-m", "pip", "install", *packages]
     if os.name == "nt":
-        quoted = (word.replace('"', "'") for word in words)
-        return " ".join(
-            f'"{word}"' if re.search(r"[^\w.:\\/=-]", word) else word for word in quoted
-        )
+        return " ".join(map(_quote_for_windows, words))
     return shlex.join(words)
 
 
+def _quote_for_windows(word: str) -> str:
+    word = word.replace('"', "'")
+    needs_quotes = re.search(r"[^\w.:\\/=-]", word)
+    return f'"{word}"' if needs_quotes else word
+
+
 def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
-    """Yield the packages of an extra, and of those that it names, from the requirements of this
-    package.
+    """Yield the packages of an extra, and of the extras that it includes.
+
+    Args:
+        extra: name of the extra.
+        requirements: all requirements of this package, as its metadata lists them.
     """
     condition = re.compile(rf"""(?: and )?\bextra == (["']){extra}\1""")
     for requirement in requirements:
         package, _, marker = requirement.partition("; ")
-        if condition.search(marker):
-            others = re.fullmatch(r"fairseq-lxsr\[(.+)\]", package)
-            for other in others[1].split(",") if others else ():
-                yield from _packages(other, requirements)
-            if not others:
-                left = condition.sub("", marker).strip()
-                yield f"{package}; {left}" if left else package
+        if not condition.search(marker):
+            continue
+        included = re.fullmatch(r"fairseq-lxsr\[(.+)\]", package)
+        if included:
+            for name in included[1].split(","):
+                yield from _packages(name, requirements)
+            continue
+        remaining_marker = condition.sub("", marker).strip()
+        yield f"{package}; {remaining_marker}" if remaining_marker else package
 
 
 @contextlib.contextmanager
 def exit_on_input_error(program: str) -> Iterator[None]:
-    """End the program with `program: error: ...` and exit status 2 where the block raises for bad
-    input.
-    """
+    """Exit with `program: error: ...` and status 2 if the block raises an error for bad input."""
     try:
         yield
     except Exception as error:
@@ -138,9 +166,7 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """Name an option of the command line in an error inside the block that is about its value: `k
-    is 4; ...`.
-    """
+    """Put the name of a command-line option in front of errors about its value: `k is 4; ...`."""
     try:
         yield
     except InputError as error:
@@ -150,9 +176,7 @@ def naming_option(option: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print a line to standard error; the exit status says the rest where its reader has closed
-    it.
-    """
+    """Print a line to standard error; if that is closed, the exit status has to suffice."""
     try:
         print(printable(line), file=sys.stderr, flush=True)
     except OSError:
@@ -160,8 +184,9 @@ def say(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Drop what a stream could not write, which Python would flush again at exit, and then end with
-    status 120.
+    """Drop what a closed stream could not write.
+
+    Python would try to write it again at exit, fail, and exit with status 120.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -172,17 +197,18 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise SIGTERM like Ctrl-C inside the block, so that partial files are removed; an ignored one
-    stays ignored.
+    """Treat SIGTERM like Ctrl-C inside the block, so that partial files are removed.
+
+    If the program ignores SIGTERM, or has a handler for it, nothing changes.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    heeded = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if heeded:
+    is_default = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_default:
         signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         yield
     finally:
-        if heeded:
+        if is_default:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -195,15 +221,17 @@ def install_excepthook(
     explain: Callable[[BaseException], str | None] = error_message,
     interrupted: str = "interrupted",
 ) -> None:
-    """Report bad input in one line in a program whose main function is not ours: fairseq-train with
-    this plugin.
+    """Report bad input in one line in a program whose main function is not ours: fairseq-train.
 
-    `explain` returns the message for an error, or None to print the traceback; `interrupted` is
-    that for Ctrl-C.
+    Args:
+        program: name of the program, which begins the line.
+        explain: returns the message for an error, or None to print the traceback.
+        interrupted: the message for Ctrl-C.
     """
-    # torch, with several processes, replaces sys.stderr around this hook and drops what SystemExit
-    # leaves there
-    previous, stderr = sys.excepthook, sys.stderr
+    previous = sys.excepthook
+    # With several processes torch replaces sys.stderr while this hook runs, and drops what
+    # SystemExit would print there.
+    stderr = sys.stderr
 
     def report(kind, error, traceback):
         if isinstance(error, KeyboardInterrupt):

@@ -1,6 +1,4 @@
-"""`lxsr mine`: two monolingual files in, scored sentence pairs out; of one file, its
-paraphrases.
-"""
+"""`lxsr mine`: mine sentence pairs from two monolingual files, or paraphrases from one."""
 
 import argparse
 import shutil
@@ -36,16 +34,18 @@ def add_parser(verbs) -> None:
     parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
     parser.add_argument(
-        "--source", required=True, type=file_path, metavar="FILE", help="sentences, one a line"
+        "--source", required=True, type=file_path, metavar="FILE", help="sentences, one per line"
     )
     parser.add_argument(
         "--target",
         type=file_path,
         metavar="FILE",
-        help="sentences of another language (default: pairs within --source, none with itself, each once)",
+        help="sentences of another language (default: mine pairs within --source)",
     )
     parser.add_argument(
-        "--lang-pair", metavar="PAIR", help="their languages, where --model names one for each"
+        "--lang-pair",
+        metavar="PAIR",
+        help="their languages, required if --model names one for each",
     )
     parser.add_argument(
         "--output",
@@ -58,8 +58,8 @@ def add_parser(verbs) -> None:
         "--work",
         type=file_path,
         metavar="FOLDER",
-        help="keeps embeddings and neighbours, to go on after an interruption or to try another threshold "
-        "(default: OUTPUT.work, removed at the end)",
+        help="folder for embeddings and neighbours; an interrupted run resumes from it, and a run "
+        "with another threshold reuses them (default: OUTPUT.work, removed at the end)",
     )
     add_options(parser, Mining)
     parser.add_argument(
@@ -68,7 +68,8 @@ def add_parser(verbs) -> None:
         dest="memory_mb",
         default=Mining.memory_mb,
         metavar="MB",
-        help=f"for the search, beside the embeddings (default: {Mining.memory_mb})",
+        help="memory for the search, in addition to that of the embeddings "
+        f"(default: {Mining.memory_mb})",
     )
     add_ray_options(parser, "--work must be on a disk of all machines")
     parser.set_defaults(run=run_mine)
@@ -78,16 +79,17 @@ def run_mine(args: argparse.Namespace) -> None:
     if str(args.output) != "-":
         print(f"{args.output}: {write_mined(args)}")
         return
-    with tempfile.TemporaryDirectory() as folder:  # where nobody looks for a half-written table
+    # Standard output gets the table when it is complete.
+    with tempfile.TemporaryDirectory() as folder:
         args.output = Path(folder) / "pairs.tsv"
-        said = write_mined(args)
+        message = write_mined(args)
         with open(args.output, encoding="utf-8", newline="\n") as table:
             shutil.copyfileobj(table, results())
-    say(said)
+    say(message)
 
 
 def write_mined(args: argparse.Namespace) -> str:
-    """Write the pairs to a file, and describe them."""
+    """Write the pairs to a file, and return a description of them."""
     from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import Side, mine_files
 
@@ -95,40 +97,58 @@ def write_mined(args: argparse.Namespace) -> str:
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     refuse_idf(args.model)
     options = filled(Mining, args)
-    for option, value, default in (
-        ("--precision", options.precision, Mining.precision),
-        ("--memory", options.memory_mb, Mining.memory_mb),
-    ):
-        if options.kind != "flat" and value != default:
-            raise InputError(
-                f"{option} {value} with --kind {options.kind}; expected it with --kind flat alone"
-            )
-    languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
-    files = [args.source] if args.target is None else [args.source, args.target]
-    if len(files) == 1 and len(set(languages)) > 1:
+    check_kind(options)
+    texts = texts_of(args)
+    if in_cluster(args):
+        return mine_in_cluster(args, texts, options)
+    encoder = load_any(args)
+    sides = [Side(path, encoder, language) for path, language in texts]
+    target = sides[1] if len(sides) > 1 else None
+    with naming_option("--k"):
+        pairs = mine_files(sides[0], target, args.output, args.work, options, show_progress=True)
+    return f"{len(pairs):,} pairs{score_range(pairs)}"
+
+
+def check_kind(options: Mining) -> None:
+    """Refuse options that only exact search has."""
+    if options.kind == "flat":
+        return
+    if options.precision != Mining.precision:
+        option = f"--precision {options.precision}"
+    elif options.memory_mb != Mining.memory_mb:
+        option = f"--memory {options.memory_mb}"
+    else:
+        return
+    raise InputError(f"{option} with --kind {options.kind}; expected it with --kind flat only")
+
+
+def texts_of(args: argparse.Namespace) -> list[tuple[Path, str]]:
+    """Return the files of source and target, or of the source alone, with their languages."""
+    languages = ("", "")
+    if args.lang_pair:
+        languages = split_pair(args.lang_pair, distinct=False)
+    if args.target is None and languages[0] != languages[1]:
         raise InputError(
             f"--lang-pair {args.lang_pair} without --target; expected one language, as in fr-fr"
         )
-    for path in files:
-        if not path.is_file():
-            why = (
-                "is read more than once; expected a file"
-                if path.exists()
-                else "no such file; check the name"
-            )
-            raise InputError(
-                f"{path}: {'is in an archive; unpack it' if archive_of(path) else why}"
-            )
-    if in_cluster(args):
-        return mine_in_cluster(args, list(zip(files, languages, strict=False)), options)
-    encoder = load_any(args)
-    source, *others = (
-        Side(path, encoder, language) for path, language in zip(files, languages, strict=False)
-    )
-    target = others[0] if others else None
-    with naming_option("--k"):
-        pairs = mine_files(source, target, args.output, args.work, options, show_progress=True)
-    return f"{len(pairs):,} pairs{score_range(pairs)}"
+    texts = [(args.source, languages[0])]
+    if args.target is not None:
+        texts.append((args.target, languages[1]))
+    for path, _ in texts:
+        check_file(path)
+    return texts
+
+
+def check_file(path: Path) -> None:
+    if path.is_file():
+        return
+    if archive_of(path):
+        problem = "is in an archive; unpack it"
+    elif path.exists():
+        problem = "is a stream, but has to be read more than once; expected a file"
+    else:
+        problem = "no such file; check the name"
+    raise InputError(f"{path}: {problem}")
 
 
 def mine_in_cluster(
@@ -136,15 +156,19 @@ def mine_in_cluster(
 ) -> str:
     from fairseq_lxsr.cluster import Corpus, mine_shards
 
-    source, *others = (
-        Corpus(path, language, sum(1 for _ in read_lines(path))) for path, language in texts
-    )
-    target = others[0] if others else None
-    with naming_option("--k"), workers(args, partial(load_any, args, show_progress=False)) as those:
-        pairs, done = mine_shards(source, target, args.output, those, args.work, options)
-    return f"{len(pairs):,} pairs{score_range(pairs)}, {summary(done, those)}"
+    corpora = []
+    for path, language in texts:
+        num_lines = sum(1 for _ in read_lines(path))
+        corpora.append(Corpus(path, language, num_lines))
+    target = corpora[1] if len(corpora) > 1 else None
+    load = partial(load_any, args, show_progress=False)
+    with naming_option("--k"), workers(args, load) as cluster:
+        pairs, report = mine_shards(corpora[0], target, args.output, cluster, args.work, options)
+    return f"{len(pairs):,} pairs{score_range(pairs)}, {summary(report, cluster)}"
 
 
 def score_range(pairs: "MinedPairs") -> str:
-    """Describe the scores of the pairs, for the last line."""
-    return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}" if len(pairs) else ""
+    """Return the highest and the lowest score, as the end of a message."""
+    if not len(pairs):
+        return ""
+    return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}"

@@ -1,4 +1,4 @@
-"""`lxsr score`: a score for every sentence pair, in the order of the input."""
+"""`lxsr score`: score every sentence pair, in the order of the input."""
 
 import argparse
 from collections.abc import Iterator
@@ -29,49 +29,49 @@ def add_parser(verbs) -> None:
         "--input",
         type=FILE_NAME,
         metavar="FILE",
-        help="table of pairs, .tsv or .csv, with a header or without; - for standard input, tabs (default: -)",
+        help="table of pairs, .tsv or .csv, with or without a header; - for standard input, "
+        "separated by tabs (default: -)",
     )
     parser.add_argument(
         "--columns",
         type=two_columns,
         metavar="I,J",
-        help="columns of the source and of the target sentence, from 1 or by name (default: those that a header names, "
-        "else the first two of text)",
+        help="columns of source and target, by number from 1 or by name (default: the columns that "
+        "a header names, or the first two with text)",
     )
     parser.add_argument(
-        "--source", type=file_path, metavar="FILE", help="instead of --input: the source sentences"
+        "--source", type=file_path, metavar="FILE", help="source sentences, instead of --input"
     )
+    parser.add_argument("--target", type=file_path, metavar="FILE", help="translations of --source")
     parser.add_argument(
-        "--target", type=file_path, metavar="FILE", help="with --source: their translations"
-    )
-    parser.add_argument(
-        "--lang-pair", metavar="PAIR", help="the languages, where --model names one for each"
+        "--lang-pair", metavar="PAIR", help="the languages, required if --model names one for each"
     )
     parser.add_argument(
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write the score and, after a tab, the line or the two sentences; - for standard output "
-        "(default: scores alone, to standard output)",
+        help="write score, tab, and the line or the two sentences; - for standard output "
+        "(default: scores only, to standard output)",
     )
     parser.add_argument(
         "--threshold",
         type=FINITE,
         metavar="SCORE",
-        help="write the rows of at least this score, as with --output",
+        help="write only rows with at least this score, in the form of --output",
     )
     parser.add_argument(
         "--skip-bad",
         action="store_true",
-        help="leave out and count rows that cannot be read, and, where scores stand alone, blank and short ones, which "
-        "score 0 otherwise",
+        help="skip and count rows that cannot be read; without --output also blank and short rows, "
+        "which score 0 otherwise",
     )
     parser.add_argument(
         "--index",
         nargs=2,
         type=file_path,
         metavar=("SOURCE", "TARGET"),
-        help="of a margin: index folders of text of both languages (default: the pairs themselves, from a file)",
+        help="for margins: index folders of text in both languages (default: margins among the "
+        "pairs themselves, which have to be in a file)",
     )
     add_options(parser, PairScoring)
     parser.set_defaults(run=run_score)
@@ -94,7 +94,9 @@ def run_score(args: argparse.Namespace) -> None:
     refuse_idf(args.model)
     output = args.output if args.output != "-" else None
     refuse_overlap([output], [*inputs(args), *(args.index or ()), *model_files(args.model)])
-    languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else ("", "")
+    languages = ("", "")
+    if args.lang_pair:
+        languages = split_pair(args.lang_pair, distinct=False)
     encode = PairEncoder(load_any(args, show_progress=False), languages)
     rows = InputRows(args)
     with atomic_write(output) if output else nullcontext(results()) as stream:
@@ -105,78 +107,107 @@ def run_score(args: argparse.Namespace) -> None:
                 bar.update(len(block))
         stream.writelines(rows.lines(rows.last))
         if not rows.pairs:
-            raise InputError(f"{' '.join(map(str, inputs(args)))}: no pairs; expected one a line")
+            files = " ".join(map(str, inputs(args)))
+            raise InputError(f"{files}: no pairs; expected one per line")
+    print_summary(args, rows, encode)
+    if output:
+        print(f"{output}: {rows.passed:,} pairs with their scores")
+
+
+def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> None:
     if encode.lost:
         say(f"{encode.lost:,} of {rows.pairs:,} pairs have a side without a known word: score 0")
     rows.say_left_out()
     if args.threshold is not None:
         say(f"{rows.passed:,} of {rows.pairs:,} pairs score {args.threshold:g} or more")
-    if output:
-        print(f"{output}: {rows.passed:,} pairs with their scores")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check options that exclude or need each other."""
+    """Refuse options that contradict each other or miss another."""
     if (args.source is None) != (args.target is None):
-        raise InputError(
-            "--source without --target, or the other way round; expected both, or --input FILE.tsv"
-        )
-    if args.source and args.input:
-        raise InputError("--input beside --source and --target; expected one or the other")
-    if args.source and args.columns:
-        raise InputError(
-            "--columns beside --source and --target; expected it with --input, whose columns they are"
-        )
-    if args.source and args.skip_bad:
-        raise InputError(
-            "--skip-bad beside --source and --target; expected it with --input: lines must stay aligned"
-        )
-    if args.index and args.margin == "absolute":
-        raise InputError(
-            "--index with --margin absolute, which needs none; expected --margin ratio or distance"
-        )
-    if args.k != PairScoring.k and args.margin == "absolute":
-        raise InputError(
-            f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out"
-        )
-    if args.margin != "absolute" and not args.index:
+        raise InputError("only one of --source and --target; expected both, or --input FILE.tsv")
+    if args.source:
+        check_aligned_files(args)
+    if args.margin == "absolute":
+        check_without_margin(args)
+    elif not args.index:
         for path in inputs(args):
             if not Path(path).is_file() and not archive_of(path):
                 raise InputError(
-                    f"{path}: --margin {args.margin} reads the pairs twice; expected a file, or --index SOURCE TARGET"
+                    f"{path}: --margin {args.margin} reads the pairs twice; expected a file, or "
+                    "--index SOURCE TARGET"
                 )
+
+
+def check_aligned_files(args: argparse.Namespace) -> None:
+    """Refuse options that only a table has."""
+    if args.input:
+        raise InputError("--input with --source and --target; expected one or the other")
+    if args.columns:
+        raise InputError("--columns with --source and --target; use it with --input")
+    if args.skip_bad:
+        raise InputError(
+            "--skip-bad with --source and --target, whose lines must stay aligned; use it with "
+            "--input"
+        )
+
+
+def check_without_margin(args: argparse.Namespace) -> None:
+    """Refuse options that only margins have."""
+    if args.index:
+        raise InputError(
+            "--index with --margin absolute, which needs none; expected --margin ratio or distance"
+        )
+    if args.k != PairScoring.k:
+        raise InputError(
+            f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out"
+        )
 
 
 def inputs(args: argparse.Namespace) -> list[str | Path]:
     """Return the files of the pairs."""
-    return [args.source, args.target] if args.source else [args.input or "-"]
+    if args.source:
+        return [args.source, args.target]
+    return [args.input or "-"]
 
 
 def scored(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> "Scored":
-    """Score all pairs of the input as the options say."""
+    """Score all pairs of the input, in blocks."""
     from fairseq_lxsr.search import open_index, score_pairs, score_pairs_among_themselves
 
     options = filled(PairScoring, args)
     if args.margin == "absolute" or args.index:
-        indexes = (open_index(args.index[0]), open_index(args.index[1])) if args.index else None
+        indexes = None
+        if args.index:
+            indexes = (open_index(args.index[0]), open_index(args.index[1]))
         return score_pairs(rows.read(), encode, options, indexes)
     return score_pairs_among_themselves(rows.read, encode, options)
 
 
 class InputRows:
-    """The rows of the input, and the lines that are written of them."""
+    """The rows of the input, and the lines that are written for them.
+
+    Attributes:
+        pairs: number of pairs so far.
+        passed: number of pairs so far that reach the threshold.
+        last: the rows after the last pair, which have no pair.
+    """
 
     def __init__(self, args: argparse.Namespace):
-        self.threshold, self.skip_bad = args.threshold, args.skip_bad
+        self.threshold = args.threshold
+        self.skip_bad = args.skip_bad
         self.scores_alone = args.output is None and args.threshold is None
-        self.pairs = self.passed = 0
-        self.last: list[Row] = []  # without a pair, after the last pair
+        self.pairs = 0
+        self.passed = 0
+        self.last: list[Row] = []
         self._files = (args.source, args.target) if args.source else None
-        languages = split_pair(args.lang_pair, distinct=False) if args.lang_pair else None
+        languages = None
+        if args.lang_pair:
+            languages = split_pair(args.lang_pair, distinct=False)
         self.table = Table(args.input or "-", args.columns, languages, True, args.skip_bad)
 
     def read(self) -> "Iterator[Pair]":
-        """Yield source, target, and the row after those without a pair that stand before it."""
+        """Yield source, target, and the row of each pair, after the rows without a pair before it."""
         group: list[Row] = []
         for row in self._aligned(*self._files) if self._files else self.table.rows():
             group.append(row)
@@ -190,25 +221,34 @@ class InputRows:
             yield Row("\t".join(map(single_line, pair)), pair)
 
     def lines(self, group: list[Row], score: float = 0.0) -> Iterator[str]:
-        """Yield the lines of some rows, of which the last may have a pair, which has this score."""
+        """Yield the lines for some rows; if the last row has a pair, `score` is its score."""
         for row in group:
             if row.why == "header":
-                yield "score\n" if self.scores_alone else f"score\t{row.text}\n"
+                yield self._line("score", row.text)
             elif row.pair is None:
-                if (
-                    self.scores_alone and not self.skip_bad
-                ):  # line N of the output is that of line N of the input
+                if self._keeps_line_numbers:
                     yield "0.000000\n"
             else:
                 self.pairs += 1
                 if self.threshold is None or score >= self.threshold:
                     self.passed += 1
-                    yield f"{score:.6f}\n" if self.scores_alone else f"{score:.6f}\t{row.text}\n"
+                    yield self._line(f"{score:.6f}", row.text)
+
+    @property
+    def _keeps_line_numbers(self) -> bool:
+        """Whether line N of the output belongs to line N of the input."""
+        return self.scores_alone and not self.skip_bad
+
+    def _line(self, score: str, text: str) -> str:
+        if self.scores_alone:
+            return f"{score}\n"
+        return f"{score}\t{text}\n"
 
     def say_left_out(self) -> None:
         """Say how many rows have no pair."""
-        counts = {why: count for why, count in self.table.left_out.items() if why != "header"}
+        counts = self.table.left_out.copy()
+        del counts["header"]
         if counts:
-            kinds = ", ".join(f"{count:,} {why}" for why, count in counts.items())
-            become = "score 0" if self.scores_alone and not self.skip_bad else "left out"
-            say(f"rows without a pair: {sum(counts.values()):,} ({kinds}), {become}")
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+            outcome = "score 0" if self._keeps_line_numbers else "left out"
+            say(f"rows without a pair: {counts.total():,} ({kinds}), {outcome}")

@@ -1,6 +1,4 @@
-"""`lxsr index` makes an index of a corpus, `lxsr search` looks for sentences of any language in
-it.
-"""
+"""`lxsr index` builds an index of a corpus, `lxsr search` searches it in any language."""
 
 import argparse
 import json
@@ -44,7 +42,7 @@ def add_parser(verbs) -> None:
 
 
 def _add_index_parser(verbs) -> None:
-    parser = verbs.add_parser("index", description="Make an index of a corpus.")
+    parser = verbs.add_parser("index", description="Build an index of a corpus.")
     add_any_model_options(parser)
     add_language_option(parser)
     parser.add_argument(
@@ -52,20 +50,20 @@ def _add_index_parser(verbs) -> None:
         required=True,
         type=FILE_NAME,
         metavar="FILE",
-        help="sentences, one a line; - for standard input",
+        help="sentences, one per line; - for standard input",
     )
     parser.add_argument(
         "--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write"
     )
     add_options(parser, IndexOptions)
-    add_ray_options(parser, "--output then has an index for each shard")
+    add_ray_options(parser, "--output then has one index per shard")
     parser.set_defaults(run=run_index)
 
 
 def _add_search_parser(verbs) -> None:
     parser = verbs.add_parser("search", description="Search an index with sentences.")
     parser.add_argument(
-        "queries", nargs="*", metavar="SENTENCE", help="of any language the model knows"
+        "queries", nargs="*", metavar="SENTENCE", help="a query, in any language of the model"
     )
     parser.add_argument(
         "--index",
@@ -74,24 +72,29 @@ def _add_search_parser(verbs) -> None:
         metavar="FOLDER",
         help="index folder of `lxsr index`",
     )
-    add_any_model_options(parser, "the one that the index was made with")
+    add_any_model_options(parser, "the model that the index was built with")
     add_language_option(parser)
     parser.add_argument(
-        "--input", type=FILE_NAME, metavar="FILE", help="queries, one a line; - for standard input"
+        "--input",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="queries, one per line; - for standard input",
     )
     parser.add_argument(
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write query, score, line of the corpus, sentence here, not to the screen; - for standard output",
+        help="write query, score, line of the corpus and sentence to this file instead of the "
+        "screen; - for standard output",
     )
     parser.add_argument(
-        "--numbered", action="store_true", help="with --output: first column, the line of the query"
+        "--numbered", action="store_true", help="with --output: write the line of the query first"
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="a line of JSON for each query: query, number from 1, and hits with score, line from 1, text",
+        help="write one line of JSON per query: query, its number from 1, and hits with score, line "
+        "from 1, and text",
     )
     add_options(parser, SearchOptions)
     parser.set_defaults(run=run_search)
@@ -99,7 +102,10 @@ def _add_search_parser(verbs) -> None:
 
 def add_language_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--lang", default="", metavar="LANG", help="of the sentences, where --model names several"
+        "--lang",
+        default="",
+        metavar="LANG",
+        help="language of the sentences, required if --model names several",
     )
 
 
@@ -118,13 +124,15 @@ def run_index(args: argparse.Namespace) -> None:
     total = count(args.input)
     line, lines = peek(read_lines(args.input))
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
-    read: Counter[str] = Counter()
-    lines = Progress(counted(lines, read), desc="index", unit=" sentences", disable=None)
+    line_counts: Counter[str] = Counter()
+    lines = Progress(counted(lines, line_counts), desc="index", unit=" sentences", disable=None)
     encode = text_embedder(args, total, encoder)
-    how = (args.kind, args.lists, model_folder(args))
-    index = CorpusIndex.build(args.output, lines, encode, encoder.fingerprint, *how)
+    index = CorpusIndex.build(
+        args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
+    )
+    skipped = left_out(line_counts, len(index))
     print(
-        f"{args.output}: {args.kind} index of {len(index):,} sentences{left_out(read, len(index))}, "
+        f"{args.output}: {args.kind} index of {len(index):,} sentences{skipped}, "
         f"model {encoder.fingerprint}"
     )
 
@@ -133,54 +141,66 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import index_shards
     from fairseq_lxsr.vectors.index import check_kind
 
-    with workers(args, partial(load_any, args, show_progress=False)) as those:
+    with workers(args, partial(load_any, args, show_progress=False)) as cluster:
         total = count(args.input)
         line, lines = peek(read_lines(args.input))
-        check_kind(args.kind, args.lists, those.width_of(first_text(args, line, total)))
+        check_kind(args.kind, args.lists, cluster.width_of(first_text(args, line, total)))
         encode = partial(text_embedder, args, total)
         language = args.lang if named_languages(args) else ""
         options = filled(IndexOptions, args, model_folder=model_folder(args), language=language)
-        read: Counter[str] = Counter()
-        done = index_shards(counted(lines, read), args.output, encode, those, options)
+        line_counts: Counter[str] = Counter()
+        lines = counted(lines, line_counts)
+        report = index_shards(lines, args.output, encode, cluster, options)
+    skipped = left_out(line_counts, report["sentences"])
     print(
-        f"{args.output}: {args.kind} index of {done['sentences']:,} sentences{left_out(read, done['sentences'])}, "
-        f"model {those.model}, {summary(done, those)}"
+        f"{args.output}: {args.kind} index of {report['sentences']:,} sentences{skipped}, "
+        f"model {cluster.model}, {summary(report, cluster)}"
     )
 
 
 def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
-    """Yield lines and count them, and those that are empty."""
+    """Yield lines, and count all of them and the empty ones."""
     for line in lines:
         counts["lines"] += 1
         counts["empty"] += is_blank(line)
         yield line
 
 
-def left_out(read: Counter[str], kept: int) -> str:
-    """Say how many of the lines that were read are empty or have no known word, where some are."""
-    unknown = read["lines"] - read["empty"] - kept
-    empty = f", {read['empty']:,} empty" if read["empty"] else ""
-    return empty + (f", {unknown:,} without a known word" if unknown else "")
+def left_out(line_counts: Counter[str], num_indexed: int) -> str:
+    """Return how many lines are empty or have no known word, as the end of a message."""
+    num_empty = line_counts["empty"]
+    num_unknown = line_counts["lines"] - num_empty - num_indexed
+    message = ""
+    if num_empty:
+        message += f", {num_empty:,} empty"
+    if num_unknown:
+        message += f", {num_unknown:,} without a known word"
+    return message
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """Return the model for later searches; none for several or for `NAME#...`, whose searches need
-    --model.
+    """Return the model folder for later searches.
+
+    Several models, or a part of a model such as `NAME#words`, have none: searches need --model.
     """
     from fairseq_lxsr.embeddings.load import ModelName
     from fairseq_lxsr.encoder.locate import find_model
 
     name = ModelName.parse(args.model[0])
-    return "" if name.language or name.words else str(find_model(name.path).resolve())
+    if name.language or name.words:
+        return ""
+    return str(find_model(name.path).resolve())
 
 
 def count(path: str | None) -> int | None:
-    """Count the lines of a file; return None for what can be read only once, and without a file."""
-    return sum(1 for _ in read_lines(path)) if path and Path(path).is_file() else None
+    """Count the lines of a file; return None for a stream, which can be read only once, or no file."""
+    if not path or not Path(path).is_file():
+        return None
+    return sum(1 for _ in read_lines(path))
 
 
 def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> "Text":
-    """Return the first line of --input with its origin, which says how wide the embeddings are."""
+    """Return the first line of --input with its origin, to measure the width of the embeddings."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -195,7 +215,7 @@ def text_embedder(
 
     Args:
         args: options of the command line.
-        total: number of lines of --input, where it is known.
+        total: number of lines of --input, if known.
         encoder: the encoder.
     """
 
@@ -212,110 +232,136 @@ def run_search(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import open_index
     from fairseq_lxsr.search.reranker import find_reranker
 
-    if bool(args.queries) == bool(args.input):
-        raise InputError("expected sentences to look for, or --input FILE, one of the two")
-    if args.json and args.numbered:
-        raise InputError("--numbered with --json, which numbers the queries; leave it out")
-    if args.numbered and not args.output:
-        raise InputError(
-            "--numbered without --output; expected --output FILE.tsv, whose first column it is"
-        )
+    check_search_options(args)
     refuse_idf(args.model or [])
     index = open_index(args.index)
-    kind = str(index.config.get("kind", ""))
-    if args.probes != SearchOptions.probes and not kind.startswith("ivf"):
-        raise InputError(
-            f"--probes {args.probes} with an index of kind {kind}, which has no lists; leave it out"
-        )
+    check_probes(args.probes, str(index.config.get("kind", "")))
     args.model = args.model or [index_model(index, args.index)]
-    refuse_overlap(
-        [args.output if args.output != "-" else None],
-        [args.input, *index.files, *model_files(args.model)],
-    )
+    outputs = [args.output if args.output != "-" else None]
+    refuse_overlap(outputs, [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
     rows = [row for row, line in enumerate(queries) if not is_blank(line)]
     if not rows:
-        raise InputError(
-            f"{args.input or 'the command line'}: no text; expected sentences to look for"
-        )
+        place = args.input or "the command line"
+        raise InputError(f"{place}: no text; expected sentences to search for")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
-    encode, options = text_embedder(args, count(args.input), encoder), filled(SearchOptions, args)
-    found = index.search(text, encode, options.k, options.probes, find_reranker(encoder, options))
+    encode = text_embedder(args, count(args.input), encoder)
+    options = filled(SearchOptions, args)
+    results_by_query = index.search(
+        text, encode, options.k, options.probes, find_reranker(encoder, options)
+    )
     if args.json:
-        write_json(args.output, text, found, rows)
+        write_json(args.output, text, results_by_query, rows)
     else:
-        write(args.output, text, found, rows if args.numbered else None)
-    if len(rows) < len(queries):
-        say(f"{len(queries) - len(rows):,} of {len(queries):,} queries are empty: left out")
-    if lost := sum(not hits for hits in found):
+        write(args.output, text, results_by_query, rows if args.numbered else None)
+    print_skipped(len(queries), len(rows), results_by_query)
+
+
+def check_search_options(args: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    if bool(args.queries) == bool(args.input):
+        raise InputError("expected either sentences to search for, or --input FILE")
+    if args.json and args.numbered:
+        raise InputError("--numbered with --json, which numbers the queries; leave it out")
+    if args.numbered and not args.output:
+        raise InputError("--numbered without --output; add --output FILE.tsv")
+
+
+def check_probes(probes: int, kind: str) -> None:
+    """Refuse --probes for an index without lists."""
+    if probes != SearchOptions.probes and not kind.startswith("ivf"):
+        raise InputError(
+            f"--probes {probes} with an index of kind {kind}, which has no lists; leave it out"
+        )
+
+
+def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence[Hit]]") -> None:
+    """Say how many queries are empty, and for how many nothing was found."""
+    num_empty = num_queries - num_filled
+    if num_empty:
+        say(f"{num_empty:,} of {num_queries:,} queries are empty: left out")
+    num_lost = sum(not hits for hits in results)
+    if num_lost:
         say(
-            f"{lost:,} of {len(queries):,} queries have no known word or no neighbour: nothing found"
+            f"{num_lost:,} of {num_queries:,} queries have no known word or no neighbour: "
+            "nothing found"
         )
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
-    """Refuse a model other than that of the index; the one of stored embeddings without a
-    description is not known.
+    """Refuse a model other than that of the index.
+
+    Stored embeddings without a description do not name their model, so an index of them can only
+    be searched with stored embeddings of the same folder.
     """
     from fairseq_lxsr.embeddings import is_stored
 
-    made_of = index.config["model_folder"]
+    folder = index.config["model_folder"]
     differs = index.fingerprint != encoder.fingerprint
-    if differs and made_of and is_stored(Path(made_of)) and not list(Path(made_of).glob("*.json")):
+    if differs and folder and is_stored(Path(folder)) and not list(Path(folder).glob("*.json")):
         raise InputError(
-            f"{index.folder}: made of the vectors in {made_of}, of which no FILE.json says the model; expected --input "
-            "FILE whose vectors are there too, or an index by a model or of what `lxsr embed` writes"
+            f"{index.folder}: built from the vectors in {folder}, where no FILE.json names the "
+            "model; expected --input FILE whose vectors are in that folder too, or an index built "
+            "by a model or from files of `lxsr embed`"
         )
     index.check_model(encoder)
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
-    """Return the model that an index was made with."""
+    """Return the model that an index was built with."""
     model = index.config["model_folder"]
     if model:
         restore_folder(model)
     if not model or not Path(model).exists():
-        raise InputError(
-            f"{folder}: its model is no longer at {model or 'the place it does not name'}; name --model"
-        )
+        place = model or "an unknown place"
+        raise InputError(f"{folder}: its model is no longer at {place}; name it with --model")
     return model
 
 
 def write(
     output: str | None,
     queries: "Sequence[str]",
-    found: list[list["Hit"]],
+    results_by_query: list[list["Hit"]],
     numbers: "Sequence[int] | None",
 ) -> None:
-    """Write TSV to a file, or readable text to the screen; `numbers` of the queries, from 0, begin
-    the TSV's rows.
+    """Write TSV to a file, or readable text to the screen.
+
+    Args:
+        output: file to write; `-` is standard output, None the screen.
+        queries: text of the queries.
+        results_by_query: hits of each query.
+        numbers: number of each query, from 0, for the first column of TSV; None for no such column.
     """
     if output:
         names = [single_line(query) for query in queries]
         if numbers is not None:
             names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
-            for name, hits in zip(names, found, strict=True):
-                stream.writelines(
-                    f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n" for hit in hits
-                )
+            for name, hits in zip(names, results_by_query, strict=True):
+                for hit in hits:
+                    stream.write(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n")
         return
-    results()  # refuses standard output that is closed
-    for query, hits in zip(queries, found, strict=True):
-        print(query, *(f"   {hit.score:.2f}  {hit.sentence}" for hit in hits), sep="\n")
+    # Refuses a standard output that is closed.
+    results()
+    for query, hits in zip(queries, results_by_query, strict=True):
+        print(query)
+        for hit in hits:
+            print(f"   {hit.score:.2f}  {hit.sentence}")
 
 
 def write_json(
-    output: str | None, queries: "Sequence[str]", found: list[list["Hit"]], numbers: "Sequence[int]"
+    output: str | None,
+    queries: "Sequence[str]",
+    results_by_query: list[list["Hit"]],
+    numbers: "Sequence[int]",
 ) -> None:
-    """Write a line of JSON for each query, to a file or to standard output."""
+    """Write one line of JSON per query, to a file or to standard output; arguments as `write`."""
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
-        for query, hits, number in zip(queries, found, numbers, strict=True):
+        for query, hits, number in zip(queries, results_by_query, numbers, strict=True):
             rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
-            query = query.encode(errors="replace").decode()  # an argument that was not UTF-8
-            stream.write(
-                json.dumps({"query": query, "number": number + 1, "hits": rows}, ensure_ascii=False)
-                + "\n"
-            )
+            # An argument of the command line may not have been UTF-8.
+            query = query.encode(errors="replace").decode()
+            answer = {"query": query, "number": number + 1, "hits": rows}
+            stream.write(json.dumps(answer, ensure_ascii=False) + "\n")

@@ -1,6 +1,4 @@
-"""`lxsr train`: a recipe as one command of fairseq-train, printed and run; `lxsr recipes` lists
-them.
-"""
+"""`lxsr train`: print and run a recipe as one command of fairseq-train. `lxsr recipes` lists all."""
 
 import argparse
 import importlib.util
@@ -10,8 +8,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from fairseq_lxsr.cli.options import data_first
 from fairseq_lxsr.errors import InputError, install_command, say
@@ -20,36 +19,27 @@ from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 
-FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"  # the release that was tried, and its checksum
-# without its extension modules: training/fairseq_patches.py has what is needed of them
-PIP = (
-    sys.executable,
-    "-m",
-    "pip",
-    "install",
-    "--no-deps",
-    "--no-build-isolation",
-    "-r",
-    str(FAIRSEQ),
-)
-INSTALL = f"READTHEDOCS=1 {shlex.join(PIP)}"
-# where hydra tells fairseq's authors to call it in another way: twenty lines before the first of a
-# training
-ADVISED = (
-    "hydra.compose",
-    "hydra.core.default_element",
-    "hydra.experimental.compose",
-    "hydra.experimental.initialize",
-)
-WARNED = (
+if TYPE_CHECKING:
+    from fairseq_lxsr.recipes import Recipe
+
+# The release of fairseq that was tried, and its checksum.
+FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"
+# READTHEDOCS=1 leaves out the extension modules of fairseq. `training/fairseq_patches.py` replaces
+# what is needed of them.
+PIP = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "-r"]
+INSTALL = f"READTHEDOCS=1 {shlex.join([sys.executable, *PIP, str(FAIRSEQ)])}"
+# hydra and torch print twenty lines of advice to fairseq's authors before a training begins.
+SILENT_WARNINGS = (
+    "UserWarning:hydra.compose",
+    "UserWarning:hydra.core.default_element",
+    "UserWarning:hydra.experimental.compose",
+    "UserWarning:hydra.experimental.initialize",
     "UserWarning:runpy",
     "UserWarning:torch.utils.data.dataloader",
     "FutureWarning:fairseq.tasks.fairseq_task",
 )
-SILENT = (*(f"UserWarning:{module}" for module in ADVISED), *WARNED)
-QUIET = [word for warning in SILENT for word in ("-W", f"ignore::{warning}")]
-# fairseq-train, where Ctrl-C leaves one line also in the seconds of its imports; --user-dir must be
-# the first to import this package
+# The program that runs fairseq-train. Ctrl-C prints one line, also during the seconds of imports.
+# It does not import this package, because --user-dir must be the first to do so.
 START = """import logging.handlers, os, runpy, sys
 def report(kind, error, traceback, others=sys.excepthook):
     if not issubclass(kind, KeyboardInterrupt):
@@ -61,11 +51,13 @@ if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":  # what it says goes to the task
     logging.root.handlers = [logging.handlers.MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)]
     logging.root.setLevel(logging.INFO)
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
-TOO_NEW = (3, 14)  # where the types of fairseq's options are written in another way than it reads
-GOING_ON = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
-EPILOG = """Options of fairseq-train replace those of the recipe; --no-X takes out its --X, with its value. --max-update
-and --max-epoch replace each other, and the learning rate reaches zero at the last update. SAVE_DIR/train.log has all
-that fairseq-train says, and --log-format simple or json shows it. All options:
+# From this Python on, fairseq cannot read the types of its own options.
+TOO_NEW = (3, 14)
+# Options that start from trained weights.
+CONTINUING = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
+EPILOG = """Options of fairseq-train replace those of the recipe; --no-X removes --X and its value. --max-update
+and --max-epoch replace each other, and the learning rate reaches zero at the last update. SAVE_DIR/train.log has the
+complete log of fairseq-train; --log-format simple or json shows it on the screen. All options:
 fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 
@@ -78,7 +70,7 @@ def add_parser(verbs) -> None:
         "data",
         type=FILE_NAME,
         metavar="DATA_BIN",
-        help="folder of `lxsr prepare`; shards joined by :",
+        help="data folder of `lxsr prepare`; shards are joined by :",
     )
     parser.add_argument("--recipe", metavar="NAME", help="one of `lxsr recipes`")
     parser.add_argument(
@@ -86,9 +78,10 @@ def add_parser(verbs) -> None:
         dest="start",
         type=FILE_NAME,
         metavar="MODEL",
-        help="go on from a model without layers: a model folder, or a model of this package; DATA_BIN of `lxsr prepare "
-        "--from-model MODEL` (default recipe: new_language where it has pieces more than MODEL, whose rows stay then; "
-        "else new_domain)",
+        help="continue training a model without layers: a model folder, or a model of this "
+        "package. DATA_BIN is that of `lxsr prepare --from-model MODEL` (default recipe: "
+        "new_language if it has new word pieces, whose training leaves the old ones unchanged; "
+        "otherwise new_domain)",
     )
     parser.add_argument(
         "--print", action="store_true", dest="only_print", help="print the command and stop"
@@ -102,58 +95,105 @@ def add_parser(verbs) -> None:
 
 def run_train(args: argparse.Namespace) -> None:
     data_first(args)
-    # numpy and others take a moment
-    from fairseq_lxsr.encoder.starting_model import start_options
-    from fairseq_lxsr.recipes import override, read_recipe, train_command
-    from fairseq_lxsr.text.data_folder import check_data_folder, count_pairs
-
-    if is_missing("yaml"):  # that of the recipe
+    if is_missing("yaml"):
         raise _not_installed()
-    start = start_options(args.start, Path(args.data.split(os.pathsep)[0])) if args.start else {}
-    if not (args.recipe or start):
-        raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
-    name = args.recipe or ("new_language" if start["frozen-pieces"] else "new_domain")
-    recipe = read_recipe(name)
-    recipe = replace(recipe, options=override(recipe.options, start))
+    # The import takes a moment, because of numpy.
+    from fairseq_lxsr.recipes import train_command
+
+    name, recipe = choose_recipe(args)
     command = train_command(recipe, args.data, args.others)
-    if recipe.finetunes and not _goes_on(command):
+    if recipe.finetunes and not _continues_training(command):
         say(
-            f"lxsr train: warning: --recipe {name} trains from nothing here; it is made for "
+            f"lxsr train: warning: --recipe {name} starts from random weights here; it is made for "
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
         )
-    options = dict(pairwise(command))
-    own = {word.partition("=")[0] for word in args.others}
-    chosen = {"--max-update", "--max-epoch", "--total-num-update", "--save-interval"}
-    if (
-        recipe.updates
-        and not own & chosen
-        and {"--max-update", "--save-interval"} <= options.keys()
-    ):
-        wanted, shards = options.get("--lang-pairs", ""), map(Path, args.data.split(os.pathsep))
-        pairs = sum(sum(count_pairs(shard, wanted).values()) for shard in shards)
-        checked = "" if "--disable-validation" in own else "validated and "
-        updates, epochs = options.get("--save-interval-updates"), options["--save-interval"]
-        every = f"{updates} updates" if updates else f"{epochs} epochs"
-        how = f"{int(options['--max-update']):,} updates, {checked}saved every {every}"
-        say(f"lxsr train: {pairs:,} pairs: {how}; --max-update N takes another length")
+    if recipe.updates:
+        print_length(args, command)
     if args.only_print or not args.quiet:
         print(shlex.join(["fairseq-train", *command]), flush=True)
-    if args.only_print:
+    if not args.only_print:
+        check_fairseq()
+        from fairseq_lxsr.text.data_folder import check_data_folder
+
+        # fairseq would print its configuration and create --save-dir before it reads the data.
+        for shard in shards_of(args):
+            check_data_folder(shard)
+        start_fairseq(args, command)
+
+
+def choose_recipe(args: argparse.Namespace) -> tuple[str, "Recipe"]:
+    """Return the name of the recipe, and the recipe with the options that --from adds to it."""
+    from fairseq_lxsr.encoder.starting_model import start_options
+    from fairseq_lxsr.recipes import override, read_recipe
+
+    name = args.recipe
+    options: dict[str, bool | int | float | str] = {}
+    if args.start:
+        options = start_options(args.start, shards_of(args)[0])
+    if not name and not options:
+        raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
+    if not name and options["frozen-pieces"]:
+        name = "new_language"
+    if not name:
+        name = "new_domain"
+    recipe = read_recipe(name)
+    return name, replace(recipe, options=override(recipe.options, options))
+
+
+def shards_of(args: argparse.Namespace) -> list[Path]:
+    return [Path(shard) for shard in args.data.split(os.pathsep)]
+
+
+def names_of(words: Sequence[str]) -> set[str]:
+    """Return the options of fairseq-train that the user has given: `--lr` of `--lr=1`."""
+    return {word.partition("=")[0] for word in words}
+
+
+def print_length(args: argparse.Namespace, command: Sequence[str]) -> None:
+    """Say how many updates a recipe has chosen for this text, unless the user has chosen."""
+    from fairseq_lxsr.text.data_folder import count_pairs
+
+    options = dict(pairwise(command))
+    given = names_of(args.others)
+    if given & {"--max-update", "--max-epoch", "--total-num-update", "--save-interval"}:
         return
+    if not {"--max-update", "--save-interval"} <= options.keys():
+        return
+    num_pairs = 0
+    for shard in shards_of(args):
+        num_pairs += sum(count_pairs(shard, options.get("--lang-pairs", "")).values())
+    validated = "" if "--disable-validation" in given else "validated and "
+    every = f"{options['--save-interval']} epochs"
+    if "--save-interval-updates" in options:
+        every = f"{options['--save-interval-updates']} updates"
+    say(
+        f"lxsr train: {num_pairs:,} pairs: {int(options['--max-update']):,} updates, "
+        f"{validated}saved every {every}; set --max-update N for another length"
+    )
+
+
+def check_fairseq() -> None:
+    """Refuse a Python that cannot import fairseq, or has no fairseq."""
     if sys.version_info >= TOO_NEW:
         raise InputError(
-            f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; train with Python "
-            "3.11 to 3.13, and encode with any"
+            f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; "
+            "train with Python 3.11 to 3.13, and encode with any"
         )
     if importlib.util.find_spec("fairseq_cli") is None:
         raise _not_installed()
-    for shard in args.data.split(
-        os.pathsep
-    ):  # before fairseq prints its configuration and makes --save-dir
-        check_data_folder(Path(shard))
-    shown = "errors" if args.quiet else "fairseq" if "--log-format" in own else "progress"
-    os.environ["LXSR_TRAIN_SHOWS"] = shown  # the processes of other GPUs inherit it
-    os.execv(sys.executable, [sys.executable, *QUIET, "-c", START, *command])
+
+
+def start_fairseq(args: argparse.Namespace, command: Sequence[str]) -> NoReturn:
+    """Replace this process by fairseq-train."""
+    shows = "progress"
+    if "--log-format" in names_of(args.others):
+        shows = "fairseq"
+    if args.quiet:
+        shows = "errors"
+    # An environment variable, because the processes of other GPUs inherit it.
+    os.environ["LXSR_TRAIN_SHOWS"] = shows
+    ignore = chain.from_iterable(("-W", f"ignore::{warning}") for warning in SILENT_WARNINGS)
+    os.execv(sys.executable, [sys.executable, *ignore, "-c", START, *command])
 
 
 def _not_installed() -> InputError:
@@ -166,12 +206,10 @@ def run_recipes(args: argparse.Namespace) -> None:
     print(table())
 
 
-def _goes_on(command: Sequence[str]) -> bool:
-    """Say whether training begins with a trained model: one that is named, or one in the folder of
-    checkpoints.
-    """
+def _continues_training(command: Sequence[str]) -> bool:
+    """Return whether training starts from a trained model, named or in the folder of checkpoints."""
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
-    return not GOING_ON.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
+    return not CONTINUING.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
 
 
 def add_user_dir(verbs) -> None:
@@ -193,13 +231,14 @@ def add_context(verbs) -> None:
 
 
 def run_context(args: argparse.Namespace) -> None:
-    # torch and others take seconds to import
+    # These imports take seconds, because of torch.
     from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds
     from fairseq_lxsr.preparation.documents import prepare_documents
 
     config = read_yaml_config(args.config, ContextConfig)
-    made = (RECORD, REPORT, "stage1", *(f"round{number + 1}" for number in range(config.rounds)))
-    read = [args.config, *config.documents.values(), config.gold or None]
-    refuse_overlap([Path(config.work) / name for name in made], read)
+    rounds = [f"round{number}" for number in range(1, config.rounds + 1)]
+    outputs = [Path(config.work) / name for name in (RECORD, REPORT, "stage1", *rounds)]
+    inputs = [args.config, *config.documents.values(), config.gold or None]
+    refuse_overlap(outputs, inputs)
     model = Rounds(config, lambda: prepare_documents(**config.text_options)).run()
     print(f"{model}: the model of the last round; lxsr embed --model {shlex.quote(str(model))} ...")
