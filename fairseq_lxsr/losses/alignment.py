@@ -41,8 +41,9 @@ class Negatives(NamedTuple):
     little changed.
 
     Example:
-        >>> u = v = torch.eye(2, 8) >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True,
-        False], [True, False]]))  # for u alone >>> loss = alignment_loss(u, v, negatives=negatives)
+        >>> u = v = torch.eye(2, 8)
+        >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True, False], [True, False]]))  # for u alone
+        >>> loss = alignment_loss(u, v, negatives=negatives)
 
     Attributes:
         embeddings: [B, D] embeddings of the candidates.

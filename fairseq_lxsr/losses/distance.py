@@ -37,9 +37,10 @@ def distance_constraint(
     with u, v exchanged.
 
     Example:
-        >>> u, v = torch.eye(4, 8), torch.eye(4, 8) >>> pair, negative = distance_constraint(u, v,
-        negatives=draw_negatives(20, 4, u.device)) >>> pair.item(), negative.item()  # translations
-        are equal, all others farther away than the margin (0.0, 0.0)
+        >>> u, v = torch.eye(4, 8), torch.eye(4, 8)
+        >>> pair, negative = distance_constraint(u, v, negatives=draw_negatives(20, 4, u.device))
+        >>> pair.item(), negative.item()  # translations are equal, all others farther away than the margin
+        (0.0, 0.0)
 
     Args:
         u: [B, D] embeddings of the source side.

@@ -51,9 +51,9 @@ def label_smoothed_cross_entropy(
     Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
 
     Example:
-        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4),
-        torch.tensor([2]), 0.1) >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log
-        4, as all pieces are equally likely (1.386, 1.386)
+        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), 0.1)
+        >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log 4, as all pieces are equally likely
+        (1.386, 1.386)
 
     Args:
         logits: [R, V], any floating type; the arithmetic is at least float32.

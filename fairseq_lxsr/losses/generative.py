@@ -31,10 +31,10 @@ def sentence_targets(
     Source: Mao et al. 2021, Eq. 1 to 4.
 
     Example:
-        >>> tokens, masked = (torch.tensor([[4, 5]]), torch.tensor([[6, 1]])),
-        (torch.tensor([[1]]),) * 2 >>> of_source, of_target = sentence_targets("xtr", tokens,
-        masked, padding_idx=1, weighting="counts") >>> of_target[0].tolist(), of_target[1].tolist()
-        # the source's two pieces, half of the mass each ([[4, 5]], [[0.5, 0.5]])
+        >>> tokens, masked = (torch.tensor([[4, 5]]), torch.tensor([[6, 1]])), (torch.tensor([[1]]),) * 2
+        >>> of_source, of_target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
+        >>> of_target[0].tolist(), of_target[1].tolist()  # the source's two pieces, half of the mass each
+        ([[4, 5]], [[0.5, 0.5]])
 
     Args:
         objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, on
@@ -77,8 +77,9 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     Source: Mao et al. 2021, Eq. 2, with q and p as in the last version, KL(q || p).
 
     Example:
-        >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))  # V 8, one
-        pair >>> round(sentence_loss(logits, target, target).item(), 3)  # 2 log 8 4.159
+        >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))  # V 8, one pair
+        >>> round(sentence_loss(logits, target, target).item(), 3)  # 2 log 8
+        4.159
 
     Args:
         logits: [2B, V], source passes first.
@@ -112,9 +113,9 @@ def token_loss(
     objectives.
 
     Example:
-        >>> masked, index = (torch.tensor([[4, 1]]), torch.tensor([[5, 6]])), (torch.tensor([0]),
-        torch.tensor([0, 1])) >>> round(token_loss(torch.zeros(3, 8), masked, index,
-        padding_idx=1).item(), 3)  # 2 log 8 4.159
+        >>> masked, index = (torch.tensor([[4, 1]]), torch.tensor([[5, 6]])), (torch.tensor([0]), torch.tensor([0, 1]))
+        >>> round(token_loss(torch.zeros(3, 8), masked, index, padding_idx=1).item(), 3)  # 2 log 8
+        4.159
 
     Args:
         logits: [K + K', V], source pieces first.

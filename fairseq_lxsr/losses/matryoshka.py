@@ -30,9 +30,10 @@ def matryoshka_alignment_loss(
     experiments. With the cosine the first d units are normalized on their own.
 
     Example:
-        >>> u = v = torch.eye(4, 8) >>> loss = matryoshka_alignment_loss(u, v, (4, 8),
-        similarity="cosine", scale=20.0) >>> torch.equal(loss, 2 * alignment_loss(u, v,
-        similarity="cosine", scale=20.0))  # units 5 to 8 are zero True
+        >>> u = v = torch.eye(4, 8)
+        >>> loss = matryoshka_alignment_loss(u, v, (4, 8), similarity="cosine", scale=20.0)
+        >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))  # units 5 to 8 are zero
+        True
 
     Args:
         u: [B, D] embeddings of the source side.

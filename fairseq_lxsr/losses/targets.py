@@ -63,8 +63,9 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     `second` (Eq. 4).
 
     Example:
-        >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5,
-        6])) >>> mix(masked, translation)[1].tolist() [[0.5, 0.25, 0.25]]
+        >>> masked, translation = (spread(torch.tensor([ids]), padding_idx=1) for ids in ([4], [5, 6]))
+        >>> mix(masked, translation)[1].tolist()
+        [[0.5, 0.25, 0.25]]
 
     Args:
         first: ids and weights, both [R, K1].

@@ -13,8 +13,8 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
     Padding never changes it, and a sentence without pieces gives zeros.
 
     Example:
-        >>> mean_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True,
-        False]])).tolist() [[3.0]]
+        >>> mean_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[3.0]]
     """
     weights = is_token / is_token.sum(dim=1, keepdim=True).clamp_min(1)  # [B, T] float32
     with torch.autocast(states.device.type, enabled=False):
@@ -27,8 +27,8 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     [B, D].
 
     Example:
-        >>> max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True,
-        False]])).tolist() [[4.0]]
+        >>> max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[4.0]]
     """
     hidden = states.masked_fill(~is_token[..., None], float("-inf")).max(dim=1).values
     return hidden.masked_fill(~is_token.any(dim=1, keepdim=True), 0)
@@ -39,8 +39,8 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     (Wang et al.).
 
     Example:
-        >>> mean_max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True,
-        False]])).tolist() [[3.0, 4.0]]
+        >>> mean_max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        [[3.0, 4.0]]
     """
     return torch.cat((mean_pool(states, is_token), max_pool(states, is_token)), dim=1)
 

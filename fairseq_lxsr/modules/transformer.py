@@ -148,10 +148,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
     post-LayerNorm layers are the paper's.
 
     Example:
-        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8,
-        num_heads=2)).eval() >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1,
-        1]]))  # 1 is padding >>> embeddings.shape, states.shape (torch.Size([2, 8]), torch.Size([2,
-        3, 8]))
+        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8, num_heads=2)).eval()
+        >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1, 1]]))  # 1 is padding
+        >>> embeddings.shape, states.shape
+        (torch.Size([2, 8]), torch.Size([2, 3, 8]))
     """
 
     name, Config = "transformer", TransformerConfig

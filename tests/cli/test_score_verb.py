@@ -104,20 +104,20 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
     [
         (
             ("--input", "pairs.tsv", "--columns", "2,4"),
-            ("pairs.tsv, line 1: 3 columns", "at least 4"),
+            ("pairs.tsv, line 1: 3 columns", "4"),
         ),
         (("--input", "empty"), ("empty: no pairs",)),
-        (("--source", "s.en"), ("--source without --target",)),
+        (("--source", "s.en"), ("--source", "--target")),
         (
             ("--source", "s.en", "--target", "s.fr", "--input", "pairs.tsv"),
-            ("--input beside --source",),
+            ("--input", "--source"),
         ),
-        (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index with --margin absolute",)),
+        (("--input", "pairs.tsv", "--index", "s.en", "s.fr"), ("--index", "--margin absolute")),
         (
             ("--input", "pairs.tsv", "--columns", "2,3", "--k", "9"),
-            ("--k 9 with --margin absolute",),
+            ("--k 9", "--margin absolute"),
         ),
-        (("--margin", "ratio"), ("reads the pairs twice",)),
+        (("--margin", "ratio"), ("-: ", "--margin ratio")),
         (
             ("--input", "pairs.tsv", "--columns", "2,3", "--margin", "ratio", "--k", "31"),
             ("--k: k is 31;",),
@@ -168,13 +168,14 @@ def test_a_row_that_cannot_be_read_is_refused_or_left_out(folder):
     first, second = write_odd(folder, "d\u00e9j\u00e0\tvu".encode("latin-1"))
     refused(
         score(folder, "--input", "odd.tsv", check=False, folder=folder),
-        "odd.tsv, line 6: bytes e9 6a e0 09",
+        "odd.tsv, line 6: ",
+        "e9 6a e0 09",
     )
     done = score(folder, "--input", "odd.tsv", "--output", "-", "--skip-bad", folder=folder)
     assert [line.split("\t", 1)[1] for line in done.stdout.splitlines()[1:]] == [first, second]
     assert "rows without a pair: 4 (1 unreadable, 2 blank, 1 short), left out" in done.stderr
     aligned = ("--source", "s.en", "--target", "s.fr", "--skip-bad")
-    refused(score(folder, *aligned, check=False, folder=folder), "--skip-bad beside --source")
+    refused(score(folder, *aligned, check=False, folder=folder), "--skip-bad", "--source")
 
 
 def test_the_rows_of_a_least_score(folder):
