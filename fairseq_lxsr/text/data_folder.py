@@ -1,6 +1,4 @@
-"""Checks a data folder of fairseq-preprocess, counts its sentences and those of its sources;
-without fairseq.
-"""
+"""Checks data folders of fairseq-preprocess and counts their sentences, without fairseq."""
 
 import hashlib
 import json
@@ -28,116 +26,152 @@ from fairseq_lxsr.text.tokenizer import (
     words_of,
 )
 
-INDEX_MAGIC = b"MMIDIDX\x00\x00"  # first bytes of fairseq's memory-mapped datasets
-STAGE_FILE = "stage.json"  # in a folder that we made: the SHA-256 of its files (`files`), and what it was made from
-TRAINED_ON = re.compile(
-    r"(train|valid).*\.(bin|idx|documents\.npy)"
-)  # files that a run trains and validates on
+# First bytes of fairseq's memory-mapped datasets
+INDEX_MAGIC = b"MMIDIDX\x00\x00"
+# In a folder written by this package: the SHA-256 of its files (`files`), and its inputs
+STAGE_FILE = "stage.json"
+# Files that training reads, for updates or for validation
+TRAINED_ON = re.compile(r"(train|valid).*\.(bin|idx|documents\.npy)")
 
 
 def check_data_folder(folder: Path) -> None:
-    """Refuse a data folder that does not exist."""
+    """Check that a data folder exists.
+
+    Raises:
+        InputError: if it does not.
+    """
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: no such data folder; name one that fairseq-preprocess or `lxsr prepare` has made"
+            f"{folder}: no such data folder; expected the output of fairseq-preprocess or "
+            "`lxsr prepare`"
         )
 
 
 def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
-    """Return the SHA-256 of the files that were trained on, after comparing all with `stage.json`,
-    where there is one.
+    """Compare the files of a data folder with the checksums in `stage.json`.
 
-    That of a shard is in the folder above it. Files that are gone, or that nobody listed, pass;
-    `only` are the names of those to compare.
+    Files that are missing or not listed are not an error, nor is a missing `stage.json`.
+
+    Args:
+        folder: a data folder, or a shard: then `stage.json` is in the folder above.
+        only: the names of the files to compare; all files if empty.
+
+    Returns:
+        The SHA-256 of the compared files that training reads, by name.
+
+    Raises:
+        InputError: if a file differs from its checksum.
     """
-    expected: dict[str, str] = {}
-    for manifest, inside in (
-        (folder / STAGE_FILE, ""),
-        (folder.parent / STAGE_FILE, f"{folder.name}/"),
-    ):
-        if manifest.is_file() and not expected:
-            listed = read_hashes(manifest)
-            expected = {
-                name.removeprefix(inside): value
-                for name, value in listed.items()
-                if name.startswith(inside)
-            }
-    names = sorted(
-        path.name for path in folder.iterdir() if path.is_file() and (not only or path.name in only)
-    )
-    found = {
-        name: sha256(folder / name)
-        for name in names
-        if name in expected or TRAINED_ON.fullmatch(name)
-    }
-    for name, value in found.items():
-        if expected.get(name, value) != value:
+    expected = _listed_hashes(folder)
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    training_hashes = {}
+    for name in names:
+        if only and name not in only:
+            continue
+        is_trained_on = TRAINED_ON.fullmatch(name) is not None
+        if name not in expected and not is_trained_on:
+            continue
+        checksum = sha256(folder / name)
+        if expected.get(name, checksum) != checksum:
             raise InputError(
-                f"{folder / name}: damaged or changed, its SHA-256 is not the one in {STAGE_FILE}; delete {folder} and "
-                f"make it again, or delete {STAGE_FILE} where the change was meant"
+                f"{folder / name}: damaged or changed, its SHA-256 is not the one in {STAGE_FILE}; "
+                f"delete {folder} and create it again, or delete {STAGE_FILE} if the change was "
+                "intended"
             )
-    return {name: value for name, value in found.items() if TRAINED_ON.fullmatch(name)}
+        if is_trained_on:
+            training_hashes[name] = checksum
+    return training_hashes
+
+
+def _listed_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 that `stage.json` lists for a folder, by file name; empty if not listed."""
+    manifest = folder / STAGE_FILE
+    if manifest.is_file():
+        hashes = read_hashes(manifest)
+        if hashes:
+            return hashes
+    manifest = folder.parent / STAGE_FILE
+    if not manifest.is_file():
+        return {}
+    prefix = f"{folder.name}/"
+    return {
+        name.removeprefix(prefix): checksum
+        for name, checksum in read_hashes(manifest).items()
+        if name.startswith(prefix)
+    }
 
 
 def read_hashes(manifest: Path) -> dict[str, str]:
-    """Read the SHA-256 of the files of a folder, by name, from its `stage.json`."""
+    """Read the SHA-256 of each file of a folder, by name, from its `stage.json`."""
     try:
         return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{manifest}: no list of files and their SHA-256 ({error!r:.150}); delete {manifest.parent} and make it "
-            "again"
+            f"{manifest}: not a list of files with their SHA-256 ({error!r:.150}); delete "
+            f"{manifest.parent} and create it again"
         ) from None
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
-    """Count the sentence pairs for training by SRC-TGT; none where there is no such folder.
+    """Return the number of training pairs by SRC-TGT; empty if the folder does not exist.
 
-    `lang_pairs` are comma-separated, each in either order; None counts all.
+    Args:
+        folder: a data folder.
+        lang_pairs: comma-separated language pairs to count, each in either order; None for all.
     """
-    wanted = (
-        {frozenset(name.strip().split("-")) for name in lang_pairs.split(",")}
-        if lang_pairs
-        else None
-    )
-    counts = {
-        path.name.split(".")[1]: count_sentences(path)
-        for path in sorted(folder.glob("train.*-*.*.idx"))
-    }
-    return {
-        name: count
-        for name, count in counts.items()
-        if wanted is None or frozenset(name.split("-")) in wanted
-    }
+    requested = None
+    if lang_pairs:
+        requested = {frozenset(name.strip().split("-")) for name in lang_pairs.split(",")}
+    counts = {}
+    for index in sorted(folder.glob("train.*-*.*.idx")):
+        name = index.name.split(".")[1]
+        if requested is None or frozenset(name.split("-")) in requested:
+            counts[name] = count_sentences(index)
+    return counts
 
 
 def count_sentences(index: Path) -> int:
-    """Return the number of sentences of a memory-mapped fairseq dataset from its .idx; 0 for
-    another format.
+    """Return the number of sentences of a memory-mapped fairseq dataset.
+
+    Args:
+        index: the .idx file of the dataset.
+
+    Returns:
+        The number in the header; 0 for a dataset in another format.
     """
     with index.open("rb") as stream:
-        head = stream.read(
-            26
-        )  # format name, version (8 bytes), type (1 byte), number of sentences (8 bytes)
-    return int.from_bytes(head[18:], "little") if head.startswith(INDEX_MAGIC) else 0
+        # Format name (9 bytes), version (8), type of the ids (1), number of sentences (8)
+        header = stream.read(26)
+    if not header.startswith(INDEX_MAGIC):
+        return 0
+    return int.from_bytes(header[18:], "little")
 
 
 def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, int]:
-    """Count the kept pairs of each source, whose pairs follow each other: bool [pairs of all]."""
+    """Return how many pairs of each source are kept.
+
+    Args:
+        sources: the number of pairs of each source; the sources follow each other in this order.
+        is_kept: whether each pair is kept, bool [pairs of all sources].
+    """
     parts = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
     return {name: int(np.count_nonzero(part)) for name, part in zip(sources, parts, strict=True)}
 
 
 def write_sources(path: Path, sources: Mapping[str, int]) -> None:
-    """Write the number of pairs of each source of a text."""
+    """Write the number of pairs of each source of a text as JSON."""
     path.write_text(json.dumps(sources, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_sources(path: Path, count: int) -> dict[str, int]:
-    """Read the number of pairs of each source (kind of text), whose pairs follow each other in this
-    order.
+    """Read the number of pairs of each source of a text, in the order of the text.
 
-    There is none where there is no such file; `count` is the number of pairs of the text.
+    Args:
+        path: the file that `write_sources` wrote.
+        count: the number of pairs of the text, which the sources must add up to.
+
+    Returns:
+        The number of pairs by source; empty if the file does not exist.
     """
     if not path.is_file():
         return {}
@@ -154,18 +188,19 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
             )
     if sum(sources.values()) != count:
         raise InputError(
-            f"{path}: counts {sum(sources.values()):,} pairs, the text has {count:,}; run `lxsr prepare` again, or "
-            "remove the file"
+            f"{path}: lists {sum(sources.values()):,} pairs, but the text has {count:,}; run "
+            "`lxsr prepare` again, or delete the file"
         )
     return sources
 
 
-TEXT_FOLDER = "text"  # name of the folder beside the checkpoints
+# Name of the folder with the text files, next to the checkpoints
+TEXT_FOLDER = "text"
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Files and options that map text to the ids that a model was trained on."""
+    """The files and options that turn text into the dictionary ids that a model was trained on."""
 
     dictionary: Path
     sentencepiece_model: Path
@@ -173,65 +208,92 @@ class TextFiles:
 
 
 def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> dict[str, bytes]:
-    """Read dictionary, SentencePiece model and text options of a data folder, as `lxsr export`
-    needs them, by name.
+    """Read the dictionary, SentencePiece model and text options that `lxsr export` needs.
 
-    A folder that fairseq-preprocess has made lacks the last two: the model is the one that the user
-    names, or splits at blanks where the dictionary has no pieces of SentencePiece; the options are
-    those that the dictionary shows. A model that is neither there nor named is left out.
+    A folder of fairseq-preprocess has only a dictionary. If it is one of words, a SentencePiece
+    model that splits at blanks is generated; the text options are derived from the dictionary.
+
+    Args:
+        data: a data folder.
+        sentencepiece_model: the model that the user named; None for that of the data folder.
+
+    Returns:
+        The contents of the files by name, without the SentencePiece model if it is unknown.
+
+    Raises:
+        InputError: if the model does not fit the dictionary or differs from that of the folder.
     """
-    dictionary, own, options = find_dictionary(data), data / SENTENCEPIECE_FILE, data / TEXT_FILE
-    symbols, model = read_dictionary(dictionary), Path(sentencepiece_model or own)
-    text = TextOptions.load(options) if options.is_file() else TextOptions(is_lowercased(symbols))
-    if sentencepiece_model or own.is_file():
-        _check_same(model, own)
-        Tokenizer(model, text, symbols)  # refuses a model that does not fit the dictionary
-    pieces = model.read_bytes() if model.is_file() else words_of(symbols)
-    return {
-        DICTIONARY_FILE: dictionary.read_bytes(),
-        TEXT_FILE: options.read_bytes() if options.is_file() else text.dumps().encode(),
-        **({} if pieces is None else {SENTENCEPIECE_FILE: pieces}),
-    }
+    dictionary = find_dictionary(data)
+    symbols = read_dictionary(dictionary)
+    stored_model = data / SENTENCEPIECE_FILE
+    stored_options = data / TEXT_FILE
+    model = Path(sentencepiece_model or stored_model)
+    if stored_options.is_file():
+        options = TextOptions.load(stored_options)
+        options_content = stored_options.read_bytes()
+    else:
+        options = TextOptions(is_lowercased(symbols))
+        options_content = options.dumps().encode()
+    if sentencepiece_model or stored_model.is_file():
+        _check_same(model, stored_model)
+        # The tokenizer refuses a model that does not fit the dictionary
+        Tokenizer(model, options, symbols)
+
+    contents = {DICTIONARY_FILE: dictionary.read_bytes(), TEXT_FILE: options_content}
+    model_content = model.read_bytes() if model.is_file() else words_of(symbols)
+    if model_content is not None:
+        contents[SENTENCEPIECE_FILE] = model_content
+    return contents
 
 
-def _check_same(model: Path, own: Path) -> None:
-    """Refuse a named SentencePiece model where the data folder has another one."""
-    if own.is_file() and model.is_file() and sha256(own) != sha256(model):
+def _check_same(model: Path, stored_model: Path) -> None:
+    """Check that a SentencePiece model is the same as that of the data folder, if it has one."""
+    if not stored_model.is_file() or not model.is_file():
+        return
+    if sha256(stored_model) != sha256(model):
         raise InputError(
-            f"{model}: differs from {own}, which the training data was made with; leave --sentencepiece-model out"
+            f"{model}: differs from {stored_model}, which the training data was prepared with; omit "
+            "--sentencepiece-model"
         )
 
 
 def keep_text(data: Path, save_dir: Path, sentencepiece_model: str | Path | None = None) -> None:
-    """Write what `collect_text` reads beside the checkpoints, with the hashes: data folders may be
-    moved or removed.
+    """Save the files of `collect_text` next to the checkpoints, with their checksums.
+
+    The checkpoints can then be exported even if the data folder is moved or deleted.
     """
-    wanted = collect_text(data, sentencepiece_model)
+    contents = collect_text(data, sentencepiece_model)
     folder = save_dir / TEXT_FOLDER
     restore_folder(folder)
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in wanted.items()}
-    if not _are_kept(folder, hashes):
-        with atomic_folder(folder, DICTIONARY_FILE) as work:
-            for name, content in wanted.items():
-                (work / name).write_bytes(content)
-            (work / STAGE_FILE).write_text(
-                json.dumps(sealed({"files": hashes})) + "\n", encoding="utf-8"
-            )
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    if _are_kept(folder, hashes):
+        return
+    with atomic_folder(folder, DICTIONARY_FILE) as work:
+        for name, content in contents.items():
+            (work / name).write_bytes(content)
+        manifest = json.dumps(sealed({"files": hashes})) + "\n"
+        (work / STAGE_FILE).write_text(manifest, encoding="utf-8")
 
 
 def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
+    """Return whether a folder has undamaged files with these checksums."""
     try:
         check_files(folder)
-        return read_hashes(folder / STAGE_FILE) == hashes and all(
-            (folder / name).is_file() for name in hashes
-        )
+        if read_hashes(folder / STAGE_FILE) != hashes:
+            return False
+        return all((folder / name).is_file() for name in hashes)
     except (InputError, OSError):
         return False
 
 
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
-    """Find the data folders that a checkpoint names, from the current folder or from a parent of
-    the checkpoint.
+    """Return the data folders that a checkpoint names.
+
+    Relative paths are tried from the current folder, then from each folder above the checkpoint.
+
+    Args:
+        checkpoint: the path of the checkpoint.
+        named: the data folders, separated as fairseq does it.
     """
     shards = [Path(name) for name in named.split(os.pathsep)]
     for start in (Path(), *checkpoint.absolute().parents):
@@ -245,61 +307,68 @@ def find_text(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
 ) -> TextFiles:
-    """Take each text file from the first folder that has it; the first folder must have the
-    dictionary.
+    """Find the files that turn text into dictionary ids, each in the first folder that has it.
 
-    `sentencepiece_model` is the one that the user names; `lowercase` says whether the data is
-    lower-cased, in place of the stored option.
+    Args:
+        folders: where to look; the first folder must have the dictionary.
+        sentencepiece_model: the SentencePiece model that the user named.
+        lowercase: whether the data is lower-cased; None for the stored option.
+
+    Raises:
+        InputError: if a file is missing or damaged, or the named model differs from the stored one.
     """
     dictionary = find_dictionary(folders[0])
-    own, options = (
-        next((folder / name for folder in folders if (folder / name).is_file()), folders[-1] / name)
-        for name in (SENTENCEPIECE_FILE, TEXT_FILE)
-    )
-    model = Path(sentencepiece_model or own)
+    stored_model = _first_with(folders, SENTENCEPIECE_FILE)
+    stored_options = _first_with(folders, TEXT_FILE)
+    is_case_known = lowercase is not None or stored_options.is_file()
+    model = Path(sentencepiece_model or stored_model)
     if not model.is_file():
-        case = ", and say --lowercase or --no-lowercase, as the data was made"
-        case = "" if options.is_file() or lowercase is not None else case
-        raise InputError(
-            f"{model}: no such file; name the SentencePiece model with --sentencepiece-model{case}"
-        )
-    for path in (dictionary, own, options):
+        message = f"{model}: no such file; name the model with --sentencepiece-model"
+        if not is_case_known:
+            message += ", and add --lowercase or --no-lowercase, as the data was prepared"
+        raise InputError(message)
+    for path in (dictionary, stored_model, stored_options):
         if path.is_file():
             check_files(path.parent, [path.name])
-    _check_same(model, own)
-    if lowercase is None and not options.is_file():
+    _check_same(model, stored_model)
+    if not is_case_known:
         raise InputError(
-            f"{options}: no such file; say --lowercase or --no-lowercase, as the data was made"
+            f"{stored_options}: no such file; add --lowercase or --no-lowercase, as the data was "
+            "prepared"
         )
-    text = TextOptions.load(options) if options.is_file() else TextOptions()
-    return TextFiles(
-        dictionary, model, text if lowercase is None else replace(text, lowercase=lowercase)
-    )
+    options = TextOptions.load(stored_options) if stored_options.is_file() else TextOptions()
+    if lowercase is not None:
+        options = replace(options, lowercase=lowercase)
+    return TextFiles(dictionary, model, options)
+
+
+def _first_with(folders: list[Path], name: str) -> Path:
+    """Return the path of a file in the first folder that has it, else in the last folder."""
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    return folders[-1] / name
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """Return the folder of `keep_text` beside a checkpoint where its dictionary has this hash, else
-    an empty list.
-    """
+    """Return the folder of `keep_text` next to a checkpoint; empty if its dictionary differs."""
     folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE
-    matches = dictionary.is_file() and hash_symbols(read_dictionary(dictionary)) == dictionary_hash
-    return [folder] if matches else []
+    if not dictionary.is_file() or hash_symbols(read_dictionary(dictionary)) != dictionary_hash:
+        return []
+    return [folder]
 
 
 def find_dictionary(data: Path) -> Path:
-    """Find dict.txt, or the first of the dict.LANG.txt files (all are equal, because the dictionary
-    is joined).
+    """Return the path of the dictionary of a data folder.
+
+    It is dict.txt or the first of the dict.LANG.txt files, which are equal: the dictionary is joined.
     """
     check_data_folder(data)
-    found = [
-        path
-        for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt")))
-        if path.is_file()
-    ]
-    if not found:
-        raise InputError(
-            f"{data}: has no dict.txt or dict.LANG.txt; expected the output of fairseq-preprocess"
-        )
-    return found[0]
+    for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))):
+        if path.is_file():
+            return path
+    raise InputError(
+        f"{data}: no dict.txt or dict.LANG.txt; expected the output of fairseq-preprocess"
+    )

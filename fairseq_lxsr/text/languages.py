@@ -1,4 +1,4 @@
-"""Codes of languages as BCP 47 has them, in every usual spelling, and pairs of them: SRC-TGT."""
+"""Language codes (BCP 47 and other common spellings) and language pairs SRC-TGT."""
 
 import json
 import re
@@ -9,24 +9,27 @@ from typing import NamedTuple
 
 from fairseq_lxsr.errors import InputError, shown
 
-CODE = re.compile(r"\w[\w@]{0,31}")  # a code is part of file names
+# A code becomes part of file names, so it has no other characters
+CODE = re.compile(r"\w[\w@]{0,31}")
 _TAG = re.compile(
     r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-r?([a-z]{2}|\d{3}))?((?:-[a-z\d]{1,8})*)", re.IGNORECASE
 )
-# in a pair, a script and a region are told from a language by their capitals: en-zh-Hans-CN
+# In a pair such as en-zh-Hans-CN, capitals tell a script and a region from a language
 _DASHED = r"(\w[\w@]*(?:-[A-Z][a-z]{3})?(?:-(?:[A-Z]{2}|\d{3}))?)"
 _DASHED_PAIR = re.compile(f"{_DASHED}-{_DASHED}")
+# Scripts as names of locales spell them after @
 _SCRIPTS = {
     "latin": "Latn",
     "cyrillic": "Cyrl",
     "arabic": "Arab",
     "devanagari": "Deva",
-}  # after @ in names of locales
+}
 
 
 class Tag(NamedTuple):
-    """The parts of a code: a language (two letters where ISO 639 has them), a script, a region, all
-    else.
+    """The parts of a language code.
+
+    `language` has two letters if ISO 639 has such a code, `variant` is everything else.
     """
 
     language: str
@@ -36,109 +39,134 @@ class Tag(NamedTuple):
 
 
 @cache
-def _known() -> dict[str, dict[str, str]]:
-    """Read which codes are of one language, and the scripts of languages and regions: ISO 639 and
-    Unicode's CLDR.
-    """
-    read = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    same = dict(pair.split(":") for pair in read["same"].split())
-    named = [*read["scripts"].items(), *read["regions"].items()]
-    scripts = {code: script for script, codes in named for code in codes.split()}
-    return {"same": same, "scripts": scripts}
+def _language_data() -> dict[str, dict[str, str]]:
+    """Return the equivalent codes, and the scripts by language and region (ISO 639, Unicode CLDR)."""
+    content = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    equivalents = dict(pair.split(":") for pair in content["same"].split())
+    scripts = {}
+    for script, codes in (*content["scripts"].items(), *content["regions"].items()):
+        for code in codes.split():
+            scripts[code] = script
+    return {"equivalents": equivalents, "scripts": scripts}
 
 
 @cache
 def parse_tag(code: str) -> Tag:
-    """Return the parts of a code, as it says them: eng, en-US, pt_BR, zh-Hans-CN, sr@latin, fr-rCA,
-    fr_FR.UTF-8.
+    """Return the parts of a code, such as eng, en-US, pt_BR, zh-Hans-CN, sr@latin, fr_FR.UTF-8.
 
-    A code of no known form is a language by itself.
+    A code of an unknown form becomes the language of the tag.
 
         >>> parse_tag("zho_Hant")
         Tag(language='zh', script='Hant', region='', variant='')
     """
-    plain, _, modifier = (
-        code.strip().replace("_", "-").replace("+", "-").removeprefix("b-").partition("@")
-    )
-    found = _TAG.fullmatch(plain.partition(".")[0])
-    if not found:
+    dashed = code.strip().replace("_", "-").replace("+", "-").removeprefix("b-")
+    locale_name, _, modifier = dashed.partition("@")
+    match = _TAG.fullmatch(locale_name.partition(".")[0])
+    if match is None:
         return Tag(code.strip().lower())
-    language, script, region, rest = (part or "" for part in found.groups())
-    same, _, implied = _known()["same"].get(language.lower(), language.lower()).partition("-")
-    script = script.title() or _SCRIPTS.get(modifier, implied)
-    other = "" if modifier in (*_SCRIPTS, "euro") else modifier
-    return Tag(same, script, region.upper(), f"{rest}-{other}".strip("-").lower())
+    language, script, region, rest = (part or "" for part in match.groups())
+    # Some codes imply a script, which a written script overrides
+    equivalent = _language_data()["equivalents"].get(language.lower(), language.lower())
+    language, _, implied_script = equivalent.partition("-")
+    script = script.title() or _SCRIPTS.get(modifier, implied_script)
+    if modifier in (*_SCRIPTS, "euro"):
+        modifier = ""
+    return Tag(language, script, region.upper(), f"{rest}-{modifier}".strip("-").lower())
 
 
 def script_of(tag: Tag) -> str:
-    """Return the script of a tag, or the one that its region or its language is written in; empty
-    where unknown.
-    """
-    scripts = _known()["scripts"]
+    """Return the script of a tag, else that of its region or language; empty if unknown."""
+    scripts = _language_data()["scripts"]
     return (
         tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
     )
 
 
 def is_same_language(code: str, other: str) -> bool:
-    """Return whether two codes are of one language, and contradict each other in neither script nor
-    region.
+    """Return whether two codes have the same language and no conflicting script or region.
 
     `zh` agrees with zh_TW, which does not agree with zh_Hans.
     """
-    one, two = parse_tag(code), parse_tag(other)
-    scripts = {script_of(tag) for tag in (one, two) if tag.script or tag.region} - {""}
-    regions = {tag.region for tag in (one, two)} - {""}
-    return one.language == two.language and len(scripts) < 2 and len(regions) < 2
+    first = parse_tag(code)
+    second = parse_tag(other)
+    if first.language != second.language:
+        return False
+    # A script that follows from the language alone does not count
+    scripts = {script_of(tag) for tag in (first, second) if tag.script or tag.region} - {""}
+    regions = {first.region, second.region} - {""}
+    return len(scripts) < 2 and len(regions) < 2
 
 
-def best_code(wanted: str, codes: Iterable[str]) -> str | None:
-    """Return which of these codes text of the wanted language has; None where there is none.
+def best_code(language: str, codes: Iterable[str]) -> str | None:
+    """Return the code that best matches a language; None if no code matches.
 
-    Text of the same script and region is preferred, then text without a region, then, where none is
-    wanted, that of any region, then of any script, in the order of the codes: `en` takes en-US
-    where there is no en; pt_BR takes pt, never pt-PT; zh_TW never takes zh, which is another
-    script.
+    The best match has the same script and region, then no region, then, if the language has no
+    region, any region, and last any script. Of equal matches the first is returned. For example,
+    `en` matches en-US if `en` is missing, pt_BR matches pt but never pt-PT, and zh_TW never matches
+    zh, which is written in another script.
+
+    Args:
+        language: the code to look for.
+        codes: the codes to choose from.
     """
-    tag = parse_tag(wanted)
+    tag = parse_tag(language)
+    best = None
+    best_rank = _NO_MATCH
+    for code in codes:
+        rank = 0 if code == language else _rank(tag, parse_tag(code))
+        if rank < best_rank:
+            best = code
+            best_rank = rank
+    return best
+
+
+# Larger than every rank of a match
+_NO_MATCH = 5
+
+
+def _rank(tag: Tag, candidate: Tag) -> int:
+    """Return how well a candidate matches a tag: 1 is the best, `_NO_MATCH` is no match."""
+    if candidate.language != tag.language:
+        return _NO_MATCH
     script = script_of(tag)
-
-    def rank(code: str) -> int | None:
-        other = parse_tag(code)
-        theirs = script_of(other)
-        if other.language != tag.language:
-            return None
-        if script and theirs and script != theirs:
-            return None if tag.script or tag.region else 4
-        if (other.region, other.variant) == (tag.region, tag.variant):
-            return 0 if code == wanted else 1
-        if not other.region and not other.variant:
-            return 2
-        return None if tag.region or tag.variant else 3
-
-    ranked = [(place, code) for code in codes if (place := rank(code)) is not None]
-    return min(ranked, key=lambda item: item[0])[1] if ranked else None
+    candidate_script = script_of(candidate)
+    if script and candidate_script and script != candidate_script:
+        return _NO_MATCH if tag.script or tag.region else 4
+    if (candidate.region, candidate.variant) == (tag.region, tag.variant):
+        return 1
+    if not candidate.region and not candidate.variant:
+        return 2
+    return _NO_MATCH if tag.region or tag.variant else 3
 
 
 def check_language_code(text: str) -> None:
     """Check that a text is a language code."""
     if not CODE.fullmatch(text):
         raise InputError(
-            f"{shown(text)}; expected the code of a language, for example en, zh_TW or sr@latin"
+            f"{shown(text)}; expected a language code, for example en, zh_TW or sr@latin"
         )
 
 
 def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
-    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages; surrounding
-    blanks are ignored.
+    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages.
 
-    A code may have dashes where capitals tell its parts, as in en-zh-Hans-CN; they become `_`,
-    which names of files need. A language that is paired with itself is refused where they must be
-    `distinct`.
+    A code may contain dashes if capitals mark its parts, as in en-zh-Hans-CN; they become `_`, as
+    file names need it. Surrounding blanks are ignored.
+
+    Args:
+        text: the language pair.
+        distinct: whether to refuse a language that is paired with itself.
+
+    Raises:
+        InputError: if the text is not a language pair.
     """
-    found = _DASHED_PAIR.fullmatch(text.strip())
-    source, target = (code.replace("-", "_") for code in found.groups()) if found else ("", "")
-    if not (CODE.fullmatch(source) and CODE.fullmatch(target)) or (distinct and source == target):
+    source = ""
+    target = ""
+    match = _DASHED_PAIR.fullmatch(text.strip())
+    if match:
+        source, target = (code.replace("-", "_") for code in match.groups())
+    are_codes = CODE.fullmatch(source) and CODE.fullmatch(target)
+    if not are_codes or (distinct and source == target):
         raise InputError(f"{shown(text.strip())}; expected SRC-TGT, for example en-fr")
     return source, target
 

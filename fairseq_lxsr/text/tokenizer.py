@@ -29,24 +29,37 @@ from fairseq_lxsr.text.words import (
     splits_words_independently,
 )
 
-# the first symbols of fairseq's dictionaries; <mask> comes last
-BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+# The first symbols of fairseq's dictionaries, and <mask>, which comes last
+BOS = "<s>"
+PAD = "<pad>"
+EOS = "</s>"
+UNK = "<unk>"
+MASK = "<mask>"
 SPECIAL = (BOS, PAD, EOS, UNK)
 
-DICTIONARY_FILE, SENTENCEPIECE_FILE, TEXT_FILE = "dict.txt", "sentencepiece.model", "text.json"
+DICTIONARY_FILE = "dict.txt"
+SENTENCEPIECE_FILE = "sentencepiece.model"
+TEXT_FILE = "text.json"
 # SentencePiece refuses lone surrogates
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-FILLER = "madeupword"  # prefix of entries that fairseq adds to reach a multiple of eight
-_NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")  # special symbols and bytes
-LEFT_CAPITALS = 0.01  # share of the words of a lower-cased text that keep capitals
-_READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")  # pairs of letters beyond Latin
+# Prefix of the entries that fairseq adds to reach a multiple of eight
+FILLER = "madeupword"
+# Special symbols, bytes and fillers
+_NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")
+# At most this share of the words of a lower-cased dictionary has capitals
+MAX_CASED_SHARE = 0.01
+# Pairs of letters that are not Latin
+_READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-TEXT_VERSION = 3  # of the reading of text, for new data
-LOOKED_THROUGH = 64  # texts that are looked through together
-FEW = 1000  # characters: to start the threads of SentencePiece would take longer than to encode so few
-# with characters that later versions of the reading of text read otherwise: the blank cell, İ, and
-# the dot above too
+# Version of the text normalization for new data
+TEXT_VERSION = 3
+# Number of texts that are searched together for characters that depend on the text version
+TEXTS_PER_SEARCH = 64
+# Batches with fewer characters are encoded in one thread
+SINGLE_THREAD_CHARACTERS = 1000
+# Blocks with characters that later text versions read differently: also the blank Braille cell, İ
+# and the combining dot above
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -128,21 +141,20 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Do what `normalise` does; texts are looked through for odd characters together, which is
-    faster.
-    """
-    plain = _first_version(options)
-    parts = (
-        texts[start : start + LOOKED_THROUGH] for start in range(0, len(texts), LOOKED_THROUGH)
-    )
-    chosen = (
-        (part, options if options.version > 1 and _is_odd("".join(part)) else plain)
-        for part in parts
-    )
-    return [normalise(text, how) for part, how in chosen for text in part]
+    """Return what `normalise` returns for each text, faster than one by one."""
+    plain_options = _first_version(options)
+    normalised = []
+    for start in range(0, len(texts), TEXTS_PER_SEARCH):
+        part = texts[start : start + TEXTS_PER_SEARCH]
+        # Texts without odd characters are the same in all versions, and version 1 is the fastest
+        is_odd = options.version > 1 and _is_odd("".join(part))
+        part_options = options if is_odd else plain_options
+        normalised += [normalise(text, part_options) for text in part]
+    return normalised
 
 
-@cache  # the fields are checked each time that options are made
+# The fields are checked whenever options are created, which takes time
+@cache
 def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)
 
@@ -223,7 +235,7 @@ def is_lowercased(symbols: Iterable[str]) -> bool:
     """
     pieces = [symbol for symbol in symbols if not _NO_TEXT.fullmatch(symbol)]
     cased = [piece for piece in pieces if piece.lower() != piece.upper()]
-    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= LEFT_CAPITALS * len(
+    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= MAX_CASED_SHARE * len(
         cased
     )
 
@@ -333,30 +345,37 @@ class Tokenizer:
         return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Do what `encode_flat` does, for encoding: a text with an unknown piece and no known word
-        is empty.
+        """Return what `encode_flat` returns, but make texts without a known word empty.
 
-        All such texts would have much the same vector, that of the unknown piece; punctuation is no
-        word.
+        A text that has an unknown piece and no known word would have nearly the embedding of the
+        unknown piece, as all such texts. Punctuation is not a word.
         """
         ids, lengths = self.encode_flat(texts)
         is_unknown = ids == self.unknown
         if not is_unknown.any():
             return ids, lengths
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        lost = np.bincount(owner[is_unknown], minlength=len(lengths)) > 0
-        found, which = np.unique(ids[lost[owner]], return_inverse=True)
-        known = [
-            is_word(symbol) and symbol not in SPECIAL
-            for symbol in map(self.symbols.__getitem__, found.tolist())
-        ]
-        lost[owner[lost[owner]][np.array(known)[which]]] = False
-        return ids[~lost[owner]], np.where(lost, 0, lengths)
+        # For each piece, the index of its text
+        text_indices = np.repeat(np.arange(len(lengths)), lengths)
+        is_dropped = np.bincount(text_indices[is_unknown], minlength=len(lengths)) > 0
+
+        # Of the texts with an unknown piece, keep those with a known word
+        in_question = is_dropped[text_indices]
+        unique_ids, positions = np.unique(ids[in_question], return_inverse=True)
+        is_known_word = np.array([self._is_known_word(index) for index in unique_ids.tolist()])
+        is_dropped[text_indices[in_question][is_known_word[positions]]] = False
+        return ids[~is_dropped[text_indices]], np.where(is_dropped, 0, lengths)
+
+    def _is_known_word(self, index: int) -> bool:
+        symbol = self.symbols[index]
+        return symbol not in SPECIAL and is_word(symbol)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
-        """Do what `encode_flat` does, by SentencePiece alone."""
-        encode, texts = self._processor.EncodeAsIds, normalise_all(texts, self.options)
-        encoded = [*map(encode, texts)] if sum(map(len, texts)) < FEW else encode(texts)
+        """Return what `encode_flat` returns, computed by SentencePiece alone."""
+        encode = self._processor.EncodeAsIds
+        texts = normalise_all(texts, self.options)
+        # Starting the threads of SentencePiece would take longer than encoding a short batch
+        is_short = sum(map(len, texts)) < SINGLE_THREAD_CHARACTERS
+        encoded = [*map(encode, texts)] if is_short else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return self._ids[flat], lengths

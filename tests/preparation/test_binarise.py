@@ -175,9 +175,9 @@ def test_every_shard_knows_the_sources_of_its_pairs(copied, shards):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"law": 349}', "counts 349 pairs, the text has 350"),
-        ('{"law": -1, "x": 351}', "'law' is -1; expected the number of its pairs"),
-        ('{"law": "350"}', "'law' is '350'; expected the number"),
+        ('{"law": 349}', r"[^\n]*349.*350"),
+        ('{"law": -1, "x": 351}', "'law' is -1"),
+        ('{"law": "350"}', "'law' is '350'"),
         ("[350]", "not a JSON object"),
         ("{", "not a JSON object"),
     ],
