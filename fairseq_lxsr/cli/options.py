@@ -1,7 +1,7 @@
-"""The option --model and its values, for every verb that measures, mines or searches."""
+"""Options that several verbs share: --model, --device, --ray, and those of dataclasses."""
 
 import argparse
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fairseq_lxsr.errors import InputError
@@ -18,92 +18,101 @@ Filled = TypeVar("Filled")
 
 
 OUR_MODEL = (
-    "model folder of `lxsr export folder`, or its name where it is one of this package, or the address of its archive, "
+    "model folder of `lxsr export folder`, name of a model of this package, or address of an archive, "
     "https://.../NAME.tar.gz#sha256=HEX"
 )
 ANY_MODEL = (
-    f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging Face encoder; or a "
-    "folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. Repeated as LANG=... for languages "
-    "that have a model each. After the name of a model folder, #untrained takes random weights; of word vectors, #sum "
-    "or #idf combines words otherwise than by the mean; of LASER-raw embeddings, #dim=N is the width (without it 1024)"
+    f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging "
+    "Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. "
+    "Repeat it as LANG=... to use one model per language. A model folder with #untrained gets random "
+    "weights; word vectors with #sum or #idf combine words by sum or by weighted mean instead of the "
+    "mean; LASER-raw embeddings with #dim=N have the width N instead of 1024"
 )
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add an option for each field of a dataclass that `option` declares: `--lang-pairs` for
-    `lang_pairs`.
+    """Add an option for each field of a dataclass that `option` declares.
+
+    The field `lang_pairs` becomes the option `--lang-pairs`.
     """
     hints = get_type_hints(kind)
     for item in fields(kind):
-        if not item.metadata.get("help") or item.metadata["only_in_files"]:
-            continue
-        how: dict[str, Any] = {"help": item.metadata["help"]}
-        allowed = item.metadata.get("range")
-        if hints[item.name] is bool:
-            how["action"] = argparse.BooleanOptionalAction if item.default else "store_true"
-        elif "choices" in item.metadata:
-            how["choices"] = item.metadata["choices"]
-        elif allowed is not None:
-            how |= (
-                {"type": allowed, "metavar": "N"}
-                if isinstance(allowed, Range)
-                else {"type": allowed}
-            )
-        if item.default is MISSING:
-            how["required"] = True
-        else:
-            how["default"] = item.default
-            if item.default not in (None, False, ()) and "default" not in how["help"]:
-                how["help"] += f" (default: {item.default})"
-        if item.metadata["how"].get("nargs") == "+":
-            how |= {"action": "extend", "default": []}  # given twice, it has all of them
-        parser.add_argument(
-            f"--{item.name.replace('_', '-')}", **how | item.metadata.get("how", {})
-        )
+        if item.metadata.get("help") and not item.metadata["only_in_files"]:
+            name = f"--{item.name.replace('_', '-')}"
+            parser.add_argument(name, **_argument_options(item, hints[item.name]))
 
 
-def filled(kind: type[Filled], args: argparse.Namespace, **others: Any) -> Filled:
-    """Fill a dataclass of `add_options` from a parsed command line; `others` are fields that are no
-    options of it.
+def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
+    """Return the arguments of `add_argument` for a field."""
+    options: dict[str, Any] = {"help": item.metadata["help"]}
+    allowed = item.metadata.get("range")
+    if hint is bool:
+        options["action"] = argparse.BooleanOptionalAction if item.default else "store_true"
+    elif "choices" in item.metadata:
+        options["choices"] = item.metadata["choices"]
+    elif allowed is not None:
+        options["type"] = allowed
+        if isinstance(allowed, Range):
+            options["metavar"] = "N"
+    if item.default is MISSING:
+        options["required"] = True
+    else:
+        options["default"] = item.default
+        if item.default not in (None, False, ()) and "default" not in options["help"]:
+            options["help"] += f" (default: {item.default})"
+    if item.metadata["how"].get("nargs") == "+":
+        # An option that is given twice has the values of both.
+        options["action"] = "extend"
+        options["default"] = []
+    return options | item.metadata["how"]
+
+
+def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) -> Filled:
+    """Create a dataclass of `add_options` from a parsed command line.
+
+    Args:
+        kind: the dataclass.
+        args: the parsed command line.
+        other_fields: values of fields that are not options of this command line.
     """
-    given = {item.name: getattr(args, item.name) for item in fields(kind) if item.name in args}  # type: ignore[arg-type]
-    return kind(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-        }
-        | others
-    )
+    values = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        if item.name in args:
+            value = getattr(args, item.name)
+            values[item.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values | other_fields)
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How `embeddings.load` is told to encode."""
+    """Options of encoding, for `embeddings.load`."""
 
     batch_size: int = option("sentences encoded together", 256, at_least(1))
     device: str | None = option(
-        "cpu or cuda (default: cuda for layers, where there is one)", None, metavar="NAME"
+        "cpu or cuda (default: cuda for models with layers, if available)", None, metavar="NAME"
     )
 
 
 def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") -> None:
-    """Add --model for any encoder; `default` says in the help what is taken without it."""
+    """Add --model for any encoder; `default` describes the default model in the help."""
+    description = ANY_MODEL
+    if default:
+        description += f" (default: {default})"
     parser.add_argument(
         "--model",
         required=not default,
         action="append",
         type=model_name,
         metavar="[LANG=]PATH",
-        help=ANY_MODEL + (f" (default: {default})" if default else ""),
+        help=description,
     )
     add_options(parser, Batching)
 
 
 def model_name(text: str) -> str:
     """Check a value of --model, as `type=` of argparse."""
-    from fairseq_lxsr.embeddings.load import (
-        ModelName,
-    )  # brings numpy, which verbs without --model do not need
+    # Imports numpy, which verbs without --model do not need.
+    from fairseq_lxsr.embeddings.load import ModelName
 
     try:
         ModelName.parse(FILE_NAME(text))
@@ -113,9 +122,7 @@ def model_name(text: str) -> str:
 
 
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
-    """Load the encoder that --model names, see `embeddings.load`; `options` are of our model
-    folders.
-    """
+    """Load the encoder that --model names; `options` are passed to `embeddings.load`."""
     from fairseq_lxsr.embeddings import load
 
     check_language(args)
@@ -130,53 +137,57 @@ def named_languages(args: argparse.Namespace) -> list[str]:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that the languages of the text are given where --model names languages, and --lang only
-    there.
-    """
-    named, models = named_languages(args), " ".join(args.model)
-    for name, is_used, example in (
-        ("lang", True, named[:1]),
-        ("lang_pair", True, named[:2]),
-        ("lang_pairs", "source" in args and args.source, named[:2]),
-    ):
-        if named and is_used and name in args and not getattr(args, name):
-            given = f"--{name.replace('_', '-')}"
+    """Refuse a text without language if --model names languages, and a language if it names none."""
+    languages = named_languages(args)
+    models = " ".join(args.model)
+    if not languages:
+        if "lang" in args and args.lang:
             raise InputError(
-                f"--model {models} without {given}; expected the languages of the text, for example {given} "
-                + "-".join(example)
+                f"--lang {args.lang} with --model {models}, which names no language; leave it out"
             )
-    if not named and "lang" in args and args.lang:
-        raise InputError(
-            f"--lang {args.lang} with --model {models}, which names no language; leave it out"
-        )
+        return
+    examples = {"lang": languages[:1], "lang_pair": languages[:2]}
+    if "source" in args and args.source:
+        examples["lang_pairs"] = languages[:2]
+    for name, example in examples.items():
+        if name in args and not getattr(args, name):
+            option_name = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"--model {models} without {option_name}; expected the languages of the text, for "
+                f"example {option_name} {'-'.join(example)}"
+            )
 
 
 LOCAL = "local"
 
 
 def add_ray_options(parser: argparse.ArgumentParser, output: str) -> None:
-    """Add the options; `output` says in the help what is written."""
+    """Add the options of a Ray cluster; `output` describes the outputs in the help."""
     parser.add_argument(
         "--ray",
         nargs="?",
         const=LOCAL,
         metavar="ADDRESS",
-        help="work in shards, in the workers of a Ray cluster: local, processes of this machine (the same as --ray "
-        f"alone); auto, the cluster that runs; HOST:PORT or ray://HOST:PORT. {output}; a rerun does what is missing",
+        help="work in shards, in the workers of a Ray cluster: local for processes of this machine "
+        "(as --ray without ADDRESS), auto for the running cluster, HOST:PORT or ray://HOST:PORT. "
+        f"{output}; a rerun computes what is missing",
     )
     parser.add_argument(
         "--workers",
         type=at_least(1),
         metavar="N",
-        help="of --ray (default: one a core; one a GPU with --device cuda)",
+        help="workers of --ray (default: one per core; with --device cuda one per GPU)",
     )
     parser.add_argument(
-        "--shard-lines", type=at_least(1), metavar="N", help="of --ray (default: 1,000,000)"
+        "--shard-lines",
+        type=at_least(1),
+        metavar="N",
+        help="lines per shard of --ray (default: 1,000,000)",
     )
 
 
 def in_cluster(args: argparse.Namespace) -> bool:
-    """Return whether the work is done in a cluster."""
+    """Return whether --ray is given, and check its options."""
     if args.ray is None:
         for option, value in (("--workers", args.workers), ("--shard-lines", args.shard_lines)):
             if value is not None:
@@ -191,7 +202,7 @@ def in_cluster(args: argparse.Namespace) -> bool:
 
 
 def workers(args: argparse.Namespace, load: "Load") -> "AbstractContextManager[Workers]":
-    """Start the workers that the options name; each loads the encoder."""
+    """Start the workers of --ray; each loads the encoder."""
     from fairseq_lxsr.cluster import SHARD_LINES, Cluster, connect
 
     gpu = (args.device or "").startswith("cuda")
@@ -199,19 +210,26 @@ def workers(args: argparse.Namespace, load: "Load") -> "AbstractContextManager[W
 
 
 def summary(done: dict[str, Any], workers: "Workers") -> str:
-    """Describe how the work was divided."""
-    kept = f" ({done['kept']:,} were there)" if done["kept"] else ""
-    return f"{done['shards']:,} shards{kept}, {workers.seconds:,.0f} s of processors in the workers"
+    """Return the number of shards and the time of the workers, as the end of a message."""
+    reused = ""
+    if done["kept"]:
+        reused = f" ({done['kept']:,} of an earlier run)"
+    return f"{done['shards']:,} shards{reused}, {workers.seconds:,.0f} s of CPU time in the workers"
 
 
 def data_first(args: argparse.Namespace) -> None:
-    """Find the data of a verb that passes options on: `--max-update 500 DATA` reads as if 500 were
-    the data.
+    """Find the data of a verb that passes options on to another program.
+
+    argparse does not know those options, so it takes 500 for the data in `--max-update 500 DATA`.
+    If the word before the data is such an option, the data and the word after it are exchanged.
     """
-    words, others = args.command_line, args.others
-    before = words[words.index(args.data) - 1] if args.data in words else ""
-    place = (
-        others.index(before) + 1 if before.startswith("--") and before in others else len(others)
-    )
-    if place < len(others) and not others[place].startswith("--"):
-        args.data, others[place] = others[place], args.data
+    words = args.command_line
+    others = args.others
+    if args.data not in words:
+        return
+    preceding = words[words.index(args.data) - 1]
+    if not preceding.startswith("--") or preceding not in others:
+        return
+    position = others.index(preceding) + 1
+    if position < len(others) and not others[position].startswith("--"):
+        args.data, others[position] = others[position], args.data
