@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,34 +15,36 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.named_sets import Dataset
     from fairseq_lxsr.preparation.registry import PublicCorpus
 
-# the registry and the downloads need numpy and tqdm, so they are imported only when a verb runs
+# The registry and the downloads need numpy and tqdm, so they are imported when an action runs.
 
 
 def add_parser(verbs) -> None:
     parser = verbs.add_parser("corpus", description=__doc__)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="the corpora there are")
-    listing.add_argument("--lang-pair", metavar="SRC-TGT", help="only those of this pair")
+    listing = actions.add_parser("list", help="list the corpora and test sets")
+    listing.add_argument("--lang-pair", metavar="SRC-TGT", help="list only those with this pair")
     listing.set_defaults(run=run_list)
-    showing = actions.add_parser("show", help="all about one")
+    showing = actions.add_parser("show", help="describe one")
     showing.add_argument("name")
     showing.set_defaults(run=run_show)
     getting = actions.add_parser(
-        "get", help="download and unpack one; an interrupted download goes on where it was"
+        "get", help="download and unpack one; an interrupted download resumes"
     )
     getting.add_argument("name")
     getting.add_argument(
-        "--lang-pair", metavar="SRC-TGT", help="of a corpus; a test set comes in all its languages"
+        "--lang-pair",
+        metavar="SRC-TGT",
+        help="language pair of a corpus; a test set comes in all its languages",
     )
     getting.add_argument(
         "--output",
         type=file_path,
         default=Path("text"),
         metavar="FOLDER",
-        help="where the text goes (default: text)",
+        help="folder for the text (default: text)",
     )
     getting.add_argument(
-        "--keep-archive", action="store_true", help="do not remove the archive after unpacking"
+        "--keep-archive", action="store_true", help="keep the archive after unpacking"
     )
     getting.set_defaults(run=run_get)
 
@@ -49,41 +52,46 @@ def add_parser(verbs) -> None:
 def run_list(args: argparse.Namespace) -> None:
     from fairseq_lxsr.preparation.registry import registry
 
-    pair = args.lang_pair and split_pair(args.lang_pair)
-    if pair:
+    corpora = list(registry().values())
+    sets = list(test_sets().values())
+    if args.lang_pair:
+        pair = split_pair(args.lang_pair)
         check_known(*pair)
-    for corpus in registry().values():
-        if not pair or corpus.has(*pair):
-            languages = f"{len(corpus.languages)} languages" if corpus.languages else "local"
-            partner = f" with {corpus.partner}" if corpus.partner else ""
-            print(f"{corpus.name:20} {languages + partner:22} {corpus.format:13} {corpus.about}")
-    for test_set in test_sets().values():
-        if not pair or all(best_code(language, test_set.codes) for language in pair):
-            print(
-                f"{test_set.name:20} {f'{len(test_set.codes)} languages':22} {'test set':13} {test_set.about}"
-            )
+        corpora = [corpus for corpus in corpora if corpus.has(*pair)]
+        sets = [test_set for test_set in sets if has_pair(test_set, *pair)]
+    for corpus in corpora:
+        languages = "local"
+        if corpus.languages:
+            languages = f"{len(corpus.languages)} languages"
+        if corpus.partner:
+            languages += f" with {corpus.partner}"
+        print(f"{corpus.name:20} {languages:22} {corpus.format:13} {corpus.about}")
+    for test_set in sets:
+        languages = f"{len(test_set.codes)} languages"
+        print(f"{test_set.name:20} {languages:22} {'test set':13} {test_set.about}")
+
+
+def has_pair(test_set: "Dataset", source: str, target: str) -> bool:
+    return bool(best_code(source, test_set.codes) and best_code(target, test_set.codes))
 
 
 def check_known(source: str, target: str) -> None:
-    """Check that there is text of a language pair; say which codes there are, and where text is for
-    tests alone.
-    """
+    """Refuse a language pair without any text; say if there are only test sets for it."""
     from fairseq_lxsr.preparation.registry import registry
 
-    if any(corpus.has(source, target) for corpus in registry().values()):
+    corpora = registry().values()
+    if any(corpus.has(source, target) for corpus in corpora):
         return
-    pair, known = (
-        f"{source}-{target}",
-        sorted({code for corpus in registry().values() for code in corpus.languages}),
+    codes = sorted(set(chain.from_iterable(corpus.languages for corpus in corpora)))
+    unknown = [code for code in (source, target) if not best_code(code, [*codes, "en"])]
+    problem = " or ".join(unknown) or "this pair"
+    message = (
+        f"{source}-{target}: no training corpus has {problem}; the languages are en, "
+        f"{', '.join(codes)}"
     )
-    lacking = [code for code in (source, target) if not best_code(code, [*known, "en"])]
-    said = f"{pair}: no corpus to train on has {' or '.join(lacking) or 'this pair'}; there are en, {', '.join(known)}"
-    if not any(
-        best_code(source, found.codes) and best_code(target, found.codes)
-        for found in test_sets().values()
-    ):
-        raise InputError(f"{said}, and languages of test sets (`lxsr corpus show`)")
-    print(f"{said}; test sets have it:")
+    if not any(has_pair(test_set, source, target) for test_set in test_sets().values()):
+        raise InputError(f"{message}, and those of the test sets (`lxsr corpus show`)")
+    print(f"{message}; there are only test sets:")
 
 
 def test_sets() -> "dict[str, Dataset]":
@@ -98,26 +106,30 @@ def run_show(args: argparse.Namespace) -> None:
 
     test_set = test_sets().get(args.name)
     if test_set:
-        described = describe_test_set(test_set)
+        description = describe_test_set(test_set)
     else:
-        described = describe_corpus(registry().get(args.name) or find_corpus(args.name, "en", "fr"))
-    for name, value in described.items():
+        corpus = registry().get(args.name) or find_corpus(args.name, "en", "fr")
+        description = describe_corpus(corpus)
+    for name, value in description.items():
         print(f"{name:10} {value}")
 
 
 def describe_corpus(corpus: "PublicCorpus") -> dict[str, str]:
-    partner = f", each with {corpus.partner}" if corpus.partner else ", any two of them"
+    languages = "any"
+    if corpus.languages:
+        partner = f"each with {corpus.partner}" if corpus.partner else "any two of them"
+        languages = f"{' '.join(corpus.languages)}, {partner}"
+    sizes = ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items())
+    checksums = ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items())
     return {
         "name": corpus.name,
         "about": corpus.about,
-        "languages": f"{' '.join(corpus.languages)}{partner}" if corpus.languages else "any",
+        "languages": languages,
         "format": corpus.format,
         "address": corpus.url or "local",
         "licence": corpus.licence,
-        "size": ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items())
-        or "not published",
-        "SHA-256": ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items())
-        or "not published",
+        "size": sizes or "not published",
+        "SHA-256": checksums or "not published",
     }
 
 
@@ -139,20 +151,15 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 
     if args.lang_pair:
         raise InputError(
-            f"--lang-pair with {test_set.name}; expected none, its archive holds all languages"
+            f"--lang-pair with {test_set.name}, whose archive has all languages; leave it out"
         )
-    wanted = {Path(name).name: args.output / name for name in test_set.all_files()}
-    expected = test_set.size, test_set.sha256
-    get_archive(
-        test_set.url, args.output / Path(test_set.url).name, wanted, expected, args.keep_archive
-    )
-    print(f"{args.output}: {test_set.name}, {len(wanted)} languages (licence: {test_set.licence})")
-    print(
-        shlex.join(
-            ["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]
-        ),
-        "...",
-    )
+    files = {Path(name).name: args.output / name for name in test_set.all_files()}
+    archive = args.output / Path(test_set.url).name
+    expected = (test_set.size, test_set.sha256)
+    get_archive(test_set.url, archive, files, expected, args.keep_archive)
+    print(f"{args.output}: {test_set.name}, {len(files)} languages (licence: {test_set.licence})")
+    command = ["lxsr", "eval", "xsim", "--dataset", test_set.name, "--data", str(args.output)]
+    print(shlex.join(command), "...")
 
 
 def run_get(args: argparse.Namespace) -> None:
@@ -167,11 +174,10 @@ def run_get(args: argparse.Namespace) -> None:
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)
-    data = files[0] if len(files) == 1 else files[0].with_suffix("")
-    pair = (
-        (files[0].name if len(files) == 1 else data.name)
-        .removeprefix(f"{corpus.name}.")
-        .removesuffix(".tsv")
-    )
+    # One file of pairs, or one file for each language, which have a common prefix.
+    data = files[0]
+    if len(files) > 1:
+        data = data.with_suffix("")
+    pair = data.name.removeprefix(f"{corpus.name}.").removesuffix(".tsv")
     print(f"{', '.join(map(str, files))} (licence: {corpus.licence})")
     print(shlex.join(["lxsr", "prepare", "--lang-pairs", pair, "--data", str(data)]))

@@ -114,19 +114,22 @@ def run_compare(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.tables import published_table
 
     if not (args.second or args.published):
-        raise InputError(
-            f"compare {args.first}: one file of scores; expected two, or --published beside it"
-        )
-    files = [read_scores(name) for name in (args.first, args.second) if name]
-    protocols = _compare(files[0], files[1], args) if args.second else _show(files[0])
+        raise InputError(f"compare {args.first}: one file of scores; expected two, or --published")
+    first = read_scores(args.first)
+    if args.second:
+        second = read_scores(args.second)
+        protocols = _compare(first, second, args)
+    else:
+        second = []
+        protocols = _show(first)
     if args.published:
         missing = f"No published scores of {', '.join(dict.fromkeys(protocols))} are known here."
-        shown = [score for scores in files for score in scores if score.protocol in protocols]
-        print(f"\n{published_table(shown) or missing}")
+        scores = [score for score in (*first, *second) if score.protocol in protocols]
+        print(f"\n{published_table(scores) or missing}")
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:
-    """Print the values of one file; return the protocols."""
+    """Print the values of one file, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import latest
     from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 
@@ -148,7 +151,7 @@ def _show(scores: "Sequence[Score]") -> list[str]:
 def _compare(
     first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
 ) -> list[str]:
-    """Print what both files have, side by side; return the protocols."""
+    """Print the scores that both files have, side by side, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)

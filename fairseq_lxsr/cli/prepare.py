@@ -1,5 +1,6 @@
-"""`lxsr prepare`: from raw text to what fairseq-train reads, in stages that are skipped while
-nothing has changed.
+"""`lxsr prepare`: turn raw text into the input of fairseq-train, in stages.
+
+A stage is skipped if neither its input nor its options have changed.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from fairseq_lxsr.preparation.config import (
 from fairseq_lxsr.preparation.formats import holds_languages
 from fairseq_lxsr.text.languages import split_pairs
 
-BESIDE_A_FILE = ("--locale-dir", "--until")
+# The options that may be given with a configuration file.
+WITH_FILE = ("--locale-dir", "--until")
 
 
 def add_parser(verbs) -> None:
@@ -33,7 +35,8 @@ def add_parser(verbs) -> None:
         nargs="?",
         type=file_path,
         metavar="CONFIG.yaml",
-        help=f"all options in one file, see preprocess; only {' and '.join(BESIDE_A_FILE)} may stand beside it",
+        help="all options in one file, see preprocess; of the others only "
+        f"{' and '.join(WITH_FILE)} may be given with it",
     )
     parser.add_argument(
         "--lang-pairs",
@@ -48,22 +51,24 @@ def add_parser(verbs) -> None:
         action="append",
         default=[],
         metavar="[NAME=]PREFIX",
-        help="own text: PREFIX.SRC and PREFIX.TGT aligned, FILE.tsv, .csv, .tmx, .xliff, .jsonl, .po, packed or not, "
-        "a .zip with these, or a folder of gettext catalogues; {pair} in it stands for SRC-TGT (default: the "
-        "catalogues of this machine); repeated, with the NAME of the source (kind of text) of each, "
-        "which --source-temperature of training balances",
+        help="your text: aligned files PREFIX.SRC and PREFIX.TGT, a file .tsv, .csv, .tmx, .xliff, "
+        ".jsonl or .po, compressed or not, a .zip with these, or a folder of gettext catalogues; "
+        "{pair} stands for SRC-TGT (default: the catalogues of this machine). Repeat it with a NAME "
+        "for each source (kind of text), which --source-temperature of the training balances",
     )
     parser.add_argument(
         "--locale-dir",
         type=file_path,
         action="append",
         metavar="FOLDER",
-        help=f"folder of gettext catalogues, may be repeated (default: {', '.join(map(str, LOCALE_FOLDERS))})",
+        help="folder of gettext catalogues; may be repeated "
+        f"(default: {', '.join(map(str, LOCALE_FOLDERS))})",
     )
     parser.add_argument(
         "--until",
         choices=("clean", "subwords"),
-        help="stop after this stage: clean, text read, cleaned and split; subwords, SentencePiece model and dictionary",
+        help="stop after a stage: clean reads, cleans and splits the text; subwords learns the "
+        "SentencePiece model and the dictionary",
     )
     for kind in (PrepareConfig, Cleaning, SubwordOptions):
         add_options(parser, kind)
@@ -78,66 +83,78 @@ def parse_pairs(text: str) -> list[str]:
 
 
 def config_of(args: argparse.Namespace) -> PrepareConfig:
-    """Make the configuration from the file, or from the options of a command line."""
+    """Return the configuration of the file, or of the options on the command line."""
     if args.config:
-        given = [word for word in args.command_line if word.startswith("--")]
-        for word in given:
-            if not any(option.startswith(word.partition("=")[0]) for option in BESIDE_A_FILE):
-                raise InputError(f"{word} beside {args.config}; expected it in the file")
+        for word in args.command_line:
+            name = word.partition("=")[0]
+            # argparse accepts the beginning of an option.
+            is_allowed = any(option.startswith(name) for option in WITH_FILE)
+            if name.startswith("--") and not is_allowed:
+                raise InputError(f"{word} with {args.config}; expected it in the file")
         return read_yaml_config(args.config, PrepareConfig)
     parts = {"cleaning": filled(Cleaning, args), "subwords": filled(SubwordOptions, args)}
     return filled(PrepareConfig, args, pairs=texts_of(args.data, args.lang_pairs), **parts)
 
 
 def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]:
-    """Return the text of each language pair: that of `--data`, by the name of each source where
-    names are given.
-    """
-    for text in data:
-        if len(pairs) > 1 and "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
-            raise InputError(
-                f"--data {text}: expected {{pair}} in it, there are {len(pairs)} language pairs, and it holds one"
-            )
-    named: dict[str, list[str]] = {}
+    """Return the text of each language pair, by source if --data names sources."""
+    if len(pairs) > 1:
+        for text in data:
+            check_languages(text, len(pairs))
+    sources: dict[str, list[str]] = {}
     for text in data:
         name, equals, prefix = text.partition("=")
         if equals and SOURCE_NAME.fullmatch(name):
-            named.setdefault(name, []).append(prefix)
+            sources.setdefault(name, []).append(prefix)
         elif len(data) > 1:
             raise InputError(
                 f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts"
             )
-    if not named:
-        return {
-            pair: text.replace("{pair}", pair) for pair in pairs for text in data
-        } or dict.fromkeys(pairs)
-    return {
-        pair: {
-            name: tuple(text.replace("{pair}", pair) for text in texts)
-            for name, texts in named.items()
+    if not sources:
+        text = data[0] if data else None
+        return {pair: text and text.replace("{pair}", pair) for pair in pairs}
+    texts: dict[str, TextName | Sources] = {}
+    for pair in pairs:
+        texts[pair] = {
+            name: tuple(prefix.replace("{pair}", pair) for prefix in prefixes)
+            for name, prefixes in sources.items()
         }
-        for pair in pairs
-    }
+    return texts
+
+
+def check_languages(text: str, num_pairs: int) -> None:
+    """Refuse text of one language pair for several pairs."""
+    if "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
+        raise InputError(
+            f"--data {text}: expected {{pair}} in it, because there are {num_pairs} language pairs "
+            "and it holds one"
+        )
 
 
 def run_prepare(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.preparation import pipeline  # numpy, SentencePiece and others take seconds
+    # Imports numpy, SentencePiece and others, which take seconds.
+    from fairseq_lxsr.preparation import pipeline
 
     config = config_of(args)
     refuse_overlap([Path(config.work) / pipeline.SUMMARY_FILE], [args.config])
-    done = pipeline.prepare_corpora(config, tuple(args.locale_dir or LOCALE_FOLDERS), args.until)
+    locale_folders = tuple(args.locale_dir or LOCALE_FOLDERS)
+    done = pipeline.prepare_corpora(config, locale_folders, args.until)
     if done is None:
         return
-    data, save_dir = ":".join(map(str, done.data)), str(Path(config.work) / "checkpoints")
-    start = config.subwords.from_model
-    how = ["--from", start] if start else ["--recipe", "best"]
-    validation = ["--disable-validation"] if config.valid_size == 0 else []
-    by_recipe = shlex.join(["lxsr", "train", data, *how, *validation, "--save-dir", save_dir])
-    pairs = ("--task", "xling_sent", "--lang-pairs", ",".join(config.pairs))
-    by_options = shlex.join(
-        ["fairseq-train", data, "--user-dir", str(PACKAGE), *pairs, *validation]
-    )
+    data = ":".join(map(str, done.data))
+    recipe = ["--recipe", "best"]
+    if config.subwords.from_model:
+        recipe = ["--from", config.subwords.from_model]
+    validation = []
+    if config.valid_size == 0:
+        validation = ["--disable-validation"]
+    save_dir = str(Path(config.work) / "checkpoints")
+    by_recipe = ["lxsr", "train", data, *recipe, *validation, "--save-dir", save_dir]
+    task = ["--task", "xling_sent", "--lang-pairs", ",".join(config.pairs)]
+    by_options = ["fairseq-train", data, "--user-dir", str(PACKAGE), *task, *validation]
     print(
-        f"{done.pairs:,} pairs to train on, at most {done.unknown} % of a text unknown; all inputs, hashes and counts "
-        f"are in {done.summary}\nto train: {by_recipe}\nwith options of your own: {by_options} ..."
+        f"{done.pairs:,} training pairs, at most {done.unknown} % of a text unknown; "
+        f"{done.summary} has all inputs, hashes and counts\n"
+        f"to train: {shlex.join(by_recipe)}\n"
+        f"with your own options: {shlex.join(by_options)} ..."
     )
