@@ -108,7 +108,7 @@ def _checkpoint(file: Path) -> str:
         raise
     except Exception:
         # A damaged archive raises errors of many kinds.
-        return "truncated or damaged; delete it, and continue from another checkpoint"
+        return "cut off or damaged; delete it, and continue from another checkpoint"
     return ""
 
 
@@ -249,7 +249,7 @@ def _dataset(index: Path) -> str:
     _, kind, count = header.unpack_from(content, len(INDEX_MAGIC))
     size = ID_BYTES.get(kind, 0)
     if not size or len(content) != start + 12 * count:
-        return f"truncated or damaged; {advice}"
+        return f"cut off or damaged; {advice}"
     lengths = np.frombuffer(content, "<i4", count, start).astype(np.int64)
     starts = np.frombuffer(content, "<i8", count, start + 4 * count)
     ends = size * lengths.cumsum()

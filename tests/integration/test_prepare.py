@@ -150,7 +150,7 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
         shutil.copytree(work / name, other / name, ignore=shutil.ignore_patterns("stage.json"))
     out = lxsr_here("prepare", *sizes, "--work", other).stdout
     assert out.count("made elsewhere, kept") == 2
-    assert "360 pairs to train on" in out
+    assert "360 training pairs" in out
     ours, theirs = contents(work / "data-bin"), contents(other / "data-bin")
     assert ours.pop("stage.json") != theirs.pop("stage.json")
     assert ours == theirs
@@ -167,7 +167,7 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
         "prepare", "--data", tmp_path / "text", "--work", tmp_path / "work", *sizes, "--workers", 1
     ).stdout
     assert re.search(
-        r"\n200 pairs to train on, .*\nto train: .* --disable-validation .*\n.* --disable-validation",
+        r"\n200 training pairs, .*\nto train: .* --disable-validation .*\n.* --disable-validation",
         said,
     )
     data = tmp_path / "work" / "data-bin"

@@ -171,8 +171,9 @@ def test_corpora_take_every_spelling(capsys):
 def test_a_pair_of_which_there_is_no_corpus_is_said_with_the_codes_that_there_are(capsys):
     main(["corpus", "list", "--lang-pair", "en-zh_TW"])
     said = capsys.readouterr().out.splitlines()
-    assert "no corpus to train on has zh_TW; there are en, af, ar, " in said[0]
+    assert said[0].startswith("en-zh_TW: ")
+    assert " en, af, ar, " in said[0]
     assert any(line.startswith("flores200") for line in said[1:])
     with pytest.raises(SystemExit, match="2"):
         main(["corpus", "list", "--lang-pair", "en-tlh"])
-    assert "has tlh; there are en, af, " in capsys.readouterr().err
+    assert " en, af, " in capsys.readouterr().err
