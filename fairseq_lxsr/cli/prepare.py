@@ -111,8 +111,9 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
                 f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts"
             )
     if not sources:
-        text = data[0] if data else None
-        return {pair: text and text.replace("{pair}", pair) for pair in pairs}
+        if not data:
+            return dict.fromkeys(pairs)
+        return {pair: data[0].replace("{pair}", pair) for pair in pairs}
     texts: dict[str, TextName | Sources] = {}
     for pair in pairs:
         texts[pair] = {
