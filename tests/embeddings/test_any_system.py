@@ -240,7 +240,7 @@ def test_an_index_of_one_of_several_models(folder):
     """No model is stored with it, so that a search names it again."""
     model = ("--model", f"en={folder / 'words.vec'}", "--lang", "en")
     lxsr_here("index", *model, "--input", folder / "text.en", "--output", folder / "index")
-    refused(lxsr_here("search", "--index", folder / "index", "red", check=False), "name --model")
+    refused(lxsr_here("search", "--index", folder / "index", "red", check=False), "--model")
     found = lxsr_here(
         "search", "--index", folder / "index", *model, "--output", "-", "--k", 1, "black\nred white"
     ).stdout

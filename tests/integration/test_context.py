@@ -218,7 +218,7 @@ def test_other_text_is_refused(finished, documents, tmp_path):
         ({"arch": "lxsr_tiny"}, ("arch 'lxsr_tiny'; expected one of context_transformer_base",)),
         ({"cpu_precision": "half"}, ("cpu_precision 'half'; expected one of float32",)),
         ({"work": ""}, ("work ''; expected a file name",)),
-        ({"documents": {"../en": "a", "fr": "b"}}, ("'../en'; expected the code of a language",)),
+        ({"documents": {"../en": "a", "fr": "b"}}, ("'../en'",)),
         ({"documents": {"en": "", "fr": "b"}}, ("documents: en ''; expected a file name",)),
         ({"seed": -1}, ("seed -1; expected a whole number of at least 0",)),
         ({"documents": {False: "no.txt"}}, ("documents {False: 'no.txt'}", "text in quotes only")),

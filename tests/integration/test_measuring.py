@@ -309,7 +309,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         (f"{MINE} --kind int8 --precision bfloat16", ("--precision bfloat16 with --kind int8",)),
         (
             "score --model {model} --source {text}.en --target {text}.fr --columns 1,2",
-            ("--columns beside --source",),
+            ("--columns",),
         ),
         ("index --model {model} --input {text}.fr --lists 100", ("100 lists", "flat")),
         (
@@ -317,7 +317,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
             ("was made with model", "cannot be compared"),
         ),
         ("search --index {folder}/index \u200b", ("no text; expected sentences",)),
-        ("search --index {folder}/index --k 1", ("sentences to look for, or --input",)),
+        ("search --index {folder}/index --k 1", ("--input",)),
         ("search --index {folder}/none x", ("not an index",)),
         ("report {folder}/index --data {text} --lang-pairs en-fr", ("no model folder",)),
         ("report {folder}/none", ("no such folder",)),

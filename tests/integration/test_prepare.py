@@ -195,8 +195,8 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
             ("filter 'lenght'",),
         ),
         ("pairs: {en-fr: text, en-de: none}", "c.yaml", ("none.en: no such file",)),
-        ("", "c.yaml --exclude x", ("--exclude beside", "c.yaml")),
-        ("", "c.yaml --seed 1", ("--seed beside", "c.yaml")),
+        ("", "c.yaml --exclude x", ("--exclude", "c.yaml")),
+        ("", "c.yaml --seed 1", ("--seed", "c.yaml")),
         ("", "--data text --exclude none.txt", ("none.txt: no such file",)),
         (
             "",
