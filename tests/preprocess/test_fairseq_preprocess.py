@@ -123,10 +123,8 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     split = lambda line: " ".join(processor.EncodeAsPieces(line))  # noqa: E731
     data = preprocessed(pieces_of(text, tmp_path / "pieces", split), tmp_path / "data")
     done = train_here(data, tmp_path / "without", **SHORT)
-    assert (
-        "has no sentencepiece.model, which `lxsr export folder` will ask for; name it now"
-        in done.stdout
-    )
+    assert f"{data}: " in done.stdout
+    assert "--sentencepiece-model" in done.stdout
     checkpoint = tmp_path / "without" / "checkpoint_last.pt"
     done = export(checkpoint, tmp_path / "model", check=False)
     refused(
@@ -140,7 +138,7 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     )  # named afterwards, or only the first time: it is kept
     for more in (named, {"max_update": "2"}):
         done = train_here(data, tmp_path / "later", **SHORT | more)
-        assert (done.returncode, "has no sentencepiece.model" in done.stdout) == (0, False)
+        assert (done.returncode, "--sentencepiece-model" in done.stdout) == (0, False)
         assert (
             tmp_path / "later" / "text" / "sentencepiece.model"
         ).read_bytes() == model.read_bytes()

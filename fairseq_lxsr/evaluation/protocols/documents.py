@@ -137,7 +137,7 @@ class Titles(TransferProtocol):
         metavar="FOLDER",
     )
     train_langs: tuple[str, ...] | None = option(
-        "training languages (default: all of --langs); en trains in English only",
+        "training languages, for example en (default: all of --langs)",
         None,
         type=comma_separated("languages"),
         metavar="LANGS",
