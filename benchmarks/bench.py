@@ -155,9 +155,8 @@ def recall(index: str, value: str = "recall@1") -> Callable[[Any], float]:
 def pud(results: Any) -> float:
     """P@1 of the last run, mean of the directions."""
     found = results[-1]
-    own = [
-        found[name] for name in ("pud", "PUD P@1", "round3") if name in found
-    ]  # round3: of context_bitext
+    # round3: of context_bitext
+    own = [found[name] for name in ("pud", "PUD P@1", "round3") if name in found]
     values = found["retrieval"]["PUD"] if "retrieval" in found else own[0]
     numbers = [value["alone"] if isinstance(value, dict) else value for value in values.values()]
     return sum(numbers) / len(numbers)

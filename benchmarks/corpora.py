@@ -96,10 +96,8 @@ def subset(data_bin: Path, output: Path, share: float) -> Path:
     """The same data folder with a random share of its training pairs; dictionary and pieces
     stay.
     """
-    from fairseq.data.indexed_dataset import (
-        MMapIndexedDataset,
-        MMapIndexedDatasetBuilder,
-    )  # fills the log when imported
+    # fills the log when imported
+    from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
     output.mkdir(parents=True)
     for path in data_bin.iterdir():

@@ -46,13 +46,14 @@ PRECISIONS = {
     "amp float16": (torch.float32, torch.float16),
     "amp bfloat16": (torch.float32, torch.bfloat16),
 }
+# relative
 TOLERANCES = {
     "float32": 1e-3,
     "fp16": 2e-2,
     "bf16": 5e-2,
     "amp float16": 2e-2,
     "amp bfloat16": 5e-2,
-}  # relative
+}
 FLAGS = ("--fp16", "--amp")  # of fairseq-train on a GPU; it takes --bf16 for TPUs
 UPDATES = 8  # of each run of fairseq-train
 

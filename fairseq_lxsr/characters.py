@@ -100,9 +100,8 @@ def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _shown(code: int) -> str:
-    return (
-        chr(code) if code > 127 or chr(code).isalnum() else f"\\u{code:04x}"
-    )  # some have a meaning there
+    # some have a meaning there
+    return chr(code) if code > 127 or chr(code).isalnum() else f"\\u{code:04x}"
 
 
 def _silencers() -> str:
@@ -113,9 +112,8 @@ def _silencers() -> str:
     return "".join(letter for letter in map(chr, codes) if unicodedata.combining(letter) == 9)
 
 
-INVISIBLE = (
-    in_brackets(DEFAULT_IGNORABLE) + BLANK_CELL
-)  # content of a regular expression's brackets
+# content of a regular expression's brackets
+INVISIBLE = in_brackets(DEFAULT_IGNORABLE) + BLANK_CELL
 _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
 _JOINING, _UNSPACED, _CELLS = (
     in_brackets(JOINING_BLOCKS),

@@ -379,10 +379,8 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")  # types of weights on disk
-CONTEXT_NEGATIVES = (
-    "language",
-    "corpus",
-)  # where training without parallel text draws sentences to put in
+# where training without parallel text draws sentences to put in
+CONTEXT_NEGATIVES = ("language", "corpus")
 POOLING_NAMES = ("mean", "mean_max")  # functions of modules/pooling.py
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")

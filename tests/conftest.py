@@ -223,9 +223,8 @@ def train_here(data: Path, save_dir: Path, *flags, **options) -> subprocess.Comp
             try:
                 fairseq_cli.train.cli_main()
             finally:
-                importlib.import_module(
-                    "fairseq_lxsr.training.task"
-                ).release_save_dir()  # what the end of a process does
+                # what the end of a process does
+                importlib.import_module("fairseq_lxsr.training.task").release_save_dir()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", command)

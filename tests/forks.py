@@ -118,9 +118,8 @@ def answer(client: socket.socket) -> int:
     client.
     """
     fcntl.fcntl(client, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(
-        client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC
-    )  # SIGIO when the client ends
+    # SIGIO when the client ends
+    fcntl.fcntl(client, fcntl.F_SETFL, fcntl.fcntl(client, fcntl.F_GETFL) | os.O_ASYNC)
     content, files, _, _ = socket.recv_fds(client, 1 << 20, 3)
     while not content.endswith(b"\n"):
         content += client.recv(1 << 20)
@@ -135,9 +134,8 @@ def answer(client: socket.socket) -> int:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.executable = (
-        shutil.which("python") or sys.executable
-    )  # a command's own commands are forks as well
+    # a command's own commands are forks as well
+    sys.executable = shutil.which("python") or sys.executable
     os.execv = lambda _, words: sys.exit(subprocess.run(words).returncode)  # type: ignore[assignment,misc]
     while name == "python" and arguments[:1] == ["-W"]:  # as Python does it
         warnings._setoption(arguments[1])  # type: ignore[attr-defined]

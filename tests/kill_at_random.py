@@ -72,14 +72,12 @@ def write_text(folder: Path, lines: int) -> tuple[Path, Path]:
 
 def start(command: list[str], errors: Path) -> int:
     """Returns: the process that runs the command."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # until the command runs, no handler prints a traceback
+    # until the command runs, no handler prints a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = os.fork()
     if process:
-        with contextlib.suppress(
-            PermissionError, ProcessLookupError
-        ):  # it has ended, or done it itself
+        # it has ended, or done it itself
+        with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(process, process)
         return process
     status = 1
@@ -87,9 +85,8 @@ def start(command: list[str], errors: Path) -> int:
         os.setpgid(0, 0)
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # a shell's background job ignores it
+        # a shell's background job ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         main(command)
         status = 0
     except SystemExit as stop:

@@ -11,13 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-VOCAB, PAD, EOS, FIRST, MASK = (
-    50,
-    1,
-    2,
-    4,
-    49,
-)  # the dictionary of fairseq, its pieces, and <mask> at the end
+# the dictionary of fairseq, its pieces, and <mask> at the end
+VOCAB, PAD, EOS, FIRST, MASK = (50, 1, 2, 4, 49)
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 32, "num_heads": 2, "max_positions": 12}
 # source, target, the side with the mask, and which of its pieces
 PAIRS = [

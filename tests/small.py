@@ -20,21 +20,12 @@ TRAINING = {
     "--update-freq": 1,
 }
 PREPARING = {"--vocab-size": 200, "--valid-size": 20, "--test-size": 20}
-HELD_OUT = (
-    "--valid-size",
-    "20",
-    "--test-size",
-    "20",
-)  # prepare holds out thousands unless it is told
+# prepare holds out thousands unless it is told
+HELD_OUT = ("--valid-size", "20", "--test-size", "20")
 EVALUATING = {"--epochs": 2, "--seeds": 1}
 FILES = {name.removeprefix("--").replace("-", "_"): value for name, value in PREPARING.items()}
-FILES |= {
-    "valid_documents": 2,
-    "draw": 20,
-    "best": 10,
-    "pairs": 20,
-    "workers": 1,
-}  # wherever they stand in YAML files
+# wherever they stand in YAML files
+FILES |= {"valid_documents": 2, "draw": 20, "best": 10, "pairs": 20, "workers": 1}
 
 
 def shrink(name: str, arguments: list[str]) -> list[str]:
@@ -46,10 +37,8 @@ def shrink(name: str, arguments: list[str]) -> list[str]:
         and arguments[:1] in (["-c"], ["-m"])
         and "fairseq_cli.train" in arguments[1]
     ):
-        return [
-            *arguments[:2],
-            *_training(arguments[2:]),
-        ]  # as `lxsr train` and `lxsr train-context` start it
+        # as `lxsr train` and `lxsr train-context` start it
+        return [*arguments[:2], *_training(arguments[2:])]
     if name == "python" and arguments[:1] == ["preprocess/fairseq_preprocess.py"]:
         return _with_values(arguments, PREPARING)
     if name == "lxsr" and arguments:

@@ -80,9 +80,8 @@ def taken(content, kind: type):
 def test_any_configuration_of_a_preparation(content):
     config = taken(content, PrepareConfig)
     if config is not None and config.cleaning.filters:
-        with contextlib.suppress(
-            InputError
-        ):  # a method of language identification that is not there
+        # a method of language identification that is not there
+        with contextlib.suppress(InputError):
             make_filters(config.cleaning.filters, ("en", "fr"))
 
 

@@ -126,9 +126,8 @@ def api_page(title: str, about: str, modules: Sequence[str]) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    if os.environ.get(
-        "REPO_URL"
-    ):  # where the site links to files of the repository, and to itself in its head
+    # where the site links to files of the repository, and to itself in its head
+    if os.environ.get("REPO_URL"):
         config.repo_url, config.repo_name = os.environ["REPO_URL"], "Repository"
     if config.nav is not None:
         public, internal = api_pages()

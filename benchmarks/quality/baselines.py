@@ -37,9 +37,8 @@ class StopAfter(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.ends.append(time.perf_counter())
-        if (
-            self.ends[-1] - self.start > self.seconds
-        ):  # else as the trainer says, whose steps may be done
+        # else as the trainer says, whose steps may be done
+        if self.ends[-1] - self.start > self.seconds:
             control.should_training_stop = True
 
 

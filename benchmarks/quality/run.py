@@ -117,9 +117,8 @@ def fairseq_train(
         return budget.updates
     plan = folder / "plan.json"  # of a run that was interrupted and goes on
     if not plan.exists():
-        trial = run(
-            max(baselines.TRIAL, 60 * budget.minutes / 50), 10**6, "--no-save"
-        )  # the first updates are fast
+        # the first updates are fast
+        trial = run(max(baselines.TRIAL, 60 * budget.minutes / 50), 10**6, "--no-save")
         # both come before the first update and count; fairseq's clock sees only the second
         indexing, cells = (
             seconds_of(what, trial) for what in ("latent semantic indexing", "cells of near pairs")
@@ -156,9 +155,8 @@ def train(
     Returns: a function from sentences to embeddings, updates, and bytes of the model.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(
-        folder / "data-bin", ignore_errors=True
-    )  # half of it, of a run that was interrupted
+    # half of it, of a run that was interrupted
+    shutil.rmtree(folder / "data-bin", ignore_errors=True)
     kind = config.get("library", "fairseq")
     if kind == "fairseq":
         share = config.get("corpus", 1)

@@ -200,9 +200,8 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, axis = plt.subplots(
-        figsize=(4.8, 4 + 0.25 * len(lines))
-    )  # legible where a page is 360 px wide
+    # legible where a page is 360 px wide
+    figure, axis = plt.subplots(figsize=(4.8, 4 + 0.25 * len(lines)))
     for name, points in lines.items():
         places = sorted(points)
         axis.plot(
@@ -216,9 +215,8 @@ def _plot_lines(lines: Mapping[str, Mapping[float, list[float]]], of: str, path:
     )
     axis.set_yticks(TICKS)
     axis.grid(alpha=0.3)
-    axis.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.16)
-    )  # below the lines, which reach every corner
+    # below the lines, which reach every corner
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

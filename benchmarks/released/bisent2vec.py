@@ -38,9 +38,8 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 # the authors' but for what fits a thousandth of their text: words that occur once, fewer cells for
 # bigrams
 SETTINGS = "-dim 300 -lr 0.2 -neg 10 -bucket 200000 -dropoutK 4 -loss ns -thread 1 -numCheckPoints 1 -verbose 1"
-NO_WORDS: dict[str, set[str]] = {
-    language: set() for language in PAIR.split("-")
-}  # seen, not asked for
+# seen, not asked for
+NO_WORDS: dict[str, set[str]] = {language: set() for language in PAIR.split("-")}
 KEY = ("share", "ngrams", "epochs", "least count", "threshold")
 
 
@@ -94,9 +93,8 @@ def encoders(program: Path, model: Path, text: Path, ngrams: int) -> dict[str, E
     """
     if ngrams > 1:
         return {"mean": partial(ask, program, model)}
-    mean, idf = (
-        WordVectors(model.with_suffix(".vec")) for _ in range(2)
-    )  # what the program says, in less time
+    # what the program says, in less time
+    mean, idf = (WordVectors(model.with_suffix(".vec")) for _ in range(2))
     lines = text.read_text(encoding="utf-8").splitlines()
     pairs_with = Counter(word for line in lines for word in set(line.split()))
     idf.vectors *= np.array(

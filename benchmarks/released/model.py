@@ -195,9 +195,8 @@ class Training:
         """Train on a batch in an epoch, from 0. Returns: the loss before."""
         self.updates += 1
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of the epoch, which later versions of torch do not take
+            # of the epoch, which later versions of torch do not take
+            warnings.simplefilter("ignore")
             self.schedule.step(epoch)
         for group in self.optimizer.param_groups:
             group["lr"] *= min(1, self.updates / self.warmup)

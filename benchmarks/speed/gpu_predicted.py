@@ -29,11 +29,8 @@ from benchmarks.speed.meta_device import cuda_autocast, without_waiting
 from benchmarks.speed.paper_step import PIECES, VOCABULARY, PaperStep
 
 LAYERS, BATCHES, UPDATES = range(1, 7), (128, 4096), 10_000
-OF_PEAK, OF_BANDWIDTH, LAUNCH = (
-    0.5,
-    0.8,
-    10e-6,
-)  # assumed: shares of the ceilings, seconds of an operation
+# assumed: shares of the ceilings, seconds of an operation
+OF_PEAK, OF_BANDWIDTH, LAUNCH = (0.5, 0.8, 10e-6)
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,8 @@ PREPARE = (
 INVERTED = ("ivf", "ivf-pq")  # 4 sqrt(n) lists, and every vector is compared with all of them
 STORED = "--model {work}/vectors"  # so that what reads embeddings does not compute them again
 PAIRS = "--source {text}.en --target {text}.fr"
-BOTH, ENCODED = (
-    f"{STORED} {PAIRS}",
-    f"--model {{model}} {PAIRS}",
-)  # some verbs read no stored embeddings
+# some verbs read no stored embeddings
+BOTH, ENCODED = (f"{STORED} {PAIRS}", f"--model {{model}} {PAIRS}")
 VERBS = {  # in this order: some read what others have written
     "clean": Verb(f"{PREPARE} --until clean"),
     "subwords": Verb(f"{PREPARE} --until subwords"),
@@ -136,14 +134,8 @@ VERBS = {  # in this order: some read what others have written
     "compare": Verb("compare {work}/sts.jsonl {work}/sts.jsonl --draws 100"),
     "report": quadratic(f"report {{work}}/report {BOTH}"),
 }
-TABLES = (
-    "context",
-    "bucc",
-    "sts",
-    "labelled",
-    "xnli",
-    "report",
-)  # what `write_tables` writes, which some verbs read
+# what `write_tables` writes, which some verbs read
+TABLES = ("context", "bucc", "sts", "labelled", "xnli", "report")
 
 
 def import_plugin() -> None:

@@ -21,10 +21,8 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
 
-VECTORS, MAP = (
-    "encoder.embed_tokens.weight",
-    "teacher_map.weight",
-)  # [V, D], and to the teacher's [T, D]
+# [V, D], and to the teacher's [T, D]
+VECTORS, MAP = ("encoder.embed_tokens.weight", "teacher_map.weight")
 
 
 def rotate(weights: dict[str, torch.Tensor], onto: dict[str, torch.Tensor]) -> None:

@@ -103,9 +103,8 @@ def collect_all(text: Text, output: Path) -> None:
         collect(text, output, kind, pair)
         found.setdefault(pair, {})[kind] = str(output / f"{kind}.{pair}")
     with atomic_write(output / PAIRS_FILE) as stream:
-        stream.write(
-            f"pairs: {json.dumps(found, ensure_ascii=False)}\n"
-        )  # YAML reads no pairs of surrogates
+        # YAML reads no pairs of surrogates
+        stream.write(f"pairs: {json.dumps(found, ensure_ascii=False)}\n")
 
 
 def read_sources(path: Path) -> list[dict[str, Any]]:

@@ -45,10 +45,8 @@ FLATTENED = 0.8  # exponent of frequencies: somewhat more of rare words
 MECAB_MAGIC, ENCODINGS = 0xEF718F77, ("utf-8", "utf8")
 LONGEST_WORD = 1000  # bytes
 COST_SCALE = 700  # a cost is about -700 times the logarithm of a frequency
-KINDS = {
-    "ja": ("名詞", "動詞", "形容詞", "副詞", "形状詞"),
-    "ko": ("N", "V", "M", "XR"),
-}  # words that mean something
+# words that mean something
+KINDS = {"ja": ("名詞", "動詞", "形容詞", "副詞", "形状詞"), "ko": ("N", "V", "M", "XR")}
 PERSONS = ("人名", "인명")
 LETTERS = {
     **{"ja": re.compile("[一-鿿々ァ-ヶーぁ-ん]+"), "ko": re.compile("[가-힣]+")},
@@ -184,9 +182,8 @@ def with_ending(noun: str, rng: random.Random) -> str:
     """
     ending = rng.choice([*AFTER_CONSONANT_OR_VOWEL, *ENDINGS])
     if "/" in ending:
-        last = (
-            ord(noun[-1]) - ord("가")
-        ) % 28  # 0: the last syllable ends in a vowel; 8: in ㄹ, which takes 로 too
+        # 0: the last syllable ends in a vowel; 8: in ㄹ, which takes 로 too
+        last = (ord(noun[-1]) - ord("가")) % 28
         after_consonant, after_vowel = ending.split("/")
         ending = (
             after_vowel if last == 0 or (last == 8 and after_vowel == "로") else after_consonant

@@ -79,10 +79,8 @@ TERM = re.compile(
     r"/(?:language|script|territory|subdivision|annotation) [^/]*$|/currency [^/]*/displayName $"
     r"|/unitLength type=long/unit [^/]*/displayName $"
 )
-INHERITED, KEYWORDS = (
-    "↑↑↑",
-    " | ",
-)  # in place of a name: that of the parent locale; between keywords
+# in place of a name: that of the parent locale; between keywords
+INHERITED, KEYWORDS = ("↑↑↑", " | ")
 REGION = "/subdivision "
 GEONAMES_FILE = "{}/LC_MESSAGES/geonames.mo"
 PEOPLE = {

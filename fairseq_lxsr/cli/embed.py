@@ -167,9 +167,8 @@ def format_of_output(args: argparse.Namespace) -> str:
     """Return the format that --format or the name of --output says, else npy."""
     from fairseq_lxsr.embeddings.formats import format_name
 
-    named = (
-        None if in_cluster(args) else format_name(args.output)
-    )  # in a cluster, --output is a folder
+    # in a cluster, --output is a folder
+    named = None if in_cluster(args) else format_name(args.output)
     if named and args.format and named != args.format:
         raise InputError(
             f"--format {args.format} with --output {args.output}, the name of {named}; expected the same"

@@ -89,9 +89,8 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
     for path in files_of(folder, LOGS):
         with skipped_if_unfit():
-            name = (
-                str(path.relative_to(folder)).encode("utf-8", "replace").decode()
-            )  # which can be written as UTF-8
+            # which can be written as UTF-8
+            name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()
             curves = read_log(path, name)
             if curves is not None:
                 yield curves

@@ -70,9 +70,8 @@ def run(args: argparse.Namespace) -> None:
             f"{name}, {encoder.output_dim} wide: http://{f'[{host}]' if ':' in host else host}:{port}/v1",
             flush=True,
         )
-        with suppress(
-            KeyboardInterrupt
-        ):  # uvicorn has finished what was at work, and passes the signal on
+        # uvicorn has finished what was at work, and passes the signal on
+        with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
     say("lxsr serve: stopped")
 

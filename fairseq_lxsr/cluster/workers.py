@@ -24,9 +24,8 @@ from fairseq_lxsr.machine import require
 
 ATTEMPTS = 3  # at one shard, by any workers
 SECONDS = 10  # to wait for a machine that should run a cluster
-STORE_BYTES = (
-    100 * 2**20
-)  # least object store of a local cluster; only tasks and what they return lie in it
+# least object store of a local cluster; only tasks and what they return lie in it
+STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
 Load = Callable[[], Encoder]
@@ -79,9 +78,8 @@ class Cluster:
     """Where the workers are, and what they take at a time."""
 
     address: str = "local"  # processes of this machine; `auto`, the cluster that runs; HOST:PORT or ray://HOST:PORT
-    count: int | None = (
-        None  # of workers; None for one on each core, or on each GPU where they use one
-    )
+    # of workers; None for one on each core, or on each GPU where they use one
+    count: int | None = None
     gpu: bool = False  # whether each worker has a GPU for itself
     shard_lines: int = SHARD_LINES
 
@@ -133,10 +131,8 @@ class Workers:
     def __init__(
         self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES
     ):
-        self.model, self.seconds = (
-            "",
-            0.0,
-        )  # fingerprint; of the processor, in all tasks that ended well
+        # fingerprint; of the processor, in all tasks that ended well
+        self.model, self.seconds = ("", 0.0)
         self.shard_lines, self.make, self.loading = shard_lines, make, Loading("the model", folder)
         self._idle: list[Any] = []
         self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result

@@ -15,9 +15,8 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
-MAX_EMPTY_ROUNDS = (
-    20  # rounds of all language pairs without a new pair of sentences, after which mining stops
-)
+# rounds of all language pairs without a new pair of sentences, after which mining stops
+MAX_EMPTY_ROUNDS = 20
 
 
 @dataclass(frozen=True)

@@ -230,9 +230,8 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        add_report(
-            self.work / REPORT, report
-        )  # before the pairs, because a round that has them is not mined again
+        # before the pairs, because a round that has them is not mined again
+        add_report(self.work / REPORT, report)
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in rows(pairs, texts))
         print(
@@ -445,10 +444,8 @@ def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
 
     SIGTERM ends it together with us.
     """
-    with (
-        sigterm_as_interrupt(),
-        log.open("a", encoding="utf-8") as stream,
-    ):  # on an exception, run() kills its child
+    # on an exception, run() kills its child
+    with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:
         return subprocess.run(
             command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock
         ).returncode

@@ -14,12 +14,8 @@ from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
-DTYPES = {
-    "float32": "<f4",
-    "float16": "<f2",
-    "int8": "|i1",
-    "binary": "|u1",
-}  # eight signs to a byte in binary
+# eight signs to a byte in binary
+DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 FLOATS = (np.float32, np.float16, np.float64)
 CONVERTED_ROWS = 20_000  # rows that are converted together
 
@@ -276,9 +272,8 @@ def _rows(column: Any) -> np.ndarray:
         for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)
     ):
         raise ValueError(f"its type is {column.type}")
-    lengths = compute.unique(
-        compute.list_value_length(column)
-    ).to_pylist()  # None for a list that is null
+    # None for a list that is null
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
         raise ValueError(f"lengths {lengths}, or null in a list")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)

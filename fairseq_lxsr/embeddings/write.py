@@ -129,9 +129,8 @@ class EmbeddingsFile:
         self.partial, self.progress, self.lock = (
             output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock")
         )
-        self.counts: Counter[str] = (
-            Counter()
-        )  # of `lines` and of the kinds of sentences that are met
+        # of `lines` and of the kinds of sentences that are met
+        self.counts: Counter[str] = Counter()
         self.text = ""  # hash of the lines
 
     @property
@@ -146,9 +145,8 @@ class EmbeddingsFile:
         if resume and self.partial.exists() and (done := Record.read(self.progress)):
             self._resume(done)
         if not self.rows:
-            self.progress.unlink(
-                missing_ok=True
-            )  # else it would be taken for the progress of the new rows
+            # else it would be taken for the progress of the new rows
+            self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
             os.close(create(self.partial, self.output))  # as private as the file that it replaces
         remaining = iter(lines)

@@ -333,9 +333,7 @@ class SentenceEncoder(NamesOfST):
 
 
 def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
-    from fairseq_lxsr.encoder.torch_network import (
-        NetworkCopies,
-        network_of,
-    )  # torch takes seconds to load
+    # torch takes seconds to load
+    from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of
 
     return NetworkCopies(network_of(model) if isinstance(model, Bag) else model, device)

@@ -42,9 +42,8 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
     TEACHER: str,
     "ema_decay": float,
 }
-ST_MODULE = (
-    "0_SentenceModule"  # our folder in one of sentence-transformers, see export/st_module.py
-)
+# our folder in one of sentence-transformers, see export/st_module.py
+ST_MODULE = "0_SentenceModule"
 DENSE = "torch.strided"  # layout of a tensor
 ARRAY_TYPES = {
     "F64": "f8",
@@ -57,14 +56,8 @@ ARRAY_TYPES = {
     "BOOL": "?",
 }
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
-SHARES = (
-    1,
-    0.92,
-    0.84,
-    0.76,
-    0.68,
-    0.6,
-)  # of the largest scale; a smaller one cuts few numbers, rounds others better
+# of the largest scale; a smaller one cuts few numbers, rounds others better
+SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 
@@ -257,9 +250,8 @@ def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
     """Order the metadata of safetensors, so that equal weights give equal bytes, as fingerprints
     need.
     """
-    start = 8 + int.from_bytes(
-        data[:8], "little"
-    )  # offset of the weights, after the header's length and the header
+    # offset of the weights, after the header's length and the header
+    start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start]) | {"__metadata__": metadata}
     ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     return data[:8] + ordered.ljust(start - 8) + data[start:]

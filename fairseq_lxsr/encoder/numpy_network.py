@@ -27,9 +27,8 @@ from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
 TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
-CACHED_PIECES = (
-    1024  # pieces of a batch, whose rows [CACHED_PIECES, D] fit into the cache of one core
-)
+# pieces of a batch, whose rows [CACHED_PIECES, D] fit into the cache of one core
+CACHED_PIECES = 1024
 THREADED = 32  # batches from which several threads embed, and batches of a thread at once
 
 
@@ -69,9 +68,8 @@ class Bag:
         length = int(pieces.lengths[batch[0]])
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()
         rows = getattr(local, "rows", None)
-        if rows is None or len(rows) < len(
-            places
-        ):  # new memory for each batch would take half the time
+        # new memory for each batch would take half the time
+        if rows is None or len(rows) < len(places):
             rows = local.rows = np.empty(
                 (max(CACHED_PIECES, length), self.config.embed_dim), dtype=np.float32
             )
@@ -80,9 +78,8 @@ class Bag:
             self.weights[TABLE], pieces.ids[places], axis=0, out=rows[: len(places)], mode="clip"
         )
         with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
-            coefficients = self._position_weights(length) @ rows.reshape(
-                len(batch), length, -1
-            )  # [n, k + 1, D]
+            # [n, k + 1, D]
+            coefficients = self._position_weights(length) @ rows.reshape(len(batch), length, -1)
             if not self.config.order_coefficients:
                 return coefficients[:, 0]
             return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)

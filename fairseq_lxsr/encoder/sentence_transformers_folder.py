@@ -128,14 +128,12 @@ def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, 
     if len(rows) != len(symbols):
         raise InputError(f"{len(rows):,} rows for {len(symbols):,} pieces")
     last, unknown = steps[-1].get("content"), symbols.index(UNK)
-    if (
-        last == symbols[-1]
-    ):  # it stands for unknown letters, and learns in place of the unknown piece
+    # it stands for unknown letters, and learns in place of the unknown piece
+    if last == symbols[-1]:
         rows[unknown] = rows[-1]
         rows, symbols = rows[:-1], symbols[:-1]
-    while (
-        rows[-1] == rows[unknown]
-    ).all():  # pieces without a row of their own; training gives them one
+    # pieces without a row of their own; training gives them one
+    while (rows[-1] == rows[unknown]).all():
         rows = rows[:-1]
     read = [step.get("pattern", {}).get("Regex") for step in steps]
     charsmaps = [base64.b64decode(step.get("precompiled_charsmap", "")) for step in steps]

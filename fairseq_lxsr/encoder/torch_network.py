@@ -224,9 +224,8 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
 
     engine = torch.backends.quantized.engine
     if "onednn" in torch.backends.quantized.supported_engines:
-        torch.backends.quantized.engine = (
-            "onednn"  # twice as fast as the other engines on processors with AMX
-        )
+        # twice as fast as the other engines on processors with AMX
+        torch.backends.quantized.engine = "onednn"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that it will move these functions

@@ -88,10 +88,8 @@ def _source(row: Any, where: str) -> TextSource:
         raise InputError(f"{where}: {error}") from None
 
 
-OURS, ST = (
-    "fairseq-lxsr",
-    "sentence-transformers",
-)  # names of libraries, as hubs of models know them
+# names of libraries, as hubs of models know them
+OURS, ST = ("fairseq-lxsr", "sentence-transformers")
 TAGS = (
     "sentence-transformers",
     "sentence-similarity",

@@ -53,9 +53,8 @@ SAMPLE = (
 # Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-DOT_AFTER_DOT = (
-    f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"  # after two marks at most
-)
+# after two marks at most
+DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
 # Latin letters with two marks, as Vietnamese has: the library composes one mark, SentencePiece
 # composes both
 TWO_MARKS = {
@@ -218,9 +217,8 @@ def _normalizers(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             )
         )
         steps += [_precompiled(file.charsmap), _replace({"String": MARKS_APART}, "")]
-        steps += (
-            [{"type": "Lowercase"}] if lowercase and newer else []
-        )  # letters in disguise are plain ones now
+        # letters in disguise are plain ones now
+        steps += [{"type": "Lowercase"}] if lowercase and newer else []
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 
 

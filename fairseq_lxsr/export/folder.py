@@ -90,9 +90,8 @@ def export_checkpoint(
     text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
     model = encoder_of(state, symbols, text.dictionary, checkpoint)
-    Tokenizer(
-        text.sentencepiece_model, text.options, symbols
-    )  # refuses a model that does not fit the dictionary
+    # refuses a model that does not fit the dictionary
+    Tokenizer(text.sentencepiece_model, text.options, symbols)
     training = how_trained(state, shards) | (
         {"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {}
     )

@@ -35,12 +35,8 @@ INPUT, MASK_INPUT, OUTPUT, PIECES_OUTPUT = (
     "sentence_embedding",
     "last_hidden_state",
 )
-GRAPH_NAMES = (
-    INPUT,
-    MASK_INPUT,
-    PIECES_OUTPUT,
-    OUTPUT,
-)  # in the order of the graph: programs take the first output
+# in the order of the graph: programs take the first output
+GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
 LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
 
 
@@ -195,9 +191,8 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
 def _check(found: np.ndarray, expected: np.ndarray, int8: bool) -> float:
     if int8:
         agreement = (unit_rows(found) * unit_rows(expected)).sum(axis=1)
-        agreement[~(found.any(axis=1) | expected.any(axis=1))] = (
-            1  # of sentences that are empty in both
-        )
+        # of sentences that are empty in both
+        agreement[~(found.any(axis=1) | expected.any(axis=1))] = 1
         worst, what, form = int(agreement.argmin()), "cosine", "to int8"
     else:
         agreement = np.abs(found - expected).max(axis=1)

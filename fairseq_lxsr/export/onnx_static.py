@@ -83,9 +83,8 @@ def _embed(graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normal
     lengths = add("Max", lengths, constant("least", np.float32(1)))  # [B, 1]
     table = constant("table", encoder.weights[TABLE] * np.float32(math.sqrt(size.embed_dim)))
     last = constant("last", [2])
-    states = add(
-        "Mul", add("Gather", table, ids), add("Unsqueeze", is_token, last)
-    )  # [B, T, D], 0 at padding
+    # [B, T, D], 0 at padding
+    states = add("Mul", add("Gather", table, ids), add("Unsqueeze", is_token, last))
     if size.order_coefficients:
         states = add("Mul", states, _share(graph, encoder, is_token, lengths))
     embeddings = add("Div", add("ReduceSum", states, one, keepdims=0), lengths)
@@ -110,9 +109,8 @@ def _share(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str)
     )
     angle = add("Unsqueeze", add("Div", place, lengths), "last")  # [B, T, 1], (t + 1/2) / T
     factors = np.pi * np.arange(1, encoder.size.order_coefficients + 1)
-    cosines = add(
-        "Cos", add("Mul", angle, constant("factors", factors.astype(np.float32)))
-    )  # [B, T, k]
+    # [B, T, k]
+    cosines = add("Cos", add("Mul", angle, constant("factors", factors.astype(np.float32))))
     share = add("MatMul", cosines, constant("order", encoder.weights[ORDER]))
     return add("Add", share, "least")
 

@@ -60,10 +60,8 @@ MODEL2VEC = {
     "embedding_dtype": "float32",
 }
 PRIVATE_LETTERS = range(0xE000, 0xF900)  # of which no text means anything
-SETTINGS = {
-    "model_type": "SentenceTransformer",
-    "similarity_fn_name": "cosine",
-}  # all else is as by default
+# all else is as by default
+SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
 LAYER_NAMES = {  # BERT's and ours
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",

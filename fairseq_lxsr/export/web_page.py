@@ -29,9 +29,8 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sen
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
 
 PAGE_FILE = "index.html"
-PAGE_SIGN = (
-    '<meta name="generator" content="lxsr export web">'  # every website has a file of this name
-)
+# every website has a file of this name
+PAGE_SIGN = '<meta name="generator" content="lxsr export web">'
 PAGE_PARTS = Path(__file__).parent / "web"
 UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
 READ = {

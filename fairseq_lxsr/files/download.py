@@ -25,9 +25,8 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
-DOWNLOAD_ATTEMPTS = (
-    5  # attempts without progress: less than `SLOWEST` bytes more than there ever were
-)
+# attempts without progress: less than `SLOWEST` bytes more than there ever were
+DOWNLOAD_ATTEMPTS = 5
 ALL_ATTEMPTS = 100  # attempts with and without progress
 TOTAL_SECONDS = 24 * 3600  # seconds of all attempts
 BUSY_STATUS = (408, 429)  # status codes of a server that may answer later
@@ -194,10 +193,8 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
             desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None
         ) as bar:
             for block in _blocks(connection, answer, limit - have):
-                with (
-                    naming(partial),
-                    open(partial, "ab", opener=no_follow) as stream,
-                ):  # names errors of the disk only
+                # names errors of the disk only
+                with naming(partial), open(partial, "ab", opener=no_follow) as stream:
                     stream.write(block)
                 bar.update(len(block))
     if total is not None and _length(partial) < min(total, limit):
@@ -258,9 +255,8 @@ def get_archive(
     Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it
     is unpacked, unless it was there before or is to be kept.
     """
-    if all(
-        path.is_file() for path in wanted.values()
-    ):  # before the lock: the folder may be read-only
+    # before the lock: the folder may be read-only
+    if all(path.is_file() for path in wanted.values()):
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):
         was_there = archive.is_file()

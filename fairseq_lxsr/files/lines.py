@@ -17,9 +17,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
 SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
-RECORD_BYTES = (
-    2**27
-)  # longest line that is not a sentence: scores with outcomes of a million queries, a document
+# longest line that is not a sentence: scores with outcomes of a million queries, a document
+RECORD_BYTES = 2**27
 # how packed bytes begin, the program that unpacks them, and the ending of such a file
 PACKERS = (
     *(

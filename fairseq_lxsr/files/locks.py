@@ -19,11 +19,8 @@ from fairseq_lxsr.errors import InputError
 HOLDER = re.compile(rb"(process \d+ on \S+)?")  # content of a lock file; empty after a full disk
 RETRY_SECONDS = 0.02
 FORK_SECONDS = 10
-WITHOUT_LOCKS = (
-    errno.ENOLCK,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
-)  # errors of a file system that has none
+# errors of a file system that has none
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ThreadLock:
@@ -53,9 +50,8 @@ class ThreadLock:
 
     def free_in_child(self) -> None:
         """Free the lock, in a child that has no other thread yet."""
-        self._lock = (
-            threading.Lock()
-        )  # always: `locked()` is not true yet of a lock that has just been taken
+        # always: `locked()` is not true yet of a lock that has just been taken
+        self._lock = threading.Lock()
         if self._held:
             self._held = False
             self._forget()
@@ -120,11 +116,8 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[li
     process may write, for the message; `patience` are seconds to wait for the end of another
     holder. A process that inherits the file descriptors over exec holds the lock too.
     """
-    from filelock import (
-        FileLock,
-        SoftFileLock,
-        Timeout,
-    )  # every verb of the command line imports this module
+    # every verb of the command line imports this module
+    from filelock import FileLock, SoftFileLock, Timeout
 
     path, descriptors = Path(path), list[int]()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,13 +125,9 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[li
     native: dict[str, Any] = {"fallback_to_soft": False, "on_acquired": descriptors.append}
     if issubclass(FileLock, SoftFileLock):  # neither Windows nor a system with fcntl
         native = {}
+    # a second attempt, where its holder has just removed the file
     lock = FileLock(
-        path,
-        timeout=max(
-            patience, RETRY_SECONDS
-        ),  # a second attempt, where its holder has just removed the file
-        poll_interval=RETRY_SECONDS,
-        **native,
+        path, timeout=max(patience, RETRY_SECONDS), poll_interval=RETRY_SECONDS, **native
     )
     try:
         lock.acquire()
@@ -157,9 +146,8 @@ def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[li
         for descriptor in descriptors:
             with contextlib.suppress(OSError):  # on a full disk the file does not name the holder
                 os.ftruncate(descriptor, 0)
-                os.write(
-                    descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode()
-                )  # as HOLDER
+                # as HOLDER
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield descriptors
     finally:
         with contextlib.suppress(OSError):
@@ -184,9 +172,8 @@ def _content(path: Path) -> bytes:
 
 def _refuse_other_file(path: Path) -> None:
     try:
-        kind = stat.S_IFMT(
-            path.lstat().st_mode
-        )  # once, because its holder may remove the file at any time
+        # once, because its holder may remove the file at any time
+        kind = stat.S_IFMT(path.lstat().st_mode)
     except OSError:  # no file; any other reason is met again
         return
     if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):

@@ -25,9 +25,8 @@ from fairseq_lxsr.files.archives import archive_of, open_member
 # works from any current folder
 PACKAGE = Path(__file__).parent.parent.absolute()
 MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
-FREE_BYTES = (
-    2**26
-)  # decompressed bytes that any file may have, because the ratio of small repetitive files is high
+# decompressed bytes that any file may have, because the ratio of small repetitive files is high
+FREE_BYTES = 2**26
 UNPACKED_AT_ONCE = 2**17  # bytes
 READ_BYTES = 2**20  # bytes of a file that are read at once
 PACKED = (".gz", ".xz", ".zst", ".bz2")
@@ -139,10 +138,8 @@ def open_file(path: str | Path) -> BinaryIO:
 
     def checked(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (
-            stat.S_IFREG,
-            stat.S_IFDIR,
-        ):  # `open` refuses a folder
+        # `open` refuses a folder
+        if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
         raise InputError(f"{path}: is a pipe or device; expected a file, remove it")

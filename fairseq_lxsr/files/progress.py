@@ -12,10 +12,8 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import say
 
-FIRST, EACH = (
-    10,
-    60,
-)  # seconds until the first line where there is no terminal, and between two lines
+# seconds until the first line where there is no terminal, and between two lines
+FIRST, EACH = (10, 60)
 REFRESH = 0.5  # seconds between two states of the line of a terminal
 
 

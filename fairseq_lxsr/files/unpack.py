@@ -19,12 +19,10 @@ from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-ARCHIVE_FREE_BYTES = (
-    1 << 20
-)  # bytes before the ratio is checked, because the ratio of short repetitive files is high
-MAX_HEADER_BYTES = (
-    1 << 20
-)  # largest long name or other attributes of a .tgz member, which tarfile keeps in memory
+# bytes before the ratio is checked, because the ratio of short repetitive files is high
+ARCHIVE_FREE_BYTES = 1 << 20
+# largest long name or other attributes of a .tgz member, which tarfile keeps in memory
+MAX_HEADER_BYTES = 1 << 20
 UNPACKING_ERRORS = (
     *(
         zipfile.BadZipFile,
@@ -117,9 +115,8 @@ def _files_of_zip(
     packed: zipfile.ZipFile, budget: Budget
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     for member in packed.infolist():
-        kind = stat.S_IFMT(
-            member.external_attr >> 16
-        )  # Unix file type: links and devices are not text
+        # Unix file type: links and devices are not text
+        kind = stat.S_IFMT(member.external_attr >> 16)
         if not member.is_dir() and kind in (0, stat.S_IFREG):
             yield member.filename, partial(lambda one: Metered(packed.open(one), budget), member)
 

@@ -21,10 +21,8 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKED, packing
 
 OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
-FOLDER_IS_THERE = (
-    errno.EEXIST,
-    errno.ENOTEMPTY,
-)  # errors of a rename to a folder with something in it
+# errors of a rename to a folder with something in it
+FOLDER_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 def target_of(path: str | Path) -> Path:
@@ -258,9 +256,8 @@ def _replace_folder(work: Path, path: Path) -> None:
             if error.errno not in FOLDER_IS_THERE or old.exists():
                 raise  # otherwise a reader has just restored the old folder, so try again
     if old.exists():
-        os.replace(
-            old, work
-        )  # so that the old folder is not restored where its removal is interrupted
+        # so that the old folder is not restored where its removal is interrupted
+        os.replace(old, work)
         shutil.rmtree(work)
 
 

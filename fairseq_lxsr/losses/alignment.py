@@ -9,9 +9,8 @@ from torch import Tensor
 from fairseq_lxsr.losses.precision import in_float32
 
 ALIGN_SIMILARITIES = ("inner", "cosine")
-SHARED_SCALE = (
-    40  # largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
-)
+# largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
+SHARED_SCALE = 40
 
 
 class Candidates(NamedTuple):

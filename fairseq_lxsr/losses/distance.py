@@ -125,9 +125,8 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     return permutations.view(2, draws, pairs)
 
 
-Metric = tuple[
-    Tensor, Tensor, Callable[[Tensor], Tensor]
-]  # u, v, and what a norm of a difference means
+# u, v, and what a norm of a difference means
+Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:

@@ -84,9 +84,8 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5  # [R, 1]
     own = first[1] * share
     if overlap == "translation":
-        in_both = (first[0][:, :, None] == second[0][:, None, :]) & second[1].gt(0)[
-            :, None, :
-        ]  # [R, K1, K2]
+        # [R, K1, K2]
+        in_both = (first[0][:, :, None] == second[0][:, None, :]) & second[1].gt(0)[:, None, :]
         own = own.masked_fill(in_both.any(dim=2), 0)
     elif overlap != "sum":
         raise ValueError(f"overlap is {overlap!r}; expected one of {TARGET_OVERLAPS}")

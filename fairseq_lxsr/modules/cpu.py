@@ -75,9 +75,8 @@ def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
     """Time the products of a layer [rows, width] x [width, width], the shortest of four; the first
     prepares.
     """
-    x = torch.ones(
-        rows, width, device="cpu"
-    )  # a model may be built on the device without memory meanwhile
+    # a model may be built on the device without memory meanwhile
+    x = torch.ones(rows, width, device="cpu")
     weight = torch.ones(width, width, device="cpu", requires_grad=True)
     times = []
     for _ in range(4):

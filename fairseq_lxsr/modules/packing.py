@@ -65,9 +65,8 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
     longest sentence.
     """
     order = np.argsort(-lengths, kind="stable")  # longest first
-    left = np.bincount(
-        lengths[lengths > 0], minlength=1
-    )  # [longest + 1] sentences of each length not yet in a row
+    # [longest + 1] sentences of each length not yet in a row
+    left = np.bincount(lengths[lengths > 0], minlength=1)
     next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])  # in `order`
     parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     counts: dict[int, int] = {}

@@ -169,13 +169,11 @@ class TLaserSentenceEncoder(SentenceNetwork):
         """
         tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
         tag = self.tag.expand(len(tokens), 1, -1)
-        x = (
-            torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5
-        )  # [B, 1 + T, D]
+        # [B, 1 + T, D]
+        x = torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5
         x = self.dropout(x + self.positions[: x.shape[1]])
-        attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[
-            :, None, None
-        ]  # [B, 1, 1, 1 + T]
+        # [B, 1, 1, 1 + T]
+        attends = F.pad(tokens.ne(self.config.padding_idx), (1, 0), value=True)[:, None, None]
         for layer in self.layers[:-1]:
             x = layer(x, attends, num_queries=x.shape[1])
         return self.layer_norm(self.layers[-1](x, attends, num_queries=1)).squeeze(1)

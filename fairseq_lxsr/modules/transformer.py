@@ -18,9 +18,8 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-MUCH_PADDING = (
-    1.5  # positions for each piece, above which a CPU computes rows of similar length together
-)
+# positions for each piece, above which a CPU computes rows of similar length together
+MUCH_PADDING = 1.5
 GROUP_ROWS = 32  # that it computes together
 
 
@@ -78,9 +77,8 @@ class SelfAttention(nn.Module):
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
         dropout = self.dropout if self.training else 0.0
         attention = attention_kernel(x, self.training)
-        mixed = attention(
-            query, key, value, attn_mask=attends, dropout_p=dropout
-        )  # [B, H, T, D / H]
+        # [B, H, T, D / H]
+        mixed = attention(query, key, value, attn_mask=attends, dropout_p=dropout)
         return self.out_proj(mixed.transpose(1, 2).reshape(b, t, d))
 
 
@@ -111,9 +109,8 @@ class TransformerLayer(LayerParts):
         # in place where no gradient needs the values: allocating memory takes longer than the sums
         # themselves
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
-        hidden = self.activation_dropout(
-            F.silu(self.fc1(x), inplace=not torch.is_grad_enabled())
-        )  # [B, T, F]
+        # [B, T, F]
+        hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))
         return self.final_layer_norm(self.dropout(self.fc2(hidden)).add_(x))
 
 
@@ -261,9 +258,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def _embed_bags(self, tokens: Tensor) -> Tensor:
         """Embed ids [R, T] as weighted sums of rows of the table, [R, E]."""
         padding, table = self.config.padding_idx, self.embed_tokens.weight
-        weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(
-            table.dtype
-        )  # [k + 1, R, T]
+        # [k + 1, R, T]
+        weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)
         # one look-up for all batches: each look-up has a [V, D] gradient of its own
         if on_cpu(tokens) and table.dtype == torch.float32:
             return (

@@ -29,9 +29,8 @@ class WeightedBags(torch.autograd.Function):
         weights = weights.flatten(1)[:, places].contiguous()  # [K, P]
         ctx.save_for_backward(ids, rows, weights)
         ctx.sizes = len(table), len(tokens)
-        starts = (
-            _starts(rows, len(tokens)) + len(ids) * torch.arange(len(weights))[:, None]
-        )  # [K, R]
+        # [K, R]
+        starts = _starts(rows, len(tokens)) + len(ids) * torch.arange(len(weights))[:, None]
         return _sums(ids.repeat(len(weights)), table, starts.flatten(), weights.flatten()).view(
             *starts.shape, -1
         )

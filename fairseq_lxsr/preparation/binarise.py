@@ -42,19 +42,11 @@ SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
-CHINESE = (
-    "zh",
-    "yue",
-    "wuu",
-    "nan",
-    "hak",
-    "gan",
-    "lzh",
-)  # languages written with Chinese characters alone
+# languages written with Chinese characters alone
+CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-SMALL_TEXT = (
-    1 << 20
-)  # bytes that this process binarises alone, because another one takes a second to start
+# bytes that this process binarises alone, because another one takes a second to start
+SMALL_TEXT = 1 << 20
 
 _tokenizer: Tokenizer
 

@@ -30,9 +30,8 @@ class PublicCorpus:
     # that is not English, {other3} its three-letter code, {language} the requested one
     url: str | None = None
     member: str = ""  # file in the archive, with the same placeholders
-    languages: tuple[
-        str, ...
-    ] = ()  # of which all pairs are available, or only those with `partner`
+    # of which all pairs are available, or only those with `partner`
+    languages: tuple[str, ...] = ()
     partner: str | None = None  # language that every pair includes; None for all pairs
     # of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states them
     size: Mapping[str, int] = field(default_factory=dict)

@@ -219,9 +219,8 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     batches = [sum(whole(count / size) for count in counts) for counts in shards]
     epochs = islice(cycle(batches), _number(options, "max-epoch"))
     of_worker = (math.ceil(count / gpus) for count in epochs)
-    if (
-        "skip-remainder-batch" in options
-    ):  # fairseq leaves out a last batch of each worker, full or not
+    # fairseq leaves out a last batch of each worker, full or not
+    if "skip-remainder-batch" in options:
         return sum((count - 1) // at_once for count in of_worker)
     return sum(math.ceil(count / at_once) for count in of_worker)
 
@@ -259,9 +258,8 @@ def _sized(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Wo
 def _gpus(options: dict[str, Words]) -> int:
     if "distributed-world-size" in options:
         return _number(options, "distributed-world-size")
-    if (
-        "cpu" in options or find_spec("torch") is None
-    ):  # without it the command can be printed, and run elsewhere
+    # without it the command can be printed, and run elsewhere
+    if "cpu" in options or find_spec("torch") is None:
         return 1
     import torch
 

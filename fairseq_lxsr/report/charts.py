@@ -75,9 +75,8 @@ def drawing(chart: Chart) -> str:
     """Format a chart, which the script of the page draws from JSON, with its description and its
     table.
     """
-    figure = chart.figure.to_json().replace(
-        "<", "\\u003c"
-    )  # the JSON must not end the script element
+    # the JSON must not end the script element
+    figure = chart.figure.to_json().replace("<", "\\u003c")
     caption = f"{chart.title}: as a table"
     return (
         f"<figure><h3>{escape(chart.title)}</h3>\n"

@@ -33,10 +33,8 @@ from fairseq_lxsr.vectors.index import default_lists
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 INDEX_CONFIG, VECTORS_FILE, SENTENCES_FILE = "index.json", "index.faiss", "sentences.txt"
-OFFSETS_FILE, LINES_FILE = (
-    "offsets.npy",
-    "lines.npy",
-)  # the first byte and the corpus line of each sentence
+# the first byte and the corpus line of each sentence
+OFFSETS_FILE, LINES_FILE = ("offsets.npy", "lines.npy")
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 INDEX_FORMAT = 2
 STAMPS = "stamps"  # of the files when they were hashed; an index of an earlier version has none
@@ -176,9 +174,8 @@ class CorpusIndex:
         own_folder = getattr(encode, "folder", None)
         model_folder = model_folder or (str(Path(own_folder).resolve()) if own_folder else "")
         with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-            read = itertools.count(
-                first
-            )  # after the last sentence, its next number is that of the lines
+            # after the last sentence, its next number is that of the lines
+            read = itertools.count(first)
             numbered = (
                 (number, sentence) for sentence, number in zip(sentences, read, strict=False)
             )

@@ -38,9 +38,8 @@ class Reranker:
                 "rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors"
             )
         self.depth, self.weight, self._encoder = depth, weight, encoder.encoder
-        self._table = (
-            self._encoder.table
-        )  # a model without one is refused before anything is searched
+        # a model without one is refused before anything is searched
+        self._table = self._encoder.table
 
     @property
     def model(self) -> str:

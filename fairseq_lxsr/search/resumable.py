@@ -19,10 +19,8 @@ from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
 LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
-ENCODE_ROWS, SEARCH_ROWS = (
-    20_000,
-    32_768,
-)  # sentences, queries between two points at which work is saved
+# sentences, queries between two points at which work is saved
+ENCODE_ROWS, SEARCH_ROWS = (20_000, 32_768)
 CRC = "crc32"  # of all finished rows, among the counts of a record
 CHECKED_ROWS = 1 << 16  # rows that are read at once to check them
 Compute = Callable[[int, int], np.ndarray]
@@ -166,9 +164,8 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
             f"{folder}: exists and is not a folder of this command; choose another name"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / WORK_MARKER).write_text(
-        verb, encoding="utf-8"
-    )  # where it is interrupted, the file is empty
+    # where it is interrupted, the file is empty
+    (folder / WORK_MARKER).write_text(verb, encoding="utf-8")
     try:
         with locked(folder / LOCK_FILE, folder):
             try:
@@ -195,9 +192,8 @@ def _can_resume(folder: Path) -> bool:
 
 
 def _empty(folder: Path) -> None:
-    for path in sorted(
-        folder.iterdir(), key=lambda path: path.name == WORK_MARKER
-    ):  # the marker comes last
+    # the marker comes last
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_MARKER):
         if path.name != LOCK_FILE:
             path.unlink()
 

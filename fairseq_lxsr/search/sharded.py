@@ -26,12 +26,10 @@ class ShardedIndex(CorpusIndex):
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
         self.folder, self.shards = folder, shards
-        self.config = max(
-            shards, key=len
-        ).config  # a short one may be flat beside others with lists
-        self.starts = np.cumsum(
-            [0, *map(len, shards)]
-        ).tolist()  # number of the first row of each shard
+        # a short one may be flat beside others with lists
+        self.config = max(shards, key=len).config
+        # number of the first row of each shard
+        self.starts = np.cumsum([0, *map(len, shards)]).tolist()
 
     def __len__(self) -> int:
         return self.starts[-1]

@@ -75,9 +75,8 @@ def expected_rows(
     first, second = halves[whole].T
     share = probability[whole, None].astype(table.dtype)
     own, expected = (1 - share) * table[whole], table.copy()
-    for _ in range(
-        SPLIT_ROUNDS
-    ):  # a part is shorter than the whole, so nothing changes after the longest
+    # a part is shorter than the whole, so nothing changes after the longest
+    for _ in range(SPLIT_ROUNDS):
         following = own + share * (expected[first] + expected[second])
         if np.array_equal(following, expected[whole]):
             break

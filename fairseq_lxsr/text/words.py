@@ -17,9 +17,8 @@ LOOKUP_TEXTS = 4096  # texts that are looked up together
 SHORT_TEXT_BYTES = 2000  # bytes of text that are looked up word by word, which is faster for so few
 CACHED_WORDS, CACHED_CHARACTERS = 1 << 17, 1 << 22  # of the words that are remembered, 30 MB
 
-FlatIds = tuple[
-    np.ndarray, np.ndarray
-]  # ids of all texts, one text after the other, and how many each has
+# ids of all texts, one text after the other, and how many each has
+FlatIds = tuple[np.ndarray, np.ndarray]
 
 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
@@ -101,9 +100,8 @@ class WordPieces:
     def _encode_block(self, texts: Sequence[str]) -> FlatIds:
         """Encode one or more texts."""
         joined = " ".join(texts)
-        if (
-            WORD_START in joined
-        ):  # SentencePiece removes the mark from the end of a text, not from the end of a word
+        # SentencePiece removes the mark from the end of a text, not from the end of a word
+        if WORD_START in joined:
             return self._encode(texts)
         data = joined.encode("utf-8", "surrogatepass") + PADDING
         counts = np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
@@ -157,9 +155,8 @@ class WordPieces:
             self._numbers.new = []
 
 
-KEY_PARTS = (
-    3  # of a key: eight bytes each; the last byte of the last part is the length of the word
-)
+# of a key: eight bytes each; the last byte of the last part is the length of the word
+KEY_PARTS = 3
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1  # bytes of a word that the table can hold
 PADDING = bytes(8 * KEY_PARTS + 7)  # `word_keys` reads so far beyond the last word
 BLANK = ord(" ")
@@ -189,9 +186,8 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     Different words of at most `MAX_KEY_BYTES` bytes have different keys. Longer words have keys
     that none of these has; they can be equal, so they must not be added to a table.
     """
-    eight = np.ndarray(
-        len(data) - 7, "<u8", data, strides=(1,)
-    ).copy()  # the bytes from each one on
+    # the bytes from each one on
+    eight = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()
     lengths = np.minimum(ends - starts, MAX_KEY_BYTES + 1)
     keys = np.stack([eight[starts + 8 * part] & _MASKS[part, lengths] for part in range(KEY_PARTS)])
     last = keys[-1]
@@ -208,9 +204,8 @@ class WordTable:
     def __init__(self) -> None:
         self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
         self._numbers = np.zeros(0, dtype=np.int64)
-        self._places = np.full(
-            1 << 10, -1, dtype=np.int32
-        )  # rows of the above, -1 where there is none
+        # rows of the above, -1 where there is none
+        self._places = np.full(1 << 10, -1, dtype=np.int32)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return the number of each word [W], -1 for those that are not in the table; keys: see

@@ -67,10 +67,8 @@ class TorchAdam(FairseqOptimizer):
             )
         now = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
         super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
-        for (
-            weights,
-            state,
-        ) in self.optimizer.state.items():  # the fused step would read beyond smaller moments
+        # the fused step would read beyond smaller moments
+        for weights, state in self.optimizer.state.items():
             if any(
                 getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()
             ):

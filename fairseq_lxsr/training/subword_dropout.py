@@ -46,9 +46,8 @@ class SubwordDropout:
             np.concatenate(sentences),
             np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences]),
         )
-        new = np.flatnonzero(
-            self.can_split[ids]
-        )  # positions of the text so far that may be split now
+        # positions of the text so far that may be split now
+        new = np.flatnonzero(self.can_split[ids])
         for round_ in range(SPLIT_ROUNDS):
             position = new - np.searchsorted(row, row[new])  # in the sentence
             drawn = uniform(

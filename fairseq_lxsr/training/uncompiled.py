@@ -39,9 +39,8 @@ def batch_by_size_vec(
             break
         ends.append(complete)
         rest = num_tokens_vec[complete : full + 1]
-        if (
-            0 < max_tokens < len(rest) * rest.max()
-        ):  # the rest is too much for one batch with the next sentence
+        # the rest is too much for one batch with the next sentence
+        if 0 < max_tokens < len(rest) * rest.max():
             ends.append(full)
         start, complete = ends[-1], full + 1
     return np.split(indices, ends + [complete] * (complete != len(indices)))
@@ -93,11 +92,8 @@ def batch_fixed_shapes_fast(
             shapes = shapes[fits.argmax() :]
         else:
             batches.append(batch)
-            batch, shapes, longest = (
-                [],
-                fixed_shapes_sorted,
-                0,
-            )  # fairseq forgets this sentence's length as well
+            # fairseq forgets this sentence's length as well
+            batch, shapes, longest = ([], fixed_shapes_sorted, 0)
         batch.append(index)
     return batches + [batch] * bool(batch)
 
@@ -132,9 +128,8 @@ def _get_slice_indices_fast(
         for start, end in documents
         for block in _whole_sentences(places, start, end, block_size)
     )
-    return _pairs(
-        (start, end) for start, end in blocks if end - start > 1
-    )  # fairseq leaves out a block of one token
+    # fairseq leaves out a block of one token
+    return _pairs((start, end) for start, end in blocks if end - start > 1)
 
 
 def _whole_sentences(

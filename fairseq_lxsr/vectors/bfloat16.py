@@ -9,9 +9,8 @@ from torch import Tensor
 from fairseq_lxsr.vectors.rows import SPARE, Best, CandidateRows, FloatArray, IntArray, query_blocks
 
 GROUP = 16  # columns that are first compared by their largest score only
-BFLOAT16_ROUNDING = (
-    2.0**-8
-)  # largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+# largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+BFLOAT16_ROUNDING = 2.0**-8
 FLOAT32_ROUNDING = 2.0**-23
 
 
@@ -85,17 +84,15 @@ class _BestOfGroups(Best):
         c = scores.shape[1]
         depth = self.scores.shape[1]
         members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
-        groups = scores.unflatten(
-            1, (members, c // members)
-        )  # group g: columns g, g + c/members, ...
+        # group g: columns g, g + c/members, ...
+        groups = scores.unflatten(1, (members, c // members))
         largest = groups.amax(dim=1)
         if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
         else:  # strictly larger, so that the first of equal candidates stays
-            least = torch.from_numpy(
-                self.scores[:, -1]
-            ).bfloat16()  # of numbers that are bfloat16: exact
+            # of numbers that are bfloat16: exact
+            least = torch.from_numpy(self.scores[:, -1]).bfloat16()
             row, group = (largest > least[:, None]).nonzero().T
         values = groups[row, :, group]  # [hits, members]
         hit, member = (

@@ -34,10 +34,8 @@ TRAINING_ROWS_PER_LIST = 64
 MIN_ROWS_PER_LIST = 39  # faiss warns below this number, for a list and for each value of a byte
 PQ_WIDTH = 8  # dimensions per byte
 MIN_PQ_ROWS = 256  # number of values of a byte
-RESCORED, RESCORED_PER_K = (
-    100,
-    10,
-)  # candidates of `binary` that are scored again, at least, and for each neighbour
+# candidates of `binary` that are scored again, at least, and for each neighbour
+RESCORED, RESCORED_PER_K = (100, 10)
 LARGEST_VECTOR = 64  # times the bytes of the file; the tables that faiss derives for ivf-pq are 32 times its centroids
 
 _limit_before: list[int] = []  # bytes, while `_bounded` has set another limit
@@ -180,9 +178,8 @@ def search_index(
     if isinstance(index, faiss.IndexIVF):  # index.nprobe would change for all threads
         parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))
     elif isinstance(index, faiss.IndexRefine):
-        factor = min(
-            max(RESCORED_PER_K, RESCORED / k), index.ntotal / k
-        )  # faiss finds nothing where it lacks some
+        # faiss finds nothing where it lacks some
+        factor = min(max(RESCORED_PER_K, RESCORED / k), index.ntotal / k)
         parameters = faiss.IndexRefineSearchParameters(k_factor=factor)
     cosines, found = index.search(normalise_rows(queries), k, params=parameters)
     return np.where(found < 0, -np.inf, cosines).astype(np.float32), found

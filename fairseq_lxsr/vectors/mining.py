@@ -93,9 +93,8 @@ def mine_within(
     ways = {"max": "fwd", "bwd": "fwd"}  # the same, where each pair counts once
     pairs = mine_neighbours(cosines, ids, cosines, ids, margin, ways.get(retrieval, retrieval))
     low, high = np.minimum(pairs.source, pairs.target), np.maximum(pairs.source, pairs.target)
-    _, best = np.unique(
-        low * len(ids) + high, return_index=True
-    )  # the first of each, which scores most
+    # the first of each, which scores most
+    _, best = np.unique(low * len(ids) + high, return_index=True)
     once = _in_order(pairs.scores[best], low[best], high[best])
     return one_to_one(once, within=True) if retrieval == "max" else once
 

@@ -120,9 +120,8 @@ def _score_block(
         similarities /= queries.norms[own, None]
         similarities /= norms[begin:end]
         similarities *= 1 - DISTANCE * np.abs(queries.positions[own, None] - positions[begin:end])
-        similarities[-1] = similarities[
-            :, ends[one:other] - 1 - begin
-        ] = -1  # the largest are those of pieces
+        # the largest are those of pieces
+        similarities[-1] = similarities[:, ends[one:other] - 1 - begin] = -1
         firsts = starts[one:other] - begin
         sums[one:other] = queries.weights[own] @ np.maximum.reduceat(similarities, firsts, axis=1)
         sums[one:other] += np.add.reduceat(similarities.max(axis=0) * weights[begin:end], firsts)
@@ -138,7 +137,6 @@ def _norms(rows: FloatArray) -> FloatArray:
 def _mean(x: FloatArray, y: FloatArray) -> FloatArray:
     """Power mean of numbers that are not negative, which lies near the larger."""
     larger = np.maximum(x, y)
-    share = np.minimum(x, y) / np.maximum(
-        larger, SMALLEST
-    )  # powers of the numbers themselves overflow
+    # powers of the numbers themselves overflow
+    share = np.minimum(x, y) / np.maximum(larger, SMALLEST)
     return larger * ((1 + share**EXPONENT) / 2) ** (1 / EXPONENT)

@@ -176,9 +176,8 @@ class CandidateRows:
         for start in range(0, len(ids), step):
             chosen = ids[start : start + step]
             rows = unit_rows(self.rows[chosen.ravel()], 0, chosen.size, "candidates")
-            products = units[start : start + step, None] * rows.reshape(
-                *chosen.shape, -1
-            )  # [n, depth, D]
+            # [n, depth, D]
+            products = units[start : start + step, None] * rows.reshape(*chosen.shape, -1)
             scores[start : start + step] = products.sum(axis=2)
         if self.penalty is not None:
             scores -= self.penalty[ids].astype(np.float32)

@@ -40,10 +40,8 @@ FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "d
 DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}
 # type of autocast, and of the weights
 AUTOCAST = [(torch.float16, torch.float32), (torch.bfloat16, torch.float32)]
-HALF = [
-    (None, torch.float16),
-    (None, torch.bfloat16),
-]  # --fp16 and --bf16 of fairseq-train on a GPU
+# --fp16 and --bf16 of fairseq-train on a GPU
+HALF = [(None, torch.float16), (None, torch.bfloat16)]
 LONGEST = 2  # pieces; a step of an LSTM for each takes its time here too
 PAIRS = 49  # of the training text
 WIDTH, SAME_WIDTH = 6, 32  # of the embeddings of a teacher, and of one as wide as the student
@@ -85,9 +83,8 @@ def parsed(task: str, model: str) -> argparse.Namespace:
 def of_recipe(name: str) -> argparse.Namespace:
     own = ["--cpu", "--max-positions", str(LONGEST), *(OF_TEACHER if name == "same_space" else ())]
     options = read_by_fairseq(train_command(read_recipe(name), str(DATA["xling_sent"]), own))
-    options.encoder_layers = min(
-        options.encoder_layers, 2
-    )  # more of them are those of the architecture
+    # more of them are those of the architecture
+    options.encoder_layers = min(options.encoder_layers, 2)
     return options
 
 

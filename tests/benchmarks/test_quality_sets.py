@@ -143,10 +143,8 @@ def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path)
         "English": {"de": 100, "en": 100},
     }
     (tmp_path / "sts" / "stsb-de-test.csv").write_text("abc,xyz,0\nabc,abd,3\nxyz,abc,5\n")
-    assert similarities(bag, tmp_path)["English"] == {
-        "de": 100,
-        "en": 100,
-    }  # its first beside their second
+    # its first beside their second
+    assert similarities(bag, tmp_path)["English"] == {"de": 100, "en": 100}
     assert similarities(bag, tmp_path)["within"]["de"] < 100
 
 

@@ -60,13 +60,8 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "verify": "in/index in/model in/work in/best.pt",
     "report": f"in/run --output out/page.html {M} {TEXTS}",
 }
-NOT_ATTACKED = {
-    "corpus get",
-    "run",
-    "serve",
-    "train",
-    "train-context",
-}  # these need a network, train or do not end
+# these need a network, train or do not end
+NOT_ATTACKED = {"corpus get", "run", "serve", "train", "train-context"}
 MADE = {"export": "in/model/README.md"}  # anew
 SLOW = {"--epochs", "--seeds", "--draws"}  # so many times the work is what a large number asks for
 NUMBERS = (

@@ -30,12 +30,8 @@ from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 PREPARE = "prepare --data raw/s --work w --valid-size 9 --test-size 9 --workers 1 --vocab-size 80"
 MINE = "mine --source s.en --target s.fr --k 2"
 SCORED = (("s.en", "s.fr", "a"), ("s.en", "s.fr", "b"))
-BESIDE = {
-    "lock",
-    ".lxsr-work",
-    "prepare.json",
-    "README.md",
-}  # written for people and other processes, read by none
+# written for people and other processes, read by none
+BESIDE = {"lock", ".lxsr-work", "prepare.json", "README.md"}
 
 
 @dataclass(frozen=True)

@@ -332,11 +332,8 @@ OF_PAIRS = {  # commands over both sides in one file, {0}
         for name in ("embed", "index", "search", "mine", "xsr", "web")
     },
 }
-SAME = {
-    "score table": "score",
-    "prepare": "prepare",
-    "exclude": "exclude",
-}  # which commands read the same of sides
+# which commands read the same of sides
+SAME = {"score table": "score", "prepare": "prepare", "exclude": "exclude"}
 
 
 def is_table(form: Format) -> bool:
@@ -502,9 +499,8 @@ class Attack:
         if one_file and verb not in SAME:  # lines of a table may be what is asked for
             is_wrong = status == 0 and not is_table(form) and not said_more(said, wanted[2])
             return "read mark-up as text without a word" if is_wrong else None
-        if (
-            name == ".po" and status == 0
-        ):  # messages of programs are read without mark-up and the last full stop
+        # messages of programs are read without mark-up and the last full stop
+        if name == ".po" and status == 0:
             return None
         if status == 2:
             must = form.is_read and (verb != "score table" or is_table(form))

@@ -134,14 +134,8 @@ def test_quiet_is_a_word_where_words_are_text():
     assert (args.quiet, args.queries) == (False, ["--quiet"])
     args = parse(["--quiet", "train", "data", "--recipe", "best", "--max-update", "3"])
     assert (args.quiet, args.others) == (True, ["--max-update", "3"])
-    assert args.command_line == [
-        "train",
-        "data",
-        "--recipe",
-        "best",
-        "--max-update",
-        "3",
-    ]  # what records have
+    # what records have
+    assert args.command_line == ["train", "data", "--recipe", "best", "--max-update", "3"]
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,8 @@ def test_margins_against_indexes_of_the_text_are_those_of_the_text(folder):
     indexed = np.array(
         score(folder, *pairs, "--index", folder / "en", folder / "fr").stdout.split(), float
     )
-    if len(set(PAIRS)) == len(
-        PAIRS
-    ):  # an index keeps equal sentences, which count once among themselves
+    # an index keeps equal sentences, which count once among themselves
+    if len(set(PAIRS)) == len(PAIRS):
         np.testing.assert_allclose(own, indexed, rtol=1e-4)
     assert own.shape == (30,)
     assert np.isfinite(own).all()
@@ -145,14 +144,8 @@ def test_rows_without_a_pair(folder):
     first, second = write_odd(folder)
     done = score(folder, "--input", "odd.tsv", folder=folder)
     one, two = (f"{value:.6f}" for value in cosines(folder)[:2])
-    assert done.stdout.split() == [
-        "score",
-        one,
-        "0.000000",
-        "0.000000",
-        two,
-        "0.000000",
-    ]  # line for line
+    # line for line
+    assert done.stdout.split() == ["score", one, "0.000000", "0.000000", two, "0.000000"]
     assert "rows without a pair: 3 (2 blank, 1 short), score 0" in done.stderr
     assert score(folder, "--input", "odd.tsv", "--skip-bad", folder=folder).stdout.split() == [
         "score",
@@ -187,9 +180,8 @@ def test_the_rows_of_a_least_score(folder):
     least = sorted(float(row.split("\t")[0]) for row in rows)[15]
     expected = "".join(row for row in rows if float(row.split("\t")[0]) >= least)
     some = ("--threshold", f"{least - 1e-6:.7f}")
-    done = score(
-        folder, "--input", "pairs.tsv", *some, folder=folder
-    )  # the numbers of the first column are no text
+    # the numbers of the first column are no text
+    done = score(folder, "--input", "pairs.tsv", *some, folder=folder)
     assert done.stdout == expected
     assert f"{len(expected.splitlines())} of 30 pairs score" in done.stderr
     done = score(

@@ -14,9 +14,8 @@ import pytest
 from conftest import ROOT, wait_until
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
-NOT_RUN = re.compile(
-    r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S
-)  # another test has it
+# another test has it
+NOT_RUN = re.compile(r"^<!-- not run: tests/.*? -->\n```.*?^```$", re.M | re.S)
 OWN = {"fairseq_lxsr", "os", "sqlite3", "numpy"}
 
 

@@ -154,11 +154,8 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
     )
     assert "200 embeddings of width 32" in done.stdout
     assert "7 shards, " in done.stdout
-    assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {
-        ".raw",
-        ".json",
-        "",
-    }  # no text is left
+    # no text is left
+    assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}
 
 
 @pytest.mark.usefixtures("shared")
@@ -170,9 +167,8 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
     assert "7 shards (6 of" in embed(work, tmp_path / "o", *RAY).stdout
     after = times(tmp_path / "o")
     assert {name for name in after if after[name] != before[name]} == {gone}
-    assert (
-        "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout
-    )  # other settings, other names
+    # other settings, other names
+    assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout
     assert not set(names(tmp_path / "o")) & set(before)
     assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
     there = sorted(tmp_path.rglob("*"))
@@ -278,9 +274,8 @@ def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, 
         mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9"
     )
     mine(work, tmp_path / "out.tsv", *RAY)
-    assert [path.name for path in tmp_path.iterdir()] == [
-        "out.tsv"
-    ]  # without --work nothing else is left
+    # without --work nothing else is left
+    assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]
     (tmp_path / "out.tsv").unlink()
     (tmp_path / "empty").write_text("\n")
     refused(

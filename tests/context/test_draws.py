@@ -69,9 +69,8 @@ def test_one_sentence_of_either_side(embedded):
     some = {language: embedded[language] for language in ("en", "fr")}
     with pytest.raises(InputError, match="pairs 2,000: only 1,200 different ones"):
         mine_draws(some, draw=100, best=10_000, count=2000, seed=1)
-    assert (
-        np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3
-    )  # as good as random
+    # as good as random
+    assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3
 
 
 def test_precision_is_of_the_pairs_that_can_be_judged():

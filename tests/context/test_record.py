@@ -66,9 +66,8 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
 def test_both_samples_and_negatives_reach_the_first_stage(
     tmp_path, monkeypatch, both, negatives, samples, flags
 ):
-    np.save(
-        tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6])
-    )  # the second document has one sentence
+    # the second document has one sentence
+    np.save(tmp_path / "train.en.documents.npy", np.array([0, 3, 4, 6]))
     config = ContextConfig(
         {"en": "none"}, work=str(tmp_path), rounds=0, both_samples=both, negatives=negatives
     )

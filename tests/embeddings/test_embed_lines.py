@@ -139,9 +139,8 @@ def test_a_complete_file_is_left_alone(tmp_path):
             embed_lines(other, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     with pytest.raises(InputError, match="from a run with model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
-    embed_lines(
-        LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"}
-    )  # without resume: anew
+    # without resume: anew
+    embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"})
     assert np.load(tmp_path / "x.npy").shape == (5, 3)
 
 

@@ -243,9 +243,8 @@ def test_packed_layers_share_the_table_and_compute_the_same(encoder):
     linears = [
         type(part) for part in packed.modules() if isinstance(part, torch.nn.Linear | PackedLinear)
     ]
-    assert (
-        linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8
-    )  # two layers of four
+    # two layers of four
+    assert linears == [PackedLinear if can_pack(torch.float32) else torch.nn.Linear] * 8
     ids = torch.from_numpy(np.concatenate(encoder.tokenizer.encode(["the red dog"])))[None]
     with torch.inference_mode():
         np.testing.assert_allclose(packed.embed_padded(ids), network.embed_padded(ids), atol=1e-5)

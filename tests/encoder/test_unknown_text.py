@@ -9,14 +9,8 @@ import small_model
 
 from fairseq_lxsr import SentenceEncoder
 
-UNREADABLE = [
-    "สวัสดีครับ",
-    "🚀",
-    "שלום, מה שלומך?",
-    "Τι κάνεις;",
-    "\ue000 \ue001",
-    "«»",
-]  # of the small model
+# of the small model
+UNREADABLE = ["สวัสดีครับ", "🚀", "שלום, מה שלומך?", "Τι κάνεις;", "\ue000 \ue001", "«»"]
 READABLE = ["the dog sleeps", "the 🚀 dog", "a", "dog สวัสดี"]
 
 

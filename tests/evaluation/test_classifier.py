@@ -75,9 +75,8 @@ def test_together_equals_alone(hidden, ties):
 
 def test_the_epoch_kept_of_several_that_are_best():
     train, dev = data(60, noise=0.1), data(20, seed=1, noise=0.1)
-    config = replace(
-        CONFIG, hidden=(), learning_rate=0.05
-    )  # separable: the last epochs are all right
+    # separable: the last epochs are all right
+    config = replace(CONFIG, hidden=(), learning_rate=0.05)
     first, last, shorter = (
         train_classifiers(replace(config, ties=ties, epochs=epochs), *train, *dev, 3)
         for ties, epochs in (("first", 12), ("last", 12), ("last", 11))

@@ -29,9 +29,8 @@ def test_interval_of_a_plain_loop(monkeypatch):
     np.testing.assert_allclose([low, high], slow, atol=0.35)
     assert low > 0
     assert p < 0.01
-    monkeypatch.setattr(
-        "fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300
-    )  # how many fit in memory
+    # how many fit in memory
+    monkeypatch.setattr("fairseq_lxsr.evaluation.compare.BLOCK_NUMBERS", 300)
     assert paired_bootstrap(FIRST, SECOND, draws=4000) == (low, high, p)
 
 

@@ -267,9 +267,8 @@ def test_words_of_a_dictionary_of_mecab(example, tmp_path, monkeypatch):
     main_here(example, "--mecab", f"ko={tmp_path / 'dic'}", "--output", tmp_path)
     words = (tmp_path / "forms" / "ko.txt").read_text(encoding="utf-8").split()
     phrases = (tmp_path / "phrases" / "ko.txt").read_text(encoding="utf-8")
-    assert (
-        len(words) == 4 + 3
-    )  # three nouns with an ending; a letter, a name and an ending are none
+    # three nouns with an ending; a letter, a name and an ending are none
+    assert len(words) == 4 + 3
     assert {"나라", "사람", "드문말", "가서"} < set(words)
     assert [word in phrases for word in ("나라", "가서", "드문말", "철수")] == [
         True,

@@ -53,11 +53,8 @@ def test_collected_text_has_both():
         (("-", "- 5"), "sr"),
     ):
         assert text.spellings(pair, f"en-{code}", rng) == [pair]
-    for pair in (
-        ("A night.", "Noć."),
-        ("A night.", "Ноћ"),
-        ("Yes!", "Da"),
-    ):  # of evaluation text, in one spelling
+    # of evaluation text, in one spelling
+    for pair in (("A night.", "Noć."), ("A night.", "Ноћ"), ("Yes!", "Da")):
         assert text.spellings(pair, "en-sr", rng) == []
 
 

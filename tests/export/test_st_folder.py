@@ -165,9 +165,10 @@ def test_every_network_is_a_module_that_trains_and_is_saved(architecture, tmp_pa
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
+    # imports sentence_transformers
     from fairseq_lxsr.export.st_module import (
         load_sentence_transformer,
-    )  # imports sentence_transformers
+    )
 
     sizes = {"gated": True, "order_coefficients": 1} if architecture == "transformer" else {}
     folder = small_model.write_folder(tmp_path / "model", architecture, **sizes)

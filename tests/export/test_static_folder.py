@@ -112,11 +112,8 @@ def test_it_opens_after_sentence_transformers_has_saved_other_weights(kind, tmp_
     model = st.SentenceTransformer(str(tmp_path / "st"), device="cpu")
     assert len(model) == 2  # and the length of vectors
     weights = model[0].embedding.weight
-    own = [
-        *range(3),
-        *range(4, 60),
-        *([len(weights) - 1] if "bytes" not in kind else []),
-    ]  # not the unknown piece
+    # not the unknown piece
+    own = [*range(3), *range(4, 60), *([len(weights) - 1] if "bytes" not in kind else [])]
     noise = np.random.default_rng(1).normal(size=(len(own), 32))
     weights.data[own] += weights.data.new_tensor(noise)
     model.save(str(tmp_path / "saved"))

@@ -302,9 +302,8 @@ def test_a_test_set_is_one_command(server, flores, tmp_path):
     assert f"{flores.name}, 204 languages (licence: CC BY-SA 4.0)" in done.stdout
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["devtest"]
     assert flores.path(tmp_path / "out", "fr").read_text().splitlines()[-1] == "fra_Latn"
-    lxsr_here(
-        "corpus", "get", flores.name, "--output", tmp_path / "out"
-    )  # nothing is downloaded again
+    # nothing is downloaded again
+    lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out")
     assert len(server.requests) == 1
     assert flores.sha256 in lxsr_here("corpus", "show", flores.name).stdout
     assert flores.name in lxsr_here("corpus", "list", "--lang-pair", "en-fr").stdout

@@ -140,13 +140,10 @@ def main() -> None:
     )
     margin = json.loads((HERE / "margin.json").read_text())
     mined = sorted(margin["mined"]["max"], reverse=True)
-    gold = [mined[rank][1:] for rank in (0, 1, 2, 4, 5, 8, 9, 13)] + [
-        [0, 39],
-        [39, 0],
-    ]  # two that are not mined
-    pairs = sorted(
-        [[row, row] for row in range(1, 60, 3)] + [[2, 4]]
-    )  # two sources with one target
+    # two that are not mined
+    gold = [mined[rank][1:] for rank in (0, 1, 2, 4, 5, 8, 9, 13)] + [[0, 39], [39, 0]]
+    # two sources with one target
+    pairs = sorted([[row, row] for row in range(1, 60, 3)] + [[2, 4]])
     queries = source[[row for row, _ in pairs]]
     data["gold"], data["pairs"] = gold, pairs
     data["values"] = {

@@ -149,9 +149,8 @@ def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents,
     config = write_config(tmp_path / "run.yaml", documents, rounds=2)
     mine = tmp_path / "run" / "round1"
     mine.mkdir()
-    (mine / "mined.tsv").write_bytes(
-        (work / "round1" / "mined.tsv").read_bytes()
-    )  # stopped after mining
+    # stopped after mining
+    (mine / "mined.tsv").write_bytes((work / "round1" / "mined.tsv").read_bytes())
     said = lxsr("train-context", config).stdout
     assert "stage1: done, kept" in said
     assert "round1/mined.tsv: 200 pairs" not in said
@@ -188,9 +187,8 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     changed = {language: tmp_path / file.name for language, file in documents.items()}
     for language, file in changed.items():
         file.write_text(documents[language].read_text() + "\n\nOne more.\nDocument.\n")
-    record = json.loads(
-        (tmp_path / "work" / "context.json").read_text()
-    )  # as if the files had been changed in place
+    # as if the files had been changed in place
+    record = json.loads((tmp_path / "work" / "context.json").read_text())
     record["documents"] = {language: str(file) for language, file in changed.items()}
     (tmp_path / "work" / "context.json").write_text(json.dumps(record))
     config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))

@@ -25,10 +25,8 @@ FENCE = re.compile(
     re.M | re.S,
 )
 RUN = ("sh", "python")
-EXTENDING = (
-    *sorted((ROOT / "docs" / "extend").glob("*.md")),
-    ROOT / "docs" / "reproduce.md",
-)  # change the package
+# change the package
+EXTENDING = (*sorted((ROOT / "docs" / "extend").glob("*.md")), ROOT / "docs" / "reproduce.md")
 SHOWN = ("text", "yaml", "diff")
 MAKE = """#!/bin/sh
 [ "$1" = demo ] || exit 2

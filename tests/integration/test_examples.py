@@ -285,10 +285,8 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
     assert "an orientation, not a comparison" in output
     scores = read_scores(tmp_path / "work" / "xsr.jsonl")
     assert scores[0].settings["queries"] <= 50
-    assert (scores[-1].settings["queries"], scores[-1].settings["candidates"]) == (
-        2000,
-        2100,
-    )  # at most 200,000
+    # at most 200,000
+    assert (scores[-1].settings["queries"], scores[-1].settings["candidates"]) == (2000, 2100)
     documents = read_scores(tmp_path / "work" / "mldoc.jsonl")
     assert {score.task for score in documents} == {
         f"{a}->{b}" for a in ("en", language) for b in ("en", language)

@@ -184,13 +184,11 @@ def test_a_recipe_of_the_released_code_trains_and_its_folder_reads_the_same_symb
     assert not done.returncode, done.stderr
     widths = {name: value.shape[-1] for name, value in weights(tmp_path).items()}
     if recipe.startswith("laser"):
-        assert (
-            widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32
-        )  # piece, sentence, language, last output
+        # piece, sentence, language, last output
+        assert widths["decoder.lstm.weight_ih_l0"] == 8 + 32 + 32 + 32
     else:
-        assert (
-            widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32
-        )  # sentence and language
+        # sentence and language
+        assert widths["decoder.layer.encoder_attn.k_proj.weight"] == 32 + 32
     export(tmp_path / "checkpoint_last.pt", tmp_path / "model")
     encoder = SentenceEncoder.from_pretrained(tmp_path / "model")
     config = asdict(encoder.model.config)

@@ -211,9 +211,8 @@ def test_help_lists_every_option_with_its_text():
     ]
     assert sorted(places) == places
     assert places[-1] < done.stdout.index("usage: ")
-    assert (
-        text.count("--max-positions MAX_POSITIONS") == 3
-    )  # of each task: none hides those of another
+    # of each task: none hides those of another
+    assert text.count("--max-positions MAX_POSITIONS") == 3
 
 
 def test_several_language_pairs_share_one_model(tmp_path):

@@ -214,9 +214,8 @@ def test_search(toy_model, test_text, tmp_path):
     lxsr("search", "--index", tmp_path / "index", "--k", 3, *output)
     rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()]
     assert len(rows) == 600
-    assert (
-        sum(int(row[2]) == 1 + i // 3 for i, row in enumerate(rows)) > 120
-    )  # the translation is among three
+    # the translation is among three
+    assert sum(int(row[2]) == 1 + i // 3 for i, row in enumerate(rows)) > 120
 
 
 def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):

@@ -102,10 +102,8 @@ def test_what_a_model_goes_on_from_has_learnt_is_not_split_more_often(
     torch.save(state, tmp_path / "start.pt")
     expected = np.array(state["task_state"].get(SPLIT_PROBABILITY, 0.0))
     new, run_folder = ("--finetune-from-model", tmp_path / "start.pt"), tmp_path / "run"
-    for more in (
-        NO_LAYER,
-        NO_LAYER | {"max_epoch": "2"},
-    ):  # the second goes on where the first stopped
+    # the second goes on where the first stopped
+    for more in (NO_LAYER, NO_LAYER | {"max_epoch": "2"}):
         train(data, run_folder, "--gated", rare, "3", *new, short, **more)
         found = read_checkpoint(run_folder / "checkpoint_last.pt")["task_state"][SPLIT_PROBABILITY]
         np.testing.assert_allclose(found, np.broadcast_to(expected, len(found)), rtol=1e-6)

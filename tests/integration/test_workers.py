@@ -135,9 +135,8 @@ def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
         "--sim-weight": "0",
         "--log-interval": "1",
     }
-    options["--adam-eps"] = (
-        "1e-4"  # the bias of the keys has a gradient of zero; Adam would scale its rounding errors
-    )
+    # the bias of the keys has a gradient of zero; Adam would scale its rounding errors
+    options["--adam-eps"] = "1e-4"
 
     def command(name, factor):
         own = {

@@ -166,9 +166,8 @@ def test_cosines_that_are_at_hand_change_nothing(hard):
     torch.testing.assert_close(*values)
     other = alignment_loss(u, v, **options, cosines=-cosine_similarities(u, v))
     assert (other - values[0][0]).abs() > 0.1
-    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(
-        u, v
-    )  # not of the inner product
+    # not of the inner product
+    assert alignment_loss(u, v, cosines=cosine_similarities(u, v)) == alignment_loss(u, v)
 
 
 def test_accuracy_counts_nearest_neighbours_by_cosine():
@@ -188,9 +187,8 @@ def test_opposite_sentences_at_any_scale_are_finite():
     assert loss.item() == pytest.approx(4 * 2 * SHARED_SCALE)
     assert torch.autograd.grad(loss, u)[0].isfinite().all()
     u = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    loss = alignment_loss(
-        u, -u, similarity="cosine", scale=25 * SHARED_SCALE
-    )  # no exponential of -2,000 is above 0
+    # no exponential of -2,000 is above 0
+    loss = alignment_loss(u, -u, similarity="cosine", scale=25 * SHARED_SCALE)
     assert loss.item() == pytest.approx(4 * math.log(2))
 
 

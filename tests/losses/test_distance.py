@@ -140,9 +140,8 @@ def test_negatives_are_permutations_without_fixed_points_and_every_other_sentenc
     assert (negatives != torch.arange(5)).all()
     share = torch.nn.functional.one_hot(negatives[0]).float().mean(dim=0)  # [5, 5]
     assert (share[~torch.eye(5, dtype=torch.bool)] - 0.25).abs().max() < 0.03
-    assert (negatives[0] != negatives[1]).any(
-        dim=1
-    ).float().mean() > 0.9  # of 24 cycles, either way draws its own
+    # of 24 cycles, either way draws its own
+    assert (negatives[0] != negatives[1]).any(dim=1).float().mean() > 0.9
     assert torch.equal(draw_negatives(2, 2, torch.device("cpu"))[0, 0], torch.tensor([1, 0]))
 
 

@@ -31,13 +31,11 @@ def test_values_worked_out_by_hand():
         torch.tensor([[1.0, 0.0], [0.0, 2.0]]),
         torch.tensor([[3.0, 0.0], [1.0, 0.0]]),
     )
-    assert distillation_loss(student, teacher, "mse").item() == pytest.approx(
-        (4 + 1 + 4) / 5
-    )  # mean |t|^2 is 5
+    # mean |t|^2 is 5
+    assert distillation_loss(student, teacher, "mse").item() == pytest.approx((4 + 1 + 4) / 5)
     assert distillation_loss(student, teacher, "cosine").item() == pytest.approx(0 + 1)
-    assert distillation_loss(student, teacher, "similarity").item() == pytest.approx(
-        2
-    )  # 0 and 1, twice
+    # 0 and 1, twice
+    assert distillation_loss(student, teacher, "similarity").item() == pytest.approx(2)
 
 
 @pytest.mark.parametrize("form", DISTILL_LOSSES)

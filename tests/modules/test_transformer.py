@@ -88,9 +88,8 @@ def test_gated_layers_start_as_the_mean_of_embeddings_and_then_see_order(tokens)
     encoder = make_encoder(gated=True)
     weights = encoder.embed_tokens.weight
     sentence, turned = tokens[:1], tokens[:1].flip(1)
-    torch.testing.assert_close(
-        encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0)
-    )  # the root of 16
+    # the root of 16
+    torch.testing.assert_close(encoder(sentence)[0][0][0], 4 * weights[sentence[0]].mean(0))
     torch.testing.assert_close(encoder(sentence)[0][0], encoder(turned)[0][0])
     encoder(sentence)[0][0].square().sum().backward()
     assert all(layer.gates.grad.abs().min() > 0 for layer in encoder.layers)
@@ -172,9 +171,8 @@ def test_cosine_coefficients_equal_the_slow_reference(tokens):
         [slow_cosine_pool(row, length, 3) for row, length in zip(states, lengths, strict=True)]
     )
     torch.testing.assert_close(torch.stack(result, dim=1), expected)
-    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[
-        1:
-    ]  # what does not change has none
+    # what does not change has none
+    constant = order_weights(torch.ones(1, 5, dtype=torch.bool), 4)[1:]
     torch.testing.assert_close(constant.sum(dim=2), torch.zeros(4, 1))
 
 

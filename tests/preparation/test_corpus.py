@@ -412,9 +412,8 @@ def test_small_text_holds_out_what_fits(pairs, own, sizes):
 
 
 def test_a_small_text_is_prepared_without_sizes(tmp_path):
-    words = [
-        chr(97 + first) + chr(97 + second) for first in range(20) for second in range(20)
-    ]  # digits are all alike
+    # digits are all alike
+    words = [chr(97 + first) + chr(97 + second) for first in range(20) for second in range(20)]
     pairs = [(f"a sentence {word}", f"une phrase {word}") for word in words]
     report = make(tmp_path / "corpus", pairs, tmp_path, valid_size=None, test_size=None)
     assert report["pairs"] == {"train": 340, "valid": 20, "test": 40}

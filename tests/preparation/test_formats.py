@@ -156,9 +156,8 @@ def test_carriage_returns_and_byte_order_marks_go(tmp_path):
         ("one", "un"),
         ("two", "deux"),
     ]
-    (tmp_path / "x.tsv").write_text(
-        "word " * 20_000 + "\tmot\n"
-    )  # of any length: left to the filters
+    # of any length: left to the filters
+    (tmp_path / "x.tsv").write_text("word " * 20_000 + "\tmot\n")
     assert len(list(find_source(str(tmp_path / "x.tsv"), "en", "fr").read(Counter()))) == 1
 
 

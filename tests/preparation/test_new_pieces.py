@@ -23,9 +23,8 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-CYRILLIC = {
-    ord("a") + number: 0x430 + number for number in range(26)
-}  # no letter of it is in the old text
+# no letter of it is in the old text
+CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}
 BAG = {"num_layers": 0, "gated": True}
 
 

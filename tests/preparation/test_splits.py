@@ -12,12 +12,8 @@ from fairseq_lxsr.preparation.pipeline import clean, shared_side
 from fairseq_lxsr.preparation.splits import KEY, TEST, TRAIN, VALID, HeldOut, assign_splits
 
 ALL = toy.sentences(4000)
-SIZES = {
-    "de": 4000,
-    "es": 3000,
-    "fr": 2000,
-    "it": 1500,
-}  # all have the first 1,000 English sentences
+# all have the first 1,000 English sentences
+SIZES = {"de": 4000, "es": 3000, "fr": 2000, "it": 1500}
 
 
 def lines(folder, name):

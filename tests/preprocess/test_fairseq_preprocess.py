@@ -133,18 +133,16 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
         "--sentencepiece-model",
     )
     named = {"sentencepiece_model": model}
-    train_here(
-        data, tmp_path / "later", **SHORT
-    )  # named afterwards, or only the first time: it is kept
+    # named afterwards, or only the first time: it is kept
+    train_here(data, tmp_path / "later", **SHORT)
     for more in (named, {"max_update": "2"}):
         done = train_here(data, tmp_path / "later", **SHORT | more)
         assert (done.returncode, "--sentencepiece-model" in done.stdout) == (0, False)
         assert (
             tmp_path / "later" / "text" / "sentencepiece.model"
         ).read_bytes() == model.read_bytes()
-    (
-        tmp_path / "without" / "text" / "text.json"
-    ).unlink()  # as trainings of earlier versions left it: all at once
+    # as trainings of earlier versions left it: all at once
+    (tmp_path / "without" / "text" / "text.json").unlink()
     refused(
         export(checkpoint, tmp_path / "model", check=False),
         "--sentencepiece-model",

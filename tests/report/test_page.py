@@ -192,9 +192,8 @@ def test_in_a_browser(browser, page, size):
             tab.locator(f"{layer} .point").count() for layer in (".bars", ".scatterlayer")
         )
         scroll = tab.evaluate("document.documentElement.scrollWidth")
-        tab.locator(".scatterlayer .point").nth(70).hover(
-            force=True
-        )  # plotly catches the pointer above the points
+        # plotly catches the pointer above the points
+        tab.locator(".scatterlayer .point").nth(70).hover(force=True)
         tab.wait_for_selector(".hoverlayer .hovertext")
         hovered = tab.text_content(".hoverlayer .hovertext")
         above = tab.locator(".js-plotly-plot").evaluate_all(

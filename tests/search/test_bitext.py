@@ -70,9 +70,8 @@ def test_pairs_are_those_of_mine(files, tmp_path):
     np.testing.assert_allclose([float(score) for score, *_ in rows], expected.scores, atol=1e-5)
     assert sum(a[2:] == b[2:] for _, a, b in rows) > 0.9 * len(rows) > 40
     one = MinedPairs(np.ones(1), np.zeros(1, int), np.zeros(1, int))
-    write_pairs(
-        tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"]
-    )  # a sentence is one cell
+    # a sentence is one cell
+    write_pairs(tmp_path / "out.tsv", one, ["a\rb\u2028c"], ["d\te\x85 f"])
     assert (tmp_path / "out.tsv").read_text().splitlines() == ["1.000000\ta b c\td e f"]
 
 

@@ -26,9 +26,8 @@ SENTENCES = [f"número {i} …" for i in range(400)]
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_finds_itself(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("fairseq_lxsr.search.corpus.ENCODE_ROWS", 64)
-    sentences = iter(
-        ["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]]
-    )  # empty ones are left out
+    # empty ones are left out
+    sentences = iter(["", SENTENCES[0], " \u200b", "\u200e\u200c", *SENTENCES[1:]])
     CorpusIndex.build(tmp_path / "index", sentences, encode, "model", kind)
     index = CorpusIndex.load(tmp_path / "index")
     assert (len(index), index.fingerprint) == (400, "model")

@@ -14,9 +14,8 @@ from fairseq_lxsr.search import (
 
 VECTORS = np.random.default_rng(0).standard_normal((2, 30, 8)).astype(np.float32)
 VECTORS[1] += 2 * VECTORS[0]  # translations are near
-PAIRS = [
-    (f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]
-]  # a pair that occurs three times
+# a pair that occurs three times
+PAIRS = [(f"s {n}", f"t {n}", f"line {n}") for n in [*range(30), 3, 3]]
 
 
 class Numbers:

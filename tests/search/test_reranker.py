@@ -62,9 +62,8 @@ def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
         [ordered_max_sim(table, x[query], y[row]) for row in rows] for query, rows in enumerate(ids)
     ]
     np.testing.assert_allclose(scores, (cosines + 0.25 * np.array(expected)) / 1.25, atol=1e-5)
-    network, _ = read_model(
-        encoder.encoder.folder, encoder.encoder.config
-    )  # as on a GPU, which torch takes it to
+    # as on a GPU, which torch takes it to
+    network, _ = read_model(encoder.encoder.folder, encoder.encoder.config)
     other = SentenceEncoder(network, tokenizer, encoder.encoder.config, "cpu")
     np.testing.assert_array_equal(other.table, table)
 

@@ -186,9 +186,8 @@ def test_damaged_rows_of_an_interrupted_run_are_computed_again(tmp_path, capsys)
         partial.write_bytes(spoil(partial.read_bytes()))
         assert (resumable_array(path, ROWS, lambda start, stop: 1, block=10) == 1).all()
         path.unlink()
-    assert (
-        capsys.readouterr().err.count("x.npy.partial: damaged") == 1
-    )  # rows that nobody had counted are not
+    # rows that nobody had counted are not
+    assert capsys.readouterr().err.count("x.npy.partial: damaged") == 1
 
 
 @pytest.mark.parametrize("end", ["partial", "json"])

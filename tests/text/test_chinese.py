@@ -62,10 +62,8 @@ def test_exports_read_the_same(tokenizers):
 
 
 def test_the_option_is_stored_and_only_where_it_is_used(tmp_path):
-    assert set(json.loads(TextOptions().dumps())) == {
-        "lowercase",
-        "split_han",
-    }  # as in folders without it
+    # as in folders without it
+    assert set(json.loads(TextOptions().dumps())) == {"lowercase", "split_han"}
     options = TextOptions(lowercase=True, version=2, read_as=READ_AS)
     (tmp_path / "text.json").write_text(options.dumps(), encoding="utf-8")
     assert TextOptions.load(tmp_path / "text.json") == options

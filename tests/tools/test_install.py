@@ -23,13 +23,8 @@ from fairseq_lxsr.errors import install_command
 from fairseq_lxsr.export import st_folder
 
 FORMS = ("web", "sentence-transformers", "onnx")
-SMALL = (
-    "numpy",
-    "sentencepiece",
-    "safetensors",
-    "tqdm",
-    "filelock",
-)  # all that `pip install fairseq-lxsr` brings
+# all that `pip install fairseq-lxsr` brings
+SMALL = ("numpy", "sentencepiece", "safetensors", "tqdm", "filelock")
 
 
 @pytest.fixture

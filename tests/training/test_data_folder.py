@@ -96,9 +96,8 @@ def test_damage_is_named(prefix, ending, damage, expected):
         path.unlink()
     else:
         path.write_bytes(content)
-    with pytest.raises(
-        InputError, match=rf"\A{re.escape(str(path))}: .*{re.escape(expected)}.*\Z"
-    ):  # one line
+    # one line
+    with pytest.raises(InputError, match=rf"\A{re.escape(str(path))}: .*{re.escape(expected)}.*\Z"):
         read_sentences(prefix, SYMBOLS)
 
 

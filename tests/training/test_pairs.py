@@ -132,13 +132,8 @@ def test_temperature_draws_more_of_the_smaller_pair():
         corpus("en-fr", 400), corpus("en-de", 20, seed=1), temperature=5.0, parts=[PairNumbers()]
     )
     batch = data.collater([data[index] for index in (3, 405, 406, 405 + 420, 405 + 5 * 420)])
-    assert batch["pair_number"].tolist() == [
-        3,
-        405,
-        406,
-        405,
-        405,
-    ]  # equal for a pair that is drawn again
+    # equal for a pair that is drawn again
+    assert batch["pair_number"].tolist() == [3, 405, 406, 405, 405]
 
 
 def test_a_pair_that_is_drawn_again_is_in_another_batch_with_another_mask():
@@ -168,11 +163,8 @@ def test_source_temperature_draws_more_of_the_smaller_source(by_length):
     data = dataset(*text, source_temperature=np.inf, by_length=by_length)
     drawn = data.ordered_indices()
     pair = drawn % 500
-    assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [
-        199,
-        199,
-        100,
-    ]  # 398 pairs are not empty
+    # 398 pairs are not empty
+    assert np.bincount(np.digitize(pair, [340, 400])).tolist() == [199, 199, 100]
     assert len(set(drawn.tolist())) == len(drawn)
     cut = batches_of(data, max_sentences=20)
     assert all(len({index % 500 for index in batch}) == len(batch) for batch in cut)

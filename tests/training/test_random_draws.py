@@ -9,12 +9,8 @@ def test_uniform_numbers_look_uniform_and_differ_by_counter():
     numbers = uniform(1, 1, np.arange(100_000), 0)
     assert abs(numbers.mean() - 0.5) < 0.005
     assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 10_000).max() < 400
-    changes = (
-        (2, 1, 0, 0),
-        (1, 2, 0, 0),
-        (1, 1, 0, 1),
-        (1, 1, 1, 0),
-    )  # seed, epoch, first index, draw
+    # seed, epoch, first index, draw
+    changes = ((2, 1, 0, 0), (1, 2, 0, 0), (1, 1, 0, 1), (1, 1, 1, 0))
     all_numbers = [
         numbers,
         *(uniform(seed, at, np.arange(100_000) + first, draw) for seed, at, first, draw in changes),

@@ -36,11 +36,8 @@ def test_rounds_of_one_source_use_everything_before_they_repeat():
     assert first.tolist() != second.tolist()
     assert len(rest) == len(set(rest)) == 5
     rng = np.random.default_rng(0)
-    plain = [
-        rng.permutation(10),
-        rng.permutation(10),
-        rng.permutation(10)[:5],
-    ]  # as in all versions before
+    # as in all versions before
+    plain = [rng.permutation(10), rng.permutation(10), rng.permutation(10)[:5]]
     assert np.concatenate(plain).tolist() == np.concatenate([first, second, rest]).tolist()
     assert rounds([np.arange(0)], [0], np.random.default_rng(0)) == []
 

@@ -92,7 +92,6 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path, toy_work):
         done = train_here(data, save, max_update="1")
         refused(done, save, str(os.getpid()))
         assert not contents(save)
-        assert not train_here(
-            data, save, *flags, max_update="1"
-        ).returncode  # which writes nothing there
+        # which writes nothing there
+        assert not train_here(data, save, *flags, max_update="1").returncode
     assert not train_here(data, save, flags[0], max_update="1").returncode

@@ -38,9 +38,8 @@ def test_margins_worked_out_by_hand():
     scores = margin_scores(
         np.float32([0.1, -0.1, 0]), np.float32([-0.2] * 3), np.float32([0.1] * 3), "ratio"
     )
-    np.testing.assert_array_equal(
-        scores, [np.inf, -np.inf, 0]
-    )  # a ratio to nothing does not turn the order round
+    # a ratio to nothing does not turn the order round
+    np.testing.assert_array_equal(scores, [np.inf, -np.inf, 0])
 
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])

@@ -78,9 +78,8 @@ def test_equal_to_faiss_on_many_candidates(precision):
 def test_of_equal_candidates_the_first_are_found_first(precision):
     rng = np.random.default_rng(2)
     once = rng.standard_normal((60, 8)).astype(np.float32)
-    candidates = np.concatenate(
-        [once, once[::-1], once]
-    )  # row i is also row 119 - i and row 120 + i
+    # row i is also row 119 - i and row 120 + i
+    candidates = np.concatenate([once, once[::-1], once])
     _, found = nearest_neighbours(once, candidates, 3, precision=precision)
     rows = np.arange(60)
     np.testing.assert_array_equal(found, np.stack([rows, 119 - rows, 120 + rows], axis=1))

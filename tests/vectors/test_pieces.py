@@ -78,9 +78,8 @@ def test_sentences_of_any_length_as_by_definition():
     back = piece_scores(
         table, pieces_of(candidates), pieces_of(queries), np.arange(20)[None].repeat(30, 0)
     )
-    np.testing.assert_allclose(
-        scores, back[found, np.arange(20)[:, None]], atol=1e-6
-    )  # a pair has one score
+    # a pair has one score
+    np.testing.assert_allclose(scores, back[found, np.arange(20)[:, None]], atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])

@@ -88,9 +88,8 @@ class SentContextLoss(SummedCriterion):
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
         self.classifies = cfg.mined is None
-        self.metrics = (
-            ("loss", "accuracy") if self.classifies else ("loss",)
-        )  # validation can choose the best by these
+        # validation can choose the best by these
+        self.metrics = ("loss", "accuracy") if self.classifies else ("loss",)
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Compute the loss summed over the samples, their number, and the logged values, without

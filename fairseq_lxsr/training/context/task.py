@@ -32,14 +32,8 @@ from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = (
-    "score",
-    "cosine",
-    "language",
-    "sentence",
-    "language",
-    "sentence",
-)  # of mined pairs; text follows
+# of mined pairs; text follows
+COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")
 
 
 @dataclass

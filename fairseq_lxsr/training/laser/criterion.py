@@ -67,12 +67,8 @@ class XlingTranslationLoss(SummedCriterion):
         check_constraint(cfg)
         self.cfg = cfg
         of_constraint = () if cfg.constraint == "none" else ("pair", "negative", "accuracy")
-        self.metrics = (
-            "loss",
-            "nll_loss",
-            "ppl",
-            *of_constraint,
-        )  # validation can choose the best checkpoint by these
+        # validation can choose the best checkpoint by these
+        self.metrics = ("loss", "nll_loss", "ppl", *of_constraint)
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
         """Compute the summed loss of the batch, the number of pieces, and the logged values,

@@ -52,9 +52,8 @@ class TranslationDataset(PairDataset):
         gold = padded(
             [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
         )
-        positions = np.flatnonzero(
-            gold != self.padding_idx
-        )  # computed on the host: a device would have to synchronize
+        # computed on the host: a device would have to synchronize
+        positions = np.flatnonzero(gold != self.padding_idx)
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]
         return to_tensors(

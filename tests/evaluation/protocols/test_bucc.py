@@ -151,9 +151,8 @@ def test_two_systems_that_mined_different_sentences_are_compared():
     results, notes = compare(scores[:1], scores[1:])
     assert notes == []
     f1 = next(result for result in results if result.value == "F1")
-    assert (f1.first, f1.second) == pytest.approx(
-        (200 / 3, 100)
-    )  # the other finds pair 3 and not the wrong pair 1
+    # the other finds pair 3 and not the wrong pair 1
+    assert (f1.first, f1.second) == pytest.approx((200 / 3, 100))
 
 
 @pytest.mark.parametrize("part", [0, 1])
@@ -239,9 +238,8 @@ def test_curve_over_the_threshold(tmp_path):
 def test_pairs_of_equal_score_are_kept_or_left_together():
     mined = pairs([2, 1, 1], [(0, 0), (1, 1), (2, 5)])
     assert bucc.best_threshold(mined, {(0, 0)}) == 1.5
-    assert (
-        bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0
-    )  # 2 of 3 right: F1 67, against 50
+    # 2 of 3 right: F1 67, against 50
+    assert bucc.best_threshold(mined, {(0, 0), (1, 1), (2, 2)}) == 1.0
     with pytest.raises(InputError, match="threshold"):
         bucc.best_threshold(pairs([-np.inf], [(0, 0)]), {(0, 0)})
 

@@ -120,9 +120,8 @@ def test_embeddings_that_are_all_alike_score_by_chance():
         xsr.precision_at(np.ones((100, 4)), np.ones((1000, 4)), seed=seed)["P@10"].value
         for seed in range(50)
     ]
-    assert np.mean(few) == pytest.approx(
-        1, abs=0.35
-    )  # 10 of 1,000, and not 10 of the 100 that are translations
+    # 10 of 1,000, and not 10 of the 100 that are translations
+    assert np.mean(few) == pytest.approx(1, abs=0.35)
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,8 @@ def test_half_are_replaced_by_another_sentence_of_the_same_language():
             seen.add(int(middle[1]))
     assert len(seen) > 300  # of all sentences, not of a few
     steps = (data.middles - data.places)[data.labels == 0, 1][: len(seen)] % 1000
-    assert (
-        np.abs(np.histogram(steps, 4, (0, 1000))[0] / len(steps) - 0.25).max() < 0.08
-    )  # however far away
+    # however far away
+    assert np.abs(np.histogram(steps, 4, (0, 1000))[0] / len(steps) - 0.25).max() < 0.08
     assert min(seen) < 50
     assert max(seen) > 950
 

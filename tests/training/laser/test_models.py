@@ -142,9 +142,8 @@ def test_decoding_step_by_step_equals_decoding_at_once_also_when_hypotheses_chan
     source = batch["src_tokens"][:1].expand(3, -1)  # three hypotheses of one sentence
     encoder_out = model.encoder(source, batch["target_language"])
     tokens, state = batch["prev_output_tokens"], {}
-    order = torch.tensor(
-        [2, 0, 0]
-    )  # as beam search: the first hypothesis survives twice, the second not at all
+    # as beam search: the first hypothesis survives twice, the second not at all
+    order = torch.tensor([2, 0, 0])
     for step in range(1, 7):
         logits, _ = model.decoder(tokens[:, :step], encoder_out, incremental_state=state)
         whole, _ = model.decoder(tokens[:, :step], encoder_out)
@@ -217,10 +216,8 @@ def test_bfloat16_products_change_little(kind, batch):
 
 
 LAYER = {"dropout": 2, "activation_dropout": 1}  # the latter of probability 0
-T_LASER = {
-    "encoder.network.dropout": 1,
-    "decoder.dropout": 1,
-}  # the layer of the decoder is fairseq's
+# the layer of the decoder is fairseq's
+T_LASER = {"encoder.network.dropout": 1, "decoder.dropout": 1}
 T_LASER |= {
     f"encoder.network.layers.{layer}.{name}": count
     for layer in (0, 1)

@@ -119,9 +119,8 @@ def views_of_tlaser(ours: dict[str, Tensor]) -> Views:
         "decoder.embed_langs.weight": "decoder.embed_languages.weight",
     }
     tokens = ours["encoder.network.embed_tokens.weight"]
-    found = {
-        "encoder.embed_tokens.weight": [ours["encoder.network.tag"][None], tokens[1:]]
-    }  # their tag is BOS
+    # their tag is BOS
+    found = {"encoder.embed_tokens.weight": [ours["encoder.network.tag"][None], tokens[1:]]}
     for name in sorted(GOLDEN["ctlaser"]["weights"].keys() - found.keys()):
         our_name = renamed.get(name, name.replace("encoder.l", "encoder.network.l"))
         our_name = our_name.replace("decoder.layers.0.", "decoder.layer.")
@@ -133,9 +132,8 @@ def views_of_tlaser(ours: dict[str, Tensor]) -> Views:
 
 
 VIEWS = {"claser": views_of_laser, "ctlaser": views_of_tlaser}
-SIDE = {
-    "decoder.layers.0.weight_ih": 1
-}  # dimension along which the parts of theirs stand side by side, if not 0
+# dimension along which the parts of theirs stand side by side, if not 0
+SIDE = {"decoder.layers.0.weight_ih": 1}
 
 
 def load(kind: str, model: nn.Module) -> None:

@@ -23,9 +23,8 @@ from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE, SENTENCEPIECE_FILE, rea
 from fairseq_lxsr.training.lightweight.start import RIDGE, FlatText, new_rows, ridge
 from fairseq_lxsr.training.pairs import PairCorpus
 
-CYRILLIC = {
-    ord("a") + number: 0x430 + number for number in range(26)
-}  # no letter of it is in the old text
+# no letter of it is in the old text
+CYRILLIC = {ord("a") + number: 0x430 + number for number in range(26)}
 TABLE, ORDER = "encoder.embed_tokens.weight", "encoder.order"
 WIDTH = 16
 LOSS = {

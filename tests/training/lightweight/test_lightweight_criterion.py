@@ -180,9 +180,8 @@ def test_total_is_the_weighted_sum():
     assert align == pytest.approx(losses.alignment_loss(u, v).item(), rel=1e-5)
     assert sim == pytest.approx(losses.similarity_loss(u, v).item(), rel=1e-5)
     _, _, plain = make_criterion()(model, batch)
-    _, _, released = make_criterion(sim_reduction="sum")(
-        model, batch
-    )  # does not divide by the pairs
+    # does not divide by the pairs
+    _, _, released = make_criterion(sim_reduction="sum")(model, batch)
     assert released["sim"].item() == pytest.approx(6 * plain["sim"].item())
     assert released["align"].item() == plain["align"].item()
 
@@ -252,9 +251,8 @@ def test_total_of_the_released_code():
         (side, row) for side in (0, 1) for row in range(6) if masked_of(batch, side)[row] != PAD
     )
     translation = batch["net_input"]["target" if side == 0 else "source"]
-    translation[row, 0] = masked_of(batch, side)[
-        row
-    ]  # a masked word that is also in the translation
+    # a masked word that is also in the translation
+    translation[row, 0] = masked_of(batch, side)[row]
     loss, pairs, _ = make_criterion(**RELEASED)(model, batch)
     expected = released_total(model, batch)
     torch.testing.assert_close(loss / pairs, expected, rtol=1e-5, atol=1e-5)

@@ -44,9 +44,8 @@ def test_every_pair_is_in_one_group_with_pairs_of_its_topic():
     assert sorted(itertools.chain(*groups)) == list(range(TOPICS * OF_TOPIC))
     assert max(map(len, groups)) == 10
     alike = [len(set(topics()[group])) == 1 for group in groups]
-    assert (
-        np.mean(alike) > 0.8
-    )  # at random: none; pairs at the border of a cell may be left with others
+    # at random: none; pairs at the border of a cell may be left with others
+    assert np.mean(alike) > 0.8
 
 
 @pytest.mark.usefixtures("small_cells")

@@ -82,12 +82,8 @@ ELSEWHERE_OF_PAPER = (
     "--attention-dropout 0 --init-weights scaled --batches length --no-drop-last "
     "--warmup-updates 2000 --lr 0.001"
 )
-OPTIMIZER = {
-    "betas": (0.9, 0.999),
-    "eps": 1e-8,
-    "weight_decay": 1e-5,
-    "amsgrad": True,
-}  # main.py, line 89
+# main.py, line 89
+OPTIMIZER = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-5, "amsgrad": True}
 
 
 @pytest.fixture(scope="module")

@@ -161,9 +161,8 @@ def test_contrast_equals_its_slow_reference(widths):
     """
     torch.manual_seed(1)
     student = torch.randn(6, 8, dtype=torch.double, requires_grad=True)
-    teacher = torch.randn(3, 8, dtype=torch.double).repeat(
-        2, 1
-    )  # the teacher knows one side, so that its rows stand for both
+    # the teacher knows one side, so that its rows stand for both
+    teacher = torch.randn(3, 8, dtype=torch.double).repeat(2, 1)
     expected = student.new_zeros(())
     for width in {*widths, 8}:
         for side in (slice(0, 3), slice(3, 6)):
@@ -197,9 +196,8 @@ def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
     (tmp_path / "train.en-de.en.npy.json").write_text('{"model": "def"}')
     with pytest.raises(InputError, match="embeddings of several models, abc, def"):
         one_teacher([tmp_path], pairs)
-    for name, model in zip(
-        names, ("abc", "def"), strict=True
-    ):  # students of one teacher, or it and a student
+    # students of one teacher, or it and a student
+    for name, model in zip(names, ("abc", "def"), strict=True):
         (tmp_path / f"{name}.json").write_text(f'{{"model": "{model}", "space": "abc"}}')
     assert one_teacher([tmp_path], pairs) == "abc"
     (tmp_path / "train.en-de.en.npy.json").write_text("[1]")

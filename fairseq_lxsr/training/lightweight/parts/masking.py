@@ -110,9 +110,10 @@ def without_pieces(
     `tokens` are the padded ids [B, T] of one side, 0 for the source and 1 for the target, of the
     pairs `index` [B].
     """
+    # [B, T]
     drawn = uniform(
         seed, epoch, index[:, None], Draw.WORD_DROPOUT, side, np.arange(tokens.shape[1])
-    )  # [B, T]
+    )
     drawn[tokens == vocabulary.padding_idx] = 0
     kept = (
         (drawn >= probability)

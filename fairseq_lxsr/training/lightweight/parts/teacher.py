@@ -44,9 +44,8 @@ class TeacherRows:
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        which = data.corpus_of(
-            pairs.index[0]
-        )  # the same for all pairs: a batch comes from one corpus
+        # the same for all pairs: a batch comes from one corpus
+        which = data.corpus_of(pairs.index[0])
         rows = pairs.index % len(data) - data.offsets[which]
         batch["teacher"] = np.concatenate(self.teachers[which].rows(rows))
 
@@ -83,12 +82,10 @@ def embedding_folders(
         if not folder.is_dir():
             raise InputError(f"{option}: {folder}: no such folder; make it with `lxsr embed`")
     wanted = ",".join(map("-".join, pairs))
-    shard_of: dict[
-        tuple[Path, frozenset[str]], Path
-    ] = {}  # whose text the rows of a pair belong to
-    for shard, folder in zip(
-        shards, folders * len(shards), strict=False
-    ):  # one folder is that of all shards
+    # whose text the rows of a pair belong to
+    shard_of: dict[tuple[Path, frozenset[str]], Path] = {}
+    # one folder is that of all shards
+    for shard, folder in zip(shards, folders * len(shards), strict=False):
         for name in count_pairs(shard, wanted):
             known = shard_of.setdefault((folder.resolve(), frozenset(name.split("-"))), shard)
             if known.resolve() != shard.resolve():

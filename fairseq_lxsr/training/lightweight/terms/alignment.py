@@ -120,9 +120,8 @@ class AlignmentTerm(Term):
                 u, v, numbers, self.gathered_rows, is_dummy
             )
             options["same_text"] = same_pair(numbers, everyones, options["candidates"].first)
-        if (
-            self.widths
-        ):  # the encoder ran once; only products of embeddings are computed for each width
+        # the encoder ran once; only products of embeddings are computed for each width
+        if self.widths:
             return losses.matryoshka_alignment_loss(
                 u, v, sorted({*self.widths, u.shape[1]}), **options
             )
@@ -196,7 +195,6 @@ def gather_rows(
         u.shape[1], dim=1
     )
     is_candidate = torch.full_like(numbers, not is_dummy)  # [B]
-    all_numbers, real = _all_gather(
-        F.pad(torch.stack((numbers, is_candidate), dim=1), padding)
-    ).T  # [C] each
+    # [C] each
+    all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T
     return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers

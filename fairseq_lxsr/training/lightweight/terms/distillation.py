@@ -107,9 +107,8 @@ class DistillationTerm(Term):
         opened = (
             read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders
         )
-        teacher = next(
-            (found for found in opened if found is not None), None
-        )  # a shard may lack a pair
+        # a shard may lack a pair
+        teacher = next((found for found in opened if found is not None), None)
         if teacher is None:
             name = teacher_files("train", setting.pairs[0])
             raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
@@ -174,9 +173,8 @@ class DistillationTerm(Term):
             return 0 * student.float().sum() if training else None
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
-        sides = zip(
-            student.chunk(2), teacher.chunk(2), strict=True
-        )  # each by itself: the teacher may know one alone
+        # each by itself: the teacher may know one alone
+        sides = zip(student.chunk(2), teacher.chunk(2), strict=True)
         contrast = partial(
             losses.matryoshka_alignment_loss,
             widths=self.widths,

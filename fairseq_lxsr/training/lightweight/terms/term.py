@@ -17,9 +17,8 @@ class Encoded(TypedDict):
     """Output of the model for a batch."""
 
     embeddings: dict[str, Tensor]  # `source`, `target` and what else the batch has, each [B, E]
-    states: dict[
-        str, Tensor
-    ]  # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
+    # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
+    states: dict[str, Tensor]
     outputs: dict[str, Tensor]  # of the heads, by the names of their terms
     cosines: NotRequired[Tensor]  # [B, B] of the two sides, in float32; the criterion adds them
 
