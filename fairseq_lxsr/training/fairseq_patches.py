@@ -84,7 +84,7 @@ save_dirs: list[Path] = []
 class Explanation(NamedTuple):
     """A message that replaces an error.
 
-    Args:
+    Attributes:
         error_type: type of the error.
         pattern: matches the beginning of the error's text.
         message: the replacement; {0}, {1} are the groups of the pattern, and {recovery} says how to

@@ -194,8 +194,12 @@ class PairDataset(EpochDataset):
         return sampling.sort_by_length(indices, *self.lengths.T)
 
     def batch_by_size(
-        self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
-    ):
+        self,
+        indices: np.ndarray,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> list[np.ndarray]:
         """Cut an epoch into batches.
 
         Each batch comes from one round of one language pair, which has no pair twice: a sentence is
