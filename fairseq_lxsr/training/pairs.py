@@ -227,7 +227,7 @@ class PairDataset(EpochDataset):
             sampling.cut_into_batches(part, self.num_tokens_vec(part), max_sentences, max_tokens)
             for part in np.split(indices, starts)
         ]
-        if self.drop_last:
+        if self.drop_last and max_sentences is not None:
             _drop_last_batches(rounds, corpus[[0, *starts]].tolist(), max_sentences)
             if not any(rounds):
                 raise InputError(
