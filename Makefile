@@ -8,7 +8,7 @@ help:
 	@echo "make demo   train on 20,000 English-French sentences and score the result (3 to 6 minutes the first time)"
 	@echo "            DATA=prefix SRC=en TGT=de make demo   on your own aligned text, prefix.en and prefix.de"
 	@echo "            UPDATES=60 make demo   a shorter training"
-	@echo "make test   run all tests"
+	@echo "make test   run the tests"
 	@echo "make slow   run the tests that take long"
 	@echo "make smoke  run benchmarks and examples, as small as they can be"
 	@echo "make lint   ruff and mypy"
