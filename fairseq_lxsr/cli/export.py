@@ -153,9 +153,9 @@ class SentenceTransformersExport(_Converted):
 
     def print_needs(self, encoder: "SentenceEncoder") -> None:
         """Say in one line if the folder does not load by sentence-transformers alone, and why."""
-        from fairseq_lxsr.export.st_folder import why_own_module, without_order
+        from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
-        if why := why_own_module(without_order(encoder) if self.drop_order else encoder):
+        if why := unsupported_feature(without_order(encoder) if self.drop_order else encoder):
             drop = (
                 "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
             )

@@ -56,7 +56,7 @@ def filters_of_opuscleaner() -> Path:
 
 
 @cache
-def model_named(model: str) -> "SentenceEncoder":
+def cached_encoder(model: str) -> "SentenceEncoder":
     """Load a model once a process."""
     from fairseq_lxsr.encoder import SentenceEncoder
 
@@ -65,6 +65,6 @@ def model_named(model: str) -> "SentenceEncoder":
 
 def unit_vectors(model: str, texts: list[str], dimensions: int | None = None) -> "FloatArray":
     """Embed texts: float32 [N, D], or the first `dimensions` of them, of length one."""
-    return model_named(str(model)).encode(
+    return cached_encoder(str(model)).encode(
         texts, normalize=True, truncate_dim=dimensions, on_long="split-mean"
     )

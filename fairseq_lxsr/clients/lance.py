@@ -4,7 +4,7 @@ from typing import Any
 
 from lancedb.embeddings import TextEmbeddingFunction, register
 
-from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
+from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 
 @register("fairseq-lxsr")
@@ -26,4 +26,4 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):
 
     def ndims(self) -> int:
         """Return the width of a vector."""
-        return self.dimensions or model_named(self.model).output_dim
+        return self.dimensions or cached_encoder(self.model).output_dim

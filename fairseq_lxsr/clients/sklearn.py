@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from fairseq_lxsr.clients import DEFAULT, model_named, unit_vectors
+from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):
@@ -34,7 +34,7 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Name the D columns."""
-        width = self.dimensions or model_named(self.model).output_dim
+        width = self.dimensions or cached_encoder(self.model).output_dim
         return np.array([f"sentencevectors{column}" for column in range(width)], dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:

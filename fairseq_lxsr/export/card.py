@@ -18,7 +18,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT
-from fairseq_lxsr.export.st_folder import why_own_module
+from fairseq_lxsr.export.st_folder import unsupported_feature
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
@@ -132,7 +132,7 @@ def write_card(
                 f"({encoder.fingerprint}); evaluate this model"
             )
     training = encoder.config["training"]
-    own = bool(why_own_module(exported))
+    own = bool(unsupported_feature(exported))
     static = getattr(exported.size, "is_bag", False) and not own
     metadata = _metadata(training, sources, static) | {"library_name": library}
     same = exported.size == encoder.size

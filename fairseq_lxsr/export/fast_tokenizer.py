@@ -77,7 +77,7 @@ MARKED = {
 }
 
 
-def require_transformer(encoder: SentenceEncoder, form: str) -> None:
+def check_exportable(encoder: SentenceEncoder, form: str) -> None:
     """Check that another program can run this encoder."""
     kind = encoder.config["architecture"]
     if kind == DEFAULT_ARCHITECTURE:

@@ -89,10 +89,10 @@ def export_checkpoint(
     kept = [] if data else kept_text(Path(checkpoint), state["task_state"].get(DICTIONARY_HASH))
     text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
-    model = encoder_of(state, symbols, text.dictionary, checkpoint)
+    model = build_encoder(state, symbols, text.dictionary, checkpoint)
     # refuses a model that does not fit the dictionary
     Tokenizer(text.sentencepiece_model, text.options, symbols)
-    training = how_trained(state, shards) | (
+    training = describe_training(state, shards) | (
         {"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {}
     )
     try:
@@ -105,7 +105,7 @@ def export_checkpoint(
     return Path(output)
 
 
-def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
+def describe_training(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
     """Describe the training for config.json; data folders of it (`shards`) that no longer exist are
     not counted.
     """
@@ -137,7 +137,7 @@ def how_trained(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]
     } | ({TEACHER: teacher} if teacher and task.get("distill_loss") == "contrast" else {})
 
 
-def encoder_of(
+def build_encoder(
     state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
 ) -> SentenceNetwork:
     """Build the encoder of a checkpoint, after checking that the symbols are those of its

@@ -21,7 +21,7 @@ from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
 from fairseq_lxsr.encoder.sentence_transformers_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
-from fairseq_lxsr.export.onnx_static import let_mask_be_left_out, write_bag
+from fairseq_lxsr.export.onnx_static import make_mask_optional, write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
@@ -64,7 +64,7 @@ def export_onnx(
     Raises:
         InputError: where a library is missing, or the embeddings differ by more than rounding.
     """
-    fast_tokenizer.require_transformer(encoder, "onnx")
+    fast_tokenizer.check_exportable(encoder, "onnx")
     for library in (
         "onnx",
         "onnxruntime",
@@ -125,7 +125,7 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
-        let_mask_be_left_out(path, GRAPH_NAMES)
+        make_mask_optional(path, GRAPH_NAMES)
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:

@@ -115,7 +115,7 @@ def _share(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str)
     return add("Add", share, "least")
 
 
-def let_mask_be_left_out(path: Path, names: Sequence[str]) -> None:
+def make_mask_optional(path: Path, names: Sequence[str]) -> None:
     """Make the mask of a graph an input of the type optional, all ones where it is not given;
     `names`: `write_bag`.
     """

@@ -120,7 +120,7 @@ def write_for_st(
     """Write the files into a folder, and compare the vectors, as `export_sentence_transformers`
     does.
     """
-    own, is_bag = why_own_module(encoder), getattr(encoder.size, "is_bag", False)
+    own, is_bag = unsupported_feature(encoder), getattr(encoder.size, "is_bag", False)
     if is_bag:
         (write_module if own else write_static)(encoder, work, normalize)
     else:
@@ -203,7 +203,7 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
     return SentenceTransformer(str(folder), device=device, **safely)
 
 
-def why_own_module(encoder: SentenceEncoder) -> str:
+def unsupported_feature(encoder: SentenceEncoder) -> str:
     """Say what of a model no module of sentence-transformers computes; empty where they compute the
     same.
     """

@@ -81,7 +81,7 @@ def export_web(
         raise InputError("no text in the corpus; expected one sentence a line")
     rows, _ = to_int8(embeddings[kept])
     table, scales = to_int8(encoder.weights[TABLE])
-    content: dict[str, Any] = pieces_of(encoder.tokenizer) | {
+    content: dict[str, Any] = tokenizer_content(encoder.tokenizer) | {
         "width": config.embed_dim,
         "most": config.max_positions,
         "order": encoder.weights[ORDER].tolist() if config.order_coefficients else [],
@@ -98,7 +98,7 @@ def export_web(
     return len(kept)
 
 
-def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
+def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Collect what the page needs to make the pieces of a sentence and their rows."""
     file = read_sentencepiece(tokenizer.serialized_model())
     if (
@@ -119,7 +119,7 @@ def pieces_of(tokenizer: Tokenizer) -> dict[str, Any]:
         "unknown": tokenizer.unknown,
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, texts)),
-        "letters": letters_of(tokenizer)
+        "letters": letter_replacements(tokenizer)
         | {chr(old): new for old, new in tokenizer.options.table.items()},
         "marks": [number for number, text in enumerate(texts) if not is_word(text)],
         **_reading(tokenizer.options),
@@ -139,7 +139,7 @@ def _reading(options: TextOptions) -> dict[str, Any]:
     }
 
 
-def letters_of(tokenizer: Tokenizer) -> dict[str, str]:
+def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
     """Map the letters that SentencePiece normalizes otherwise than NFKC does; it keeps ～ and drops
     controls.
     """

@@ -11,7 +11,7 @@ from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.score import Score, append_scores
-from fairseq_lxsr.export.folder import how_trained
+from fairseq_lxsr.export.folder import describe_training
 from fairseq_lxsr.files.records import parse_json
 
 
@@ -84,11 +84,11 @@ def test_pairs_of_all_shards_and_chosen_languages_are_counted(tmp_path, toy_work
     criterion = {"_name": "x", "align_weight": 2.0, "distill_weight": 1.0}
     cfg = {"task": {"lang_pairs": "fr-en"}, "criterion": criterion, "common": {"seed": 1}}
     state = {"cfg": cfg, "optimizer_history": [{"num_updates": 7}], "task_state": {}}
-    one, both = (how_trained(state, part)["pairs"] for part in (shards[:1], shards))
+    one, both = (describe_training(state, part)["pairs"] for part in (shards[:1], shards))
     assert one["en-fr"] > 500
     assert both == {"en-fr": 2 * one["en-fr"]}
     state["cfg"]["task"]["lang_pairs"] = None
-    assert how_trained(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
+    assert describe_training(state, shards)["pairs"] == {"en-de": 0, "en-fr": 2 * one["en-fr"]}
 
 
 SOURCE = {

@@ -11,7 +11,7 @@ from random_model import write_model
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
-from fairseq_lxsr.export.web_page import letters_of
+from fairseq_lxsr.export.web_page import letter_replacements
 from fairseq_lxsr.text.tokenizer import normalise
 
 BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
@@ -142,7 +142,7 @@ def test_a_website_is_not_replaced(tmp_path):
 
 def test_letters_that_are_normalized_otherwise(tmp_path):
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
-    letters = letters_of(encoder.tokenizer)
+    letters = letter_replacements(encoder.tokenizer)
     assert letters["\uff5e"] == "\uff5e"  # NFKC makes a tilde of it
     assert letters["\x7f"] == ""
     assert len(letters) < 500

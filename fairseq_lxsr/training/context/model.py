@@ -21,18 +21,18 @@ from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 from fairseq_lxsr.training.model_options import (
     TransformerOptions,
     register_presets,
-    sizes,
+    transformer_preset,
     transformer_sizes,
 )
 
 # Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
 CONTEXT_PRESETS = {
-    "context_transformer_base": sizes(512, 2048, 8, layers=3),
-    "context_transformer_small": sizes(256, 512, 4, layers=3),
+    "context_transformer_base": transformer_preset(512, 2048, 8, layers=3),
+    "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
     # no layers, for little text; examples/context compares the poolings
-    "context_transformer_static": sizes(256, 512, 4, layers=0),
-    "context_transformer_static_mean": sizes(256, 512, 4, layers=0) | {"pooling": "mean"},
-    "context_transformer_tiny": sizes(32, 64, 2, layers=1),
+    "context_transformer_static": transformer_preset(256, 512, 4, layers=0),
+    "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0) | {"pooling": "mean"},
+    "context_transformer_tiny": transformer_preset(32, 64, 2, layers=1),
 }
 
 

@@ -69,7 +69,7 @@ class SentContextTask(LxsrTask):
 
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
-        self.languages = languages_of(self.shards[0], cfg.langs)
+        self.languages = find_languages(self.shards[0], cfg.langs)
         if cfg.both_samples and cfg.mined is not None:
             raise InputError(
                 "--both-samples with --mined, whose pairs have no samples; expected one of them"
@@ -126,7 +126,7 @@ class SentContextTask(LxsrTask):
         return self.cfg.max_positions
 
 
-def languages_of(folder: Path, wanted: str | None) -> list[str]:
+def find_languages(folder: Path, wanted: str | None) -> list[str]:
     """Find the languages, from `--langs` or from the names of the training files."""
     there = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
     if not there:

@@ -18,8 +18,8 @@ from fairseq_lxsr.options import option
 from fairseq_lxsr.training.laser.translation import (
     EncoderOut,
     SentenceDecoder,
-    SentenceEncoderOfTranslation,
     SentenceTranslationModel,
+    TranslationEncoder,
 )
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
@@ -175,7 +175,7 @@ class LaserModel(SentenceTranslationModel):
             prepend_bos=cfg.encoder_prepend_bos,
             append_eos=cfg.encoder_append_eos,
         )
-        encoder = SentenceEncoderOfTranslation(dictionary, LaserSentenceEncoder(config))
+        encoder = TranslationEncoder(dictionary, LaserSentenceEncoder(config))
         decoder = LaserDecoder(dictionary, len(task.languages), config.output_dim, cfg)
         return cls(encoder, decoder, cfg.cpu_precision)
 

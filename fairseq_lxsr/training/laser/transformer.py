@@ -19,23 +19,23 @@ from fairseq_lxsr.options import option
 from fairseq_lxsr.training.laser.translation import (
     EncoderOut,
     SentenceDecoder,
-    SentenceEncoderOfTranslation,
     SentenceTranslationModel,
+    TranslationEncoder,
 )
 from fairseq_lxsr.training.model_options import (
     INIT_WEIGHTS,
     TransformerOptions,
     register_presets,
-    sizes,
+    transformer_preset,
     transformer_sizes,
 )
 
 # Li and Mak 2020
 DECODER = {"decoder_lang_embed_dim": 32}
 TLASER_PRESETS = {
-    "tlaser_base": sizes(1024, 4096, 16, layers=6) | DECODER,
-    "tlaser_small": sizes(256, 512, 4, layers=3) | DECODER,
-    "tlaser_tiny": sizes(32, 64, 2, layers=2) | DECODER,
+    "tlaser_base": transformer_preset(1024, 4096, 16, layers=6) | DECODER,
+    "tlaser_small": transformer_preset(256, 512, 4, layers=3) | DECODER,
+    "tlaser_tiny": transformer_preset(32, 64, 2, layers=2) | DECODER,
 }
 LANGUAGE_AT = ("input", "memory")
 BERT_STD = 0.02  # of initial weights
@@ -151,7 +151,7 @@ class TLaserModel(SentenceTranslationModel):
         )
         if cfg.init_weights == "released":
             _initialize_as_released(network, decoder)
-        return cls(SentenceEncoderOfTranslation(dictionary, network), decoder, cfg.cpu_precision)
+        return cls(TranslationEncoder(dictionary, network), decoder, cfg.cpu_precision)
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:

@@ -9,7 +9,7 @@ from fairseq_lxsr.modules.cpu import cpu_autocast, cpu_autocast_dtype
 EncoderOut = dict[str, Tensor]
 
 
-class SentenceEncoderOfTranslation(FairseqEncoder):
+class TranslationEncoder(FairseqEncoder):
     """Adapts a sentence encoder to fairseq's decoders and beam search."""
 
     def __init__(self, dictionary, network: LaserSentenceEncoder | TLaserSentenceEncoder):

@@ -18,24 +18,24 @@ from fairseq_lxsr.training.model_options import (
     INIT_WEIGHTS,
     TransformerOptions,
     register_presets,
-    sizes,
+    transformer_preset,
     transformer_sizes,
 )
 
 # Mao et al. 2021: two layers of width 512; the other presets vary it. `static` has no layers.
 LXSR_PRESETS = {
-    "lxsr_base": sizes(512, 1024, 8, layers=2),
-    "lxsr_static": sizes(512, 1024, 8, layers=0),
-    "lxsr_1layer": sizes(512, 1024, 8, layers=1),
-    "lxsr_3layers": sizes(512, 1024, 8, layers=3),
-    "lxsr_4layers": sizes(512, 1024, 8, layers=4),
-    "lxsr_6layers": sizes(512, 1024, 8, layers=6),
-    "lxsr_small": sizes(256, 512, 4, layers=2),
+    "lxsr_base": transformer_preset(512, 1024, 8, layers=2),
+    "lxsr_static": transformer_preset(512, 1024, 8, layers=0),
+    "lxsr_1layer": transformer_preset(512, 1024, 8, layers=1),
+    "lxsr_3layers": transformer_preset(512, 1024, 8, layers=3),
+    "lxsr_4layers": transformer_preset(512, 1024, 8, layers=4),
+    "lxsr_6layers": transformer_preset(512, 1024, 8, layers=6),
+    "lxsr_small": transformer_preset(256, 512, 4, layers=2),
     # For little text and time: plain embeddings and the order of words, without layers
     # (benchmarks/notebook/results.md).
-    "lxsr_best": sizes(512, 1024, 8, layers=0)
+    "lxsr_best": transformer_preset(512, 1024, 8, layers=0)
     | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
-    "lxsr_tiny": sizes(32, 64, 2, layers=2),
+    "lxsr_tiny": transformer_preset(32, 64, 2, layers=2),
 }
 
 # Prefix of the encoder's weights; all other weights belong to the heads.

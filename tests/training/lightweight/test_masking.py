@@ -106,7 +106,7 @@ def test_token_masking_statistics(vocabulary):
     places = np.bincount(whole.positions[whole.masked_ids != PAD], minlength=10) / 20_000
     assert np.abs(places - 0.15).max() < 0.01
     # hidden pieces are drawn whatever is masked
-    left = masking.without_pieces(whole.tokens, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)
+    left = masking.drop_pieces(whole.tokens, np.arange(20_000), 0, 1, 1, 0.15, vocabulary)
     assert (left == MASK).sum() == (whole.tokens == MASK).sum()
     assert abs((left == PAD).sum() / (whole.tokens != MASK).sum() - 0.15) < 0.01
     tokens = batch(300, 6, 4)

@@ -11,7 +11,7 @@ from pair_batches import MASK, PAD, VOCABULARY, batches_of, corpus, dataset
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.training.lightweight.parts import teacher
-from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, without_pieces
+from fairseq_lxsr.training.lightweight.parts.masking import WordDropout, drop_pieces
 from fairseq_lxsr.training.lightweight.parts.teacher import (
     TeacherEmbeddings,
     TeacherRows,
@@ -130,15 +130,15 @@ def test_pieces_are_left_out_whatever_the_batch_and_never_all():
     tokens[0, :] = [5, *[PAD] * 8]
     tokens[1, 0] = MASK
     index = np.arange(200)
-    left = without_pieces(tokens, index, 0, 1, 1, 0.5, VOCABULARY)
+    left = drop_pieces(tokens, index, 0, 1, 1, 0.5, VOCABULARY)
     assert ((left == tokens) | (left == PAD)).all()
     assert (left != PAD).any(axis=1).all()
     assert 0.45 < (left[2:, :7] == PAD).mean() < 0.55
     assert left[1, 0] == MASK
-    alone = without_pieces(tokens[7:8, :8], index[7:8], 0, 1, 1, 0.5, VOCABULARY)
+    alone = drop_pieces(tokens[7:8, :8], index[7:8], 0, 1, 1, 0.5, VOCABULARY)
     assert alone[0].tolist() == left[7, :8].tolist()
-    assert not np.array_equal(left, without_pieces(tokens, index, 0, 1, 2, 0.5, VOCABULARY))
-    assert not np.array_equal(left, without_pieces(tokens, index, 1, 1, 1, 0.5, VOCABULARY))
+    assert not np.array_equal(left, drop_pieces(tokens, index, 0, 1, 2, 0.5, VOCABULARY))
+    assert not np.array_equal(left, drop_pieces(tokens, index, 1, 1, 1, 0.5, VOCABULARY))
 
 
 def test_only_what_the_encoder_reads_is_left_out():

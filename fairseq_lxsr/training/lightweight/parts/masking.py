@@ -95,7 +95,7 @@ def mask_one_piece(
     return sides[0], sides[1]
 
 
-def without_pieces(
+def drop_pieces(
     tokens: IntArray,
     index: IntArray,
     side: int,
@@ -134,7 +134,7 @@ def mask_tokens(
     """Choose 15 percent of the pieces of each sentence, at least one: 80 percent become <mask>, 10
     a random piece.
 
-    The other 10 percent are kept. The arguments are those of `without_pieces`.
+    The other 10 percent are kept. The arguments are those of `drop_pieces`.
     """
     b, t = tokens.shape
     real = tokens != vocabulary.padding_idx
@@ -226,6 +226,6 @@ class WordDropout:
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         draw = pairs.dataset.seed, pairs.dataset.epoch, self.probability, self.vocabulary
         for number, side in enumerate(SIDES):
-            batch["net_input"][side] = without_pieces(
+            batch["net_input"][side] = drop_pieces(
                 batch["net_input"][side], pairs.index, number, *draw
             )
