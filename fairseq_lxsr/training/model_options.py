@@ -53,7 +53,9 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
     }
 
 
-def transformer_preset(embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int) -> dict[str, Any]:
+def transformer_preset(
+    embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int
+) -> dict[str, Any]:
     """Name the four sizes that each preset of a transformer has."""
     names = (
         "encoder_embed_dim",

@@ -31,7 +31,8 @@ CONTEXT_PRESETS = {
     "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
     # no layers, for little text; examples/context compares the poolings
     "context_transformer_static": transformer_preset(256, 512, 4, layers=0),
-    "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0) | {"pooling": "mean"},
+    "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0)
+    | {"pooling": "mean"},
     "context_transformer_tiny": transformer_preset(32, 64, 2, layers=1),
 }
 
