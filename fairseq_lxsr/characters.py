@@ -149,10 +149,10 @@ ARABIC_MARKS = (
         (0xFE76, 0xFE7F),
     ),
 )
-VOWELS = in_brackets(ARABIC_MARKS)
+VOWEL_MARKS = in_brackets(ARABIC_MARKS)
 # the last five are letters that Unicode's form NFKC takes apart into a letter and a mark
 ARABIC_STEPS = (
-    (f"[{VOWELS}]+", ""),
+    (f"[{VOWEL_MARKS}]+", ""),
     ("[ﴼﴽ]", "\u0627"),
     ("ﱛ", "ذ"),
     ("ﱜ", "ر"),

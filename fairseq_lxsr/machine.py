@@ -24,7 +24,7 @@ def is_missing(module: str) -> bool:
         return True
 
 
-def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+def lazy_getattr(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that imports its modules when a name that they define
     is first used.
     """

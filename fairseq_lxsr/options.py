@@ -121,7 +121,7 @@ def positive(infinite: bool = False) -> Range:
     return Range(0, open_least=True, infinite=infinite)
 
 
-NOT_NEGATIVE = Range(0)
+NON_NEGATIVE = Range(0)
 # weights of loss terms, which are float32
 LOSS_WEIGHT, MARGIN, TEMPERATURE = (
     Range(0, 1_000_000),
@@ -206,7 +206,11 @@ def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
 
 
 def option(
-    help: str, default: Any = MISSING, allowed: Any = None, only_in_files: bool = False, **how: Any
+    help: str,
+    default: Any = MISSING,
+    allowed: Any = None,
+    only_in_files: bool = False,
+    **arguments: Any,
 ) -> Any:
     """Declare a field of a dataclass that is an option of the command line too, see
     `cli.options.add_options`.
@@ -221,7 +225,7 @@ def option(
         allowed: what `check_fields` allows: range of a number, a kind of file name, or the allowed
             words.
         only_in_files: whether YAML files alone have the option.
-        how: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that
+        arguments: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that
             parses.
     """
     kind = (
@@ -230,7 +234,8 @@ def option(
         else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
     )
     return field(
-        default=default, metadata={"help": help, **kind, "how": how, "only_in_files": only_in_files}
+        default=default,
+        metadata={"help": help, **kind, "arguments": arguments, "only_in_files": only_in_files},
     )
 
 
@@ -409,7 +414,7 @@ BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
 
 # former options of fairseq-train, and the one value of each that commands, recipes and checkpoints
 # may still name
-REMOVED: Mapping[str, bool | int | float] = {
+REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,
     "constraint-every": 1,

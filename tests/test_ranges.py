@@ -11,7 +11,7 @@ import pytest
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import (
     FILE_NAME,
-    NOT_NEGATIVE,
+    NON_NEGATIVE,
     FileName,
     NumberList,
     Range,
@@ -32,7 +32,7 @@ from fairseq_lxsr.options import (
         (below(1), [0, 0.999], [1, -0.1, math.nan]),
         (positive(), [1e-9, 5], [0, -1, math.inf, math.nan]),
         (positive(infinite=True), [1, math.inf], [0, -math.inf, math.nan]),
-        (NOT_NEGATIVE, [0, 3.5], [-1e-9, math.inf, math.nan]),
+        (NON_NEGATIVE, [0, 3.5], [-1e-9, math.inf, math.nan]),
         (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan, 10**400]),
         (at_least(0), [0], [10**400, -(10**400)]),
         (FILE_NAME, ["a", "a b/é"], ["", " ", "a\0b", "\ud800", "\udcff", 5, None]),

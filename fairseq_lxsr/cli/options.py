@@ -60,11 +60,11 @@ def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
         options["default"] = item.default
         if item.default not in (None, False, ()) and "default" not in options["help"]:
             options["help"] += f" (default: {item.default})"
-    if item.metadata["how"].get("nargs") == "+":
+    if item.metadata["arguments"].get("nargs") == "+":
         # An option that is given twice has the values of both.
         options["action"] = "extend"
         options["default"] = []
-    return options | item.metadata["how"]
+    return options | item.metadata["arguments"]
 
 
 def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) -> Filled:

@@ -296,11 +296,16 @@ def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
     Stored embeddings without a description do not name their model, so an index of them can only
     be searched with stored embeddings of the same folder.
     """
-    from fairseq_lxsr.embeddings import is_stored
+    from fairseq_lxsr.embeddings import is_embeddings_folder
 
     folder = index.config["model_folder"]
     differs = index.fingerprint != encoder.fingerprint
-    if differs and folder and is_stored(Path(folder)) and not list(Path(folder).glob("*.json")):
+    if (
+        differs
+        and folder
+        and is_embeddings_folder(Path(folder))
+        and not list(Path(folder).glob("*.json"))
+    ):
         raise InputError(
             f"{index.folder}: built from the vectors in {folder}, where no FILE.json names the "
             "model; expected --input FILE whose vectors are in that folder too, or an index built "

@@ -6,7 +6,7 @@ from fairseq_lxsr.embeddings.load import load, model_files, refuse_idf
 from fairseq_lxsr.embeddings.stored import (
     StoredEmbeddings,
     embedding_files,
-    is_stored,
+    is_embeddings_folder,
     load_embeddings,
     read_embeddings,
 )
@@ -16,9 +16,9 @@ from fairseq_lxsr.embeddings.systems import (
     ModelFolder,
     check_same_width,
     count_long,
-    reading_long,
     sentence_transformers_folder,
     width_of,
+    with_on_long,
 )
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import embed_lines, index_path, side_files
@@ -38,14 +38,14 @@ __all__ = [
     "embed_lines",
     "embedding_files",
     "index_path",
-    "is_stored",
+    "is_embeddings_folder",
     "load",
     "load_embeddings",
     "model_files",
     "read_embeddings",
-    "reading_long",
     "refuse_idf",
     "sentence_transformers_folder",
     "side_files",
     "width_of",
+    "with_on_long",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_lxsr.embeddings.contract import Encoder
 from fairseq_lxsr.embeddings.formats import format_name
-from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_stored
+from fairseq_lxsr.embeddings.stored import StoredEmbeddings, embedding_files, is_embeddings_folder
 from fairseq_lxsr.embeddings.systems import ByLanguage, ModelFolder, sentence_transformers_folder
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import index_path
@@ -150,7 +150,7 @@ def model_files(names: Names) -> Iterator[Path]:
     """Yield the files that are read of the models; a foreign folder stands for all its content."""
     for name in parse_names(names):
         path = find_model(name.path)
-        if is_stored(path):
+        if is_embeddings_folder(path):
             yield from (part for file in embedding_files(path) for part in (file, index_path(file)))
         elif path.is_dir() and _is_ours(path):
             yield from (path / file for file in MODEL_FILES)
@@ -178,7 +178,7 @@ def _load_one(
         return WordVectors(
             path, name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0], show_progress=True
         )
-    if is_stored(path):
+    if is_embeddings_folder(path):
         return StoredEmbeddings(path, name.width())
     if path.is_dir() and not _is_ours(path):
         name.word((), "a model of sentence-transformers")

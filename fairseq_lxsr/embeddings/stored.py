@@ -257,6 +257,6 @@ def embedding_files(folder: Path) -> list[Path]:
     ]
 
 
-def is_stored(path: Path) -> bool:
+def is_embeddings_folder(path: Path) -> bool:
     """Return whether a folder holds embeddings."""
     return path.is_dir() and bool(embedding_files(path))

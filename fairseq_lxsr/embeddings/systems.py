@@ -105,13 +105,13 @@ class ByLanguage:
         return self.encoders[language]
 
 
-def reading_long(encoder: Encoder, on_long: str) -> Encoder:
+def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
     """Return the encoder with another `on_long` in its model folders; only they have a longest
     text.
     """
     if isinstance(encoder, ByLanguage):
         return ByLanguage(
-            {language: reading_long(one, on_long) for language, one in encoder.encoders.items()}
+            {language: with_on_long(one, on_long) for language, one in encoder.encoders.items()}
         )
     return encoder.reading(on_long) if isinstance(encoder, ModelFolder) else encoder
 

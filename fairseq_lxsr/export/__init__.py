@@ -4,7 +4,7 @@ when first used.
 
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.machine import lazily
+from fairseq_lxsr.machine import lazy_getattr
 
 if TYPE_CHECKING:
     from fairseq_lxsr.export.hub import export_hub
@@ -21,4 +21,4 @@ _MODULES = {
     "st_folder": ("export_sentence_transformers",),
     "web_page": ("export_web",),
 }
-__getattr__ = lazily(__name__, _MODULES)
+__getattr__ = lazy_getattr(__name__, _MODULES)

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_lxsr.characters import INVISIBLE, VOWELS
+from fairseq_lxsr.characters import INVISIBLE, VOWEL_MARKS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
@@ -39,7 +39,7 @@ BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
 # SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there;
 # surrogates are no text
 _BLANK_LINE = re.compile(
-    BLANKS.replace("[", rf"[{INVISIBLE}{VOWELS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
+    BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
 
 

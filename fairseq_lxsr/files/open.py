@@ -29,7 +29,7 @@ MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has l
 FREE_BYTES = 2**26
 UNPACKED_AT_ONCE = 2**17  # bytes
 READ_BYTES = 2**20  # bytes of a file that are read at once
-PACKED = (".gz", ".xz", ".zst", ".bz2")
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 # reads of a folder that is replaced all the time, and of one that is not there, and the wait before
 # each
 REPLACED_TRIES, MISSING_TRIES, REPLACED_SECONDS = 100, 3, 0.01
@@ -59,11 +59,11 @@ def open_binary(path: str | Path) -> BinaryIO:
         raise InputError(f"{path}: no such file; check the name")
     if not archive and Path(path).is_dir():
         raise InputError(f"{path}: is a folder; expected a file")
-    if not archive and suffix not in PACKED:
+    if not archive and suffix not in COMPRESSED_SUFFIXES:
         return open(path, "rb")
     budget = Budget(archive or path, FREE_BYTES)
     stream: Any = Metered(open_member(archive, path), budget) if archive else path
-    if suffix in PACKED:
+    if suffix in COMPRESSED_SUFFIXES:
         unpack: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(suffix) or _zstd(
             path
         ).open

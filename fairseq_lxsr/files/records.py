@@ -95,7 +95,7 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def description_of(path: Path) -> Mapping[str, Any]:
+def embeddings_description(path: Path) -> Mapping[str, Any]:
     """Read FILE.json, which `lxsr embed` wrote beside embeddings; empty where there is none."""
     beside = path.with_name(f"{path.name}.json")
     if not beside.is_file():
@@ -112,7 +112,7 @@ def check_described(path: Path) -> None:
     """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside
     them, if any.
     """
-    if description_of(path).get("sha256") not in (None, sha256(path)):
+    if embeddings_description(path).get("sha256") not in (None, sha256(path)):
         raise InputError(
             f"{path}: damaged or changed, its SHA-256 is not the one in {path.name}.json; delete both, and embed the "
             "text again"

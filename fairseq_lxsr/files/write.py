@@ -18,7 +18,7 @@ from typing import IO
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.open import PACKED, packing
+from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, packing
 
 OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
 # errors of a rename to a folder with something in it
@@ -134,7 +134,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
-            if path.suffix.lower() in PACKED:
+            if path.suffix.lower() in COMPRESSED_SUFFIXES:
                 stream = stack.enter_context(packing(path, stream))
             if "b" not in mode:
                 stream = stack.enter_context(

@@ -4,7 +4,7 @@
 
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.machine import lazily
+from fairseq_lxsr.machine import lazy_getattr
 
 if TYPE_CHECKING:
     from fairseq_lxsr.modules.laser import LaserConfig, LaserSentenceEncoder
@@ -36,4 +36,4 @@ _MODULES = {  # that define the names
     "tlaser": ("TLaserConfig", "TLaserSentenceEncoder"),
     "transformer": ("ReconstructionHead", "TransformerSentenceEncoder"),
 }
-__getattr__ = lazily(__name__, _MODULES)
+__getattr__ = lazy_getattr(__name__, _MODULES)

@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.archives import archive_of, names_in_archive
 from fairseq_lxsr.files.lines import is_blank, read_lines, read_parallel
-from fairseq_lxsr.files.open import PACKED
+from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.preparation.catalogues import (
     LOCALE_FOLDERS,
@@ -214,7 +214,7 @@ def join_sources(texts: Collection[Source]) -> Source:
 def ending_of(name: str) -> str:
     """Return the ending of a file name in lower case, without that of the compression."""
     path = Path(name)
-    if path.suffix.lower() in PACKED:
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
     return path.suffix.lower()
 
@@ -223,7 +223,7 @@ def _prefix_and_code(name: str) -> tuple[str, str]:
     """Split the name of one side of aligned text, PREFIX.CODE[.txt][.gz]."""
     ending = Path(name).suffix
     plain = name
-    if ending.lower() in PACKED:
+    if ending.lower() in COMPRESSED_SUFFIXES:
         plain = name.removesuffix(ending)
     if plain.lower().endswith(".txt"):
         plain = plain[:-4]
@@ -270,7 +270,7 @@ def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
             if similar:
                 available = f"; available: {', '.join(similar[:20])}"
             raise InputError(
-                f"{prefix}.{language}: no such file (nor with .txt, {', '.join(PACKED)})"
+                f"{prefix}.{language}: no such file (nor with .txt, {', '.join(COMPRESSED_SUFFIXES)})"
                 f"{available}; expected PREFIX.{source} and PREFIX.{target}, one file "
                 f"{', '.join(_ENDINGS)}, or a folder of gettext catalogues"
             )

@@ -13,7 +13,14 @@ import numpy as np
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.open import PACKAGE
-from fairseq_lxsr.options import REMOVED, at_least, below, check_fields, limited, read_yaml_config
+from fairseq_lxsr.options import (
+    REMOVED_OPTIONS,
+    at_least,
+    below,
+    check_fields,
+    limited,
+    read_yaml_config,
+)
 from fairseq_lxsr.text.data_folder import count_pairs
 
 FOLDER = Path(__file__).parent
@@ -134,15 +141,15 @@ def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
 
 def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
     """Leave out options that are gone, which must have the value that is left."""
-    for name in REMOVED.keys() & options.keys():
+    for name in REMOVED_OPTIONS.keys() & options.keys():
         words = " ".join(options[name])
-        if words != str(REMOVED[name]) and (
-            REMOVED[name] is False or _float(words) != REMOVED[name]
+        if words != str(REMOVED_OPTIONS[name]) and (
+            REMOVED_OPTIONS[name] is False or _float(words) != REMOVED_OPTIONS[name]
         ):
             raise InputError(
-                f"--{name} {words}: the option is gone, training always has {REMOVED[name]}; leave it out"
+                f"--{name} {words}: the option is gone, training always has {REMOVED_OPTIONS[name]}; leave it out"
             )
-    return {name: words for name, words in options.items() if name not in REMOVED}
+    return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}
 
 
 def _float(word: str) -> float | None:

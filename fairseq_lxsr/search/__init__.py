@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.machine import lazily
+from fairseq_lxsr.machine import lazy_getattr
 from fairseq_lxsr.search.options import IndexOptions, Mining, PairScoring, SearchOptions
 
 if TYPE_CHECKING:
@@ -32,4 +32,4 @@ _MODULES = {  # that define the names, and import numpy, which parsers of the co
     "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),
     "sharded": ("ShardedIndex", "open_index"),
 }
-__getattr__ = lazily(__name__, _MODULES)
+__getattr__ = lazy_getattr(__name__, _MODULES)

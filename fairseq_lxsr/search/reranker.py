@@ -7,7 +7,7 @@ import numpy as np
 from fairseq_lxsr.embeddings.contract import Encoder
 from fairseq_lxsr.embeddings.systems import ModelFolder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.options import NOT_NEGATIVE, at_least
+from fairseq_lxsr.options import NON_NEGATIVE, at_least
 from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
@@ -32,7 +32,7 @@ class Reranker:
 
     def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
         at_least(1).check("rerank", depth)
-        NOT_NEGATIVE.check("weight", weight)
+        NON_NEGATIVE.check("weight", weight)
         if not isinstance(encoder, ModelFolder):
             raise InputError(
                 "rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors"

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, ListConfig
 
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import (
-    NOT_NEGATIVE,
+    NON_NEGATIVE,
     Range,
     at_least,
     below,
@@ -88,7 +88,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     },
     "optimization": {
         **_same_range("max_epoch max_update", COUNT),
-        **_same_range("stop_time_hours clip_norm", NOT_NEGATIVE),
+        **_same_range("stop_time_hours clip_norm", NON_NEGATIVE),
         "update_freq": SIZE,
         "lr": LEARNING_RATE,
         "stop_min_lr": Range(-1),
@@ -112,7 +112,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
             "warmup_updates force_anneal lr_patience warmup_steps hold_steps decay_steps", COUNT
         ),
         **_same_range("end_learning_rate max_lr", LEARNING_RATE),
-        **_same_range("power lr_threshold init_lr_scale final_lr_scale", NOT_NEGATIVE),
+        **_same_range("power lr_threshold init_lr_scale final_lr_scale", NON_NEGATIVE),
         "warmup_init_lr": Range(-1, LEARNING_RATE.most),
         "total_num_update": positive(),
         "lr_shrink": between(0, 1),

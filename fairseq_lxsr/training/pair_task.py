@@ -17,7 +17,7 @@ from fairseq_lxsr.encoder.checkpoint import LANGUAGES, SPLIT_PROBABILITY, read_c
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS
-from fairseq_lxsr.options import NOT_NEGATIVE, below, option, positive
+from fairseq_lxsr.options import NON_NEGATIVE, below, option, positive
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from, split_probability
 from fairseq_lxsr.training.corpora import joined_dictionary, language_pairs, read_corpus
 from fairseq_lxsr.training.pairs import PairCorpus, PairDataset, count_pieces
@@ -68,7 +68,7 @@ class PairTaskConfig(LxsrTaskConfig):
         "K: a piece that occurs n times in the training text is also split with probability "
         "K / (K + n)",
         0.0,
-        NOT_NEGATIVE,
+        NON_NEGATIVE,
     )
 
 

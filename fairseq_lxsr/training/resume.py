@@ -22,7 +22,7 @@ from fairseq_lxsr.encoder.checkpoint import (
 from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
-from fairseq_lxsr.options import REMOVED
+from fairseq_lxsr.options import REMOVED_OPTIONS
 
 # Groups of options in a checkpoint that may hold an option which was removed since.
 OPTION_GROUPS = ("task", "model", "criterion")
@@ -239,7 +239,7 @@ def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, 
 
 
 def _check_removed_options(path: Path, cfg: Mapping[str, Any]) -> None:
-    for name, fixed_value in REMOVED.items():
+    for name, fixed_value in REMOVED_OPTIONS.items():
         key = name.replace("-", "_")
         # The first group that has the option counts.
         value = fixed_value

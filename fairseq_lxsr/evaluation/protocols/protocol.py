@@ -96,9 +96,9 @@ class Protocol:
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
         """Measure with `on_long`, and sign the scores with the number of long texts, if any."""
-        from fairseq_lxsr.embeddings import count_long, reading_long
+        from fairseq_lxsr.embeddings import count_long, with_on_long
 
-        reader = reading_long(encoder, self.on_long)
+        reader = with_on_long(encoder, self.on_long)
         previous = 0
         for scores in plan.measure(reader):
             total = count_long(reader)

@@ -16,13 +16,13 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
-from fairseq_lxsr.options import NOT_NEGATIVE
+from fairseq_lxsr.options import NON_NEGATIVE
 from fairseq_lxsr.training.lightweight.terms.term import Term
 
 
 @dataclass
 class SpreadOptions(FairseqDataclass):
-    spread_weight: float = field(default=0.0, metadata={"help": "weight of the spread loss", "range": NOT_NEGATIVE})
+    spread_weight: float = field(default=0.0, metadata={"help": "weight of the spread loss", "range": NON_NEGATIVE})
 
 
 class Lengths:

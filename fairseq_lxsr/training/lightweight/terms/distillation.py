@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_lxsr import losses
 from fairseq_lxsr.encoder.model_folder import TEACHER
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.records import description_of
+from fairseq_lxsr.files.records import embeddings_description
 from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.dataset import Part
@@ -59,7 +59,7 @@ def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> st
         for pair in pairs
         for name in teacher_files("train", pair)
     ]
-    described = [description_of(path) for path in paths if path.is_file()]
+    described = [embeddings_description(path) for path in paths if path.is_file()]
     models = {str(about.get("space") or about.get("model", "")) for about in described}
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without a description" for name in models))
