@@ -144,7 +144,7 @@ def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterato
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text, embed
-    from fairseq_lxsr.report import look_at
+    from fairseq_lxsr.report import measure_sample
 
     encoder = load_any(args) if files else None
     for first, second, source, target in files:
@@ -158,7 +158,7 @@ def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterato
         with contextlib.nullcontext() if names_text(args) else skipped_if_unfit():
             embeddings = [embed(encoder, text) for text in texts]
             languages = first or "source", second or "target"
-            yield look_at(
+            yield measure_sample(
                 texts[0].lines,
                 texts[1].lines,
                 embeddings[0],

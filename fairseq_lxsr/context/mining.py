@@ -20,7 +20,7 @@ MAX_EMPTY_ROUNDS = 20
 
 
 @dataclass(frozen=True)
-class Mined:
+class MinedPair:
     """A mined pair: its CSLS, the cosine of the two embeddings, and language and number of either
     sentence.
     """
@@ -31,7 +31,7 @@ class Mined:
     sentences: tuple[int, int]
 
 
-class Embedded:
+class LazyEmbeddings:
     """Normalized embeddings of the sentences of one language, computed on first access and kept in
     a file.
     """
@@ -57,13 +57,13 @@ class Embedded:
 
 
 def mine_draws(
-    embedded: Mapping[str, Embedded],
+    embedded: Mapping[str, LazyEmbeddings],
     draw: int,
     best: int,
     count: int,
     seed: int,
     neighbours: int = 10,
-) -> tuple[list[Mined], dict[str, float]]:
+) -> tuple[list[MinedPair], dict[str, float]]:
     """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count`
     different pairs.
 
@@ -72,7 +72,7 @@ def mine_draws(
     they were found: seconds of `encode` and `search`, number of `draws`.
     """
     rng = np.random.default_rng(seed)
-    found: dict[tuple, Mined] = {}
+    found: dict[tuple, MinedPair] = {}
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
     fruitless = 0
     with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
@@ -106,20 +106,20 @@ def _draw(rng: np.random.Generator, size: int, draw: int) -> np.ndarray:
     return rng.choice(size, min(draw, size), replace=False)
 
 
-def _best_of(languages, sides, vectors, best: int, neighbours: int) -> Iterator[Mined]:
+def _best_of(languages, sides, vectors, best: int, neighbours: int) -> Iterator[MinedPair]:
     k = min(neighbours, *map(len, vectors))
     scores, rows, columns = csls_pairs(
         vectors[0], vectors[1], min(best, len(vectors[0]) * len(vectors[1])), k
     )
     cosines = (vectors[0][rows] * vectors[1][columns]).sum(axis=1)
     for score, cosine, row, column in zip(scores, cosines, rows, columns, strict=True):
-        yield Mined(
+        yield MinedPair(
             float(score), float(cosine), languages, (int(sides[0][row]), int(sides[1][column]))
         )
 
 
 def precision(
-    pairs: Sequence[Mined], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
+    pairs: Sequence[MinedPair], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
 ) -> float:
     """Share of true pairs among the pairs with a sentence that occurs in the true pairs; NaN
     without any such pair.

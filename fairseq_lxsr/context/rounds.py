@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
+from fairseq_lxsr.context.mining import LazyEmbeddings, MinedPair, mine_draws, precision
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint, read_checkpoint
 from fairseq_lxsr.encoder.locate import find_model
@@ -211,7 +211,7 @@ class Rounds:
         texts = {language: Lines(self.text / f"train.{language}") for language in config.documents}
         files = {language: output.with_name(f"vectors.{language}.raw") for language in texts}
         embedded = {
-            language: Embedded(encoder, lines, config.encode_dtype, files[language])
+            language: LazyEmbeddings(encoder, lines, config.encode_dtype, files[language])
             for language, lines in texts.items()
         }
         seed = config.seed * 1000 + int(name.removeprefix("round"))
@@ -375,7 +375,7 @@ class Rounds:
             read_config(find_model(self.config.start_model))
 
 
-def rows(pairs: list[Mined], texts: dict[str, Lines]) -> Iterator[str]:
+def rows(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[str]:
     """Format mined pairs as lines for the task sent_context; the text in the last columns is for
     people.
     """

@@ -89,13 +89,13 @@ def binarise(
             f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair
         }
         same = {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
-        outputs = shard_places(work, shards)
+        outputs = make_shard_folders(work, shards)
         for output, (name, source) in itertools.product(outputs, (dictionaries | same).items()):
             shutil.copyfile(subwords / source, output / name)
         texts = []
         for pair, corpus in corpora.items():
             split_sources(corpus, pair, outputs)
-            for split, language in itertools.product(splits_of(corpus, pair), pair):
+            for split, language in itertools.product(nonempty_splits(corpus, pair), pair):
                 name = f"{split}.{'-'.join(pair)}.{language}"
                 places = [
                     output / name for output in (outputs if split == "train" else outputs[:1])
@@ -135,7 +135,7 @@ def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
     )
 
 
-def shard_places(work: Path, shards: int) -> list[Path]:
+def make_shard_folders(work: Path, shards: int) -> list[Path]:
     """Return the folders of the shards inside `work`; for one shard, `work` itself."""
     places = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
     for place in places:
@@ -167,7 +167,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
                 )
 
 
-def splits_of(corpus: Path, pair: tuple[str, str]) -> list[str]:
+def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
     """Return the splits that have text: nothing may be held out for validation or testing."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 

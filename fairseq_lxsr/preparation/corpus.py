@@ -203,9 +203,9 @@ def make_corpus(
         "test": held_out.test_size,
         "seed": held_out.seed,
     }
-    if held_out.by:
+    if held_out.shared_side:
         # It is absent by default, so that the option does not change the key of other corpora.
-        options["drawn by"] = held_out.by
+        options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
     inputs = [*source.files, *_models(filters), *to_exclude]
     report = run_stage(folder, options, inputs, build)

@@ -22,8 +22,8 @@ from fairseq_lxsr.preparation.binarise import (
     SplitText,
     binarise_texts,
     check_subwords,
+    make_shard_folders,
     shard_folders,
-    shard_places,
 )
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.formats import check_file
@@ -288,7 +288,7 @@ def binarise_documents(
         texts += [documents / f"{train}.{language}", documents / f"{valid}.{language}"]
 
     def build(work: Path) -> dict:
-        outputs = shard_places(work, shards)
+        outputs = make_shard_folders(work, shards)
         for output in outputs:
             for name in SUBWORD_FILES:
                 shutil.copyfile(subwords / name, output / name)

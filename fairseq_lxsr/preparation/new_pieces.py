@@ -68,11 +68,13 @@ def extend_subwords(
     def build(work: Path) -> dict:
         dictionary, model = text_files(encoder.folder or Path(), tokenizer)
         pieces = (
-            learn_pieces(model, words_in(files, options), words_in(known, options), how.new_pieces)
+            learn_pieces(
+                model, count_words(files, options), count_words(known, options), how.new_pieces
+            )
             if new
             else []
         )
-        (work / SENTENCEPIECE_FILE).write_bytes(lengthened(model, pieces))
+        (work / SENTENCEPIECE_FILE).write_bytes(append_pieces(model, pieces))
         (work / DICTIONARY_FILE).write_bytes(
             dictionary + "".join(f"{piece} 1\n" for piece in pieces).encode()
         )
@@ -82,7 +84,7 @@ def extend_subwords(
             "new pieces": len(pieces),
         }
         return report | (
-            {"split otherwise": split_otherwise(tokenizer, work, known)} if pieces else {}
+            {"split otherwise": percent_split_differently(tokenizer, work, known)} if pieces else {}
         )
 
     manifest = {
@@ -103,7 +105,7 @@ def extend_subwords(
     return report
 
 
-def words_in(files: Iterable[Path], options: TextOptions) -> Counter[str]:
+def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
     """Count the words of files, treated as before they are split into pieces."""
     found: Counter[str] = Counter()
     for path in files:
@@ -145,12 +147,12 @@ def learn_pieces(
     new = [
         letter for letter, count in letters.most_common() if letter not in old and count >= LEAST
     ][:most]
-    split = _processor(lengthened(model, new)).EncodeAsPieces(list(chosen))
+    split = _processor(append_pieces(model, new)).EncodeAsPieces(list(chosen))
     taken = old.union(new)
     joined = merge_pieces(
         list(zip(split, chosen.values(), strict=True)),
         most - len(new),
-        lambda text: joins(text) and text not in taken,
+        lambda text: is_valid_piece(text) and text not in taken,
     )
     return new + joined
 
@@ -208,7 +210,7 @@ def _joined(pieces: Sequence[str], text: str) -> list[str]:
     return after
 
 
-def joins(text: str) -> bool:
+def is_valid_piece(text: str) -> bool:
     """Return whether text may be a piece: letters and their marks, perhaps the beginning of a
     word.
     """
@@ -218,7 +220,7 @@ def joins(text: str) -> bool:
     )
 
 
-def lengthened(model: bytes, new: Sequence[str]) -> bytes:
+def append_pieces(model: bytes, new: Sequence[str]) -> bytes:
     """Add pieces to a model file, which join only what the old ones leave apart, but for near ties
     of unigram pieces.
 
@@ -254,7 +256,7 @@ def _best(text: str, scores: Mapping[str, float], unknown: float) -> float:
     return best[-1]
 
 
-def split_otherwise(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:
+def percent_split_differently(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:
     """Percent of the first sentences of files that two models split into other pieces."""
     after = _processor((subwords / SENTENCEPIECE_FILE).read_bytes())
     lines = [

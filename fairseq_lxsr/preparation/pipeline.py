@@ -20,7 +20,7 @@ from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.new_pieces import extend_subwords
 from fairseq_lxsr.preparation.splits import HeldOut
-from fairseq_lxsr.preparation.stages import STAGE_FILE, is_made_elsewhere
+from fairseq_lxsr.preparation.stages import STAGE_FILE, is_external
 from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.preparation.tables import parse_columns
 from fairseq_lxsr.text.chinese import require_converter
@@ -55,7 +55,7 @@ def prepare_corpora(
     if until == "clean":
         return None
     subwords = Path(config.work) / "subwords"
-    if is_made_elsewhere(subwords, SUBWORD_FILES):
+    if is_external(subwords, SUBWORD_FILES):
         print(f"{subwords}: made elsewhere, kept")
     elif config.subwords.from_model:
         extend_subwords(subwords, corpora, config.subwords)
@@ -74,9 +74,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     them, and text that is held out in one is removed from the other's training text.
     """
     named = {
-        pair: text
-        for pair, text in config.pairs.items()
-        if not _is_corpus_made_elsewhere(config, pair)
+        pair: text for pair, text in config.pairs.items() if not _is_corpus_external(config, pair)
     }
     elsewhere = {
         split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()
@@ -113,9 +111,9 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         warn_of_empty_sources(languages, report)
 
 
-def _is_corpus_made_elsewhere(config: PrepareConfig, pair: str) -> bool:
+def _is_corpus_external(config: PrepareConfig, pair: str) -> bool:
     text = [f"train.{language}" for language in split_pair(pair)]
-    return config.pairs[pair] is None and is_made_elsewhere(corpus_folder(config, pair), text)
+    return config.pairs[pair] is None and is_external(corpus_folder(config, pair), text)
 
 
 def shares_a_language(config: PrepareConfig) -> bool:

@@ -22,14 +22,14 @@ MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out
 class HeldOut:
     """How many pairs are held out, and how they are drawn.
 
-    `by` is the side that language pairs share: they hold out the same sentences of it, as far as
+    `shared_side` is the side that language pairs share: they hold out the same sentences of it, as far as
     each has them, so that few are lost to what others hold out. None draws pairs at random.
     """
 
     valid_size: int | None = None  # of text that has enough: 1,000, and at most 5 % of the pairs
     test_size: int | None = None  # 2,000, and at most 10 %
     seed: int = 1
-    by: Literal["source", "target"] | None = None
+    shared_side: Literal["source", "target"] | None = None
 
     def sizes(self, pairs: int) -> tuple[int, int]:
         """Return the number of pairs for validation and for testing, of so many."""
@@ -79,7 +79,7 @@ def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
     any.
     """
     count = len(rows)
-    if held_out.by is None:
+    if held_out.shared_side is None:
         rng = np.random.default_rng(held_out.seed)
         some = (
             np.arange(count)
@@ -91,7 +91,7 @@ def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
     # those of the smallest hashes: the same sentences, and for the same split, in whatever text
     # they stand
     most = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
-    keys = rows[held_out.by]
+    keys = rows[held_out.shared_side]
     parts = [
         np.flatnonzero(_mixed(keys[start : start + MAX_CANDIDATES], held_out.seed) <= most) + start
         for start in range(0, count, MAX_CANDIDATES)

@@ -50,7 +50,7 @@ def run_stage(
     return report
 
 
-def is_made_elsewhere(folder: Path, names: Iterable[str]) -> bool:
+def is_external(folder: Path, names: Iterable[str]) -> bool:
     """Return whether a folder has these files and was made by no stage, so that it is used as it
     is.
     """

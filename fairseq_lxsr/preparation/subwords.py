@@ -16,7 +16,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import count_file_lines, is_blank, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import in_blocks, in_own_process
+from fairseq_lxsr.preparation.workers import call_in_subprocess, in_blocks
 from fairseq_lxsr.text.chinese import simplified_characters
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
@@ -48,7 +48,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -
     options = {name: value for name, value in options.items() if name not in later}
 
     def build(work: Path) -> dict:
-        (work / SENTENCEPIECE_FILE).write_bytes(in_own_process(train_model, files, how, text))
+        (work / SENTENCEPIECE_FILE).write_bytes(call_in_subprocess(train_model, files, how, text))
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
         (work / DICTIONARY_FILE).write_text(
             "".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8"

@@ -81,7 +81,7 @@ def ordered_map(
                 future.cancel()
 
 
-def in_own_process(function: Callable[..., Out], *arguments: Any) -> Out:
+def call_in_subprocess(function: Callable[..., Out], *arguments: Any) -> Out:
     """Call a module-level function in its own process, which ends immediately when this one is
     interrupted.
 

@@ -1,6 +1,6 @@
 """Writes training logs and scores to one HTML page that needs no network."""
 
 from fairseq_lxsr.report.page import write_report
-from fairseq_lxsr.report.sample import Sample, look_at
+from fairseq_lxsr.report.sample import Sample, measure_sample
 
-__all__ = ["Sample", "look_at", "write_report"]
+__all__ = ["Sample", "measure_sample", "write_report"]

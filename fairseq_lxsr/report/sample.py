@@ -58,7 +58,7 @@ class Sample:
     model: str = ""  # fingerprint of the model
 
 
-def look_at(
+def measure_sample(
     source: Sequence[str],
     target: Sequence[str],
     source_embeddings: FloatArray,

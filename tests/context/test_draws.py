@@ -5,7 +5,7 @@ left.
 import numpy as np
 import pytest
 
-from fairseq_lxsr.context.mining import Embedded, Mined, mine_draws, precision
+from fairseq_lxsr.context.mining import LazyEmbeddings, MinedPair, mine_draws, precision
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import Lines
 
@@ -34,7 +34,9 @@ def embedded(tmp_path):
     for language, size in SIZES.items():
         path = tmp_path / language
         path.write_text("".join(f"{language} {number}\n" for number in range(size)))
-        sides[language] = Embedded(encoder, Lines(path), "float32", tmp_path / f"{language}.raw")
+        sides[language] = LazyEmbeddings(
+            encoder, Lines(path), "float32", tmp_path / f"{language}.raw"
+        )
     return sides
 
 
@@ -76,6 +78,6 @@ def test_one_sentence_of_either_side(embedded):
 def test_precision_is_of_the_pairs_that_can_be_judged():
     texts = {"en": ["a dog", "a cat", "a bird"], "fr": ["un chien", "un chat", "un oiseau"]}
     gold = frozenset({("a dog", "un chien"), ("un chat", "a cat")})
-    pairs = [Mined(0, 0, ("en", "fr"), places) for places in ((0, 0), (1, 1), (1, 0), (2, 2))]
+    pairs = [MinedPair(0, 0, ("en", "fr"), places) for places in ((0, 0), (1, 1), (1, 0), (2, 2))]
     assert precision(pairs, texts, gold) == pytest.approx(2 / 3)
     assert np.isnan(precision(pairs[3:], texts, gold))

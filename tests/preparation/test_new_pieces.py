@@ -14,7 +14,7 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.encoder.model_folder import WEIGHTS_FILE, read_config
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
-from fairseq_lxsr.preparation.new_pieces import learn_pieces, lengthened, merge_pieces
+from fairseq_lxsr.preparation.new_pieces import append_pieces, learn_pieces, merge_pieces
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     SENTENCEPIECE_FILE,
@@ -173,10 +173,10 @@ def test_text_is_split_where_it_was_but_where_new_pieces_join(kind):
     pieces = learn_pieces(model, Counter(" ".join(new).split()), {}, 60)
     letters = [piece for piece in pieces if len(piece) == 1]
     lines = [f"{one} {two}" for one, two in zip(known, new, strict=True)]
-    before, after = (ends(lengthened(model, some), lines) for some in (letters, pieces))
+    before, after = (ends(append_pieces(model, some), lines) for some in (letters, pieces))
     assert all(map(set.issuperset, before, after))
     assert sum(map(len, after)) < 0.8 * sum(map(len, before))
-    assert all(map(set.issuperset, ends(model, known), ends(lengthened(model, pieces), known)))
+    assert all(map(set.issuperset, ends(model, known), ends(append_pieces(model, pieces), known)))
 
 
 def test_a_word_is_split_alike_everywhere_after_several_extensions():
@@ -190,7 +190,7 @@ def test_a_word_is_split_alike_everywhere_after_several_extensions():
             "".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9)))
             for _ in range(200)
         ]
-        model = lengthened(model, learn_pieces(model, dict.fromkeys(words, 9), {}, 150))
+        model = append_pieces(model, learn_pieces(model, dict.fromkeys(words, 9), {}, 150))
     split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces
     assert split(" ".join(words)) == [piece for word in words for piece in split(word)]
 

@@ -111,7 +111,7 @@ def write_keys(tmp_path, count):
 
 def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
     keys = write_keys(tmp_path, 2000)
-    held_out = HeldOut(30, 60, by="target")
+    held_out = HeldOut(30, 60, shared_side="target")
     whole = assign_splits(tmp_path / "keys", "pair", held_out)
     assert np.bincount(whole).tolist() == [1910, 30, 60]
     monkeypatch.setattr(splits, "MAX_CANDIDATES", 300)
@@ -121,7 +121,7 @@ def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
     part = assign_splits(tmp_path / "keys", "pair", held_out)
     for split in (VALID, TEST):
         assert (part[whole[kept] == split] == split).all()
-    other = assign_splits(tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, by="target"))
+    other = assign_splits(tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, shared_side="target"))
     assert np.count_nonzero((other != TRAIN) & (part != TRAIN)) < 30
 
 
@@ -129,7 +129,9 @@ def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
 def test_few_pairs_fill_both_splits(tmp_path, sizes):
     for seed in range(20):
         write_keys(tmp_path, 10)
-        found = assign_splits(tmp_path / "keys", "pair", HeldOut(*sizes, seed=seed, by="source"))
+        found = assign_splits(
+            tmp_path / "keys", "pair", HeldOut(*sizes, seed=seed, shared_side="source")
+        )
         assert np.bincount(found, minlength=3).tolist() == [10 - sum(sizes), *sizes]
 
 

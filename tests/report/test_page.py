@@ -14,7 +14,7 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.evaluation.score import Outcomes, Score, from_hits
 from fairseq_lxsr.evaluation.tables import CAUTION
-from fairseq_lxsr.report import charts, look_at, write_report
+from fairseq_lxsr.report import charts, measure_sample, write_report
 from fairseq_lxsr.report.page import verdict
 from fairseq_lxsr.report.training_log import Curves
 
@@ -30,7 +30,7 @@ def contents():
     target = [f"phrase {i}" for i in range(60)]
     left = RNG.standard_normal((60, 16))
     right = left + 0.9 * RNG.standard_normal((60, 16))
-    sample = look_at(source, target, left, right, ("en", LINK), "0123456789ab-untrained")
+    sample = measure_sample(source, target, left, right, ("en", LINK), "0123456789ab-untrained")
     curves = Curves("train.log")
     for name, values in {"loss": (9.0, 5.0, 4.5), "accuracy": (0.1, 0.6, 0.9)}.items():
         curves.train[name] = dict(zip((10, 20, 30), values, strict=True))

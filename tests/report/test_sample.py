@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.report import look_at
+from fairseq_lxsr.report import measure_sample
 from fairseq_lxsr.report.charts import length_chart
 
 SOURCE = ["one", "a b c d", "two", "three words now", *(f"s{i}" for i in range(8))]
@@ -17,7 +17,7 @@ def test_accuracy_by_length_and_errors():
     """
     left = np.eye(12)
     left[0] = 0.8 * np.eye(12)[2] + 0.6 * np.eye(12)[0]
-    sample = look_at(SOURCE, TARGET, left, np.eye(12), ("en", "fr"))
+    sample = measure_sample(SOURCE, TARGET, left, np.eye(12), ("en", "fr"))
     forward, backward = sample.directions
     assert (forward.name, forward.buckets, forward.counts) == ("en->fr", ["1-3", "4-7"], [11, 1])
     assert forward.accuracy == pytest.approx([100 * 10 / 11, 100])
@@ -37,4 +37,4 @@ def test_accuracy_by_length_and_errors():
 
 def test_too_little_text_is_refused():
     with pytest.raises(InputError, match="9 sentence pairs; a report expects at least 10"):
-        look_at(SOURCE[:9], TARGET[:9], np.eye(9), np.eye(9), ("en", "fr"))
+        measure_sample(SOURCE[:9], TARGET[:9], np.eye(9), np.eye(9), ("en", "fr"))
