@@ -28,7 +28,6 @@ BLOBS = {
 # main.py, line 110: linear warm-up of pytorch_warmup 0.0.4, over int(2 / (1 - beta2)) updates
 BETAS = (0.9, 0.999)  # torch's own
 WARMUP = int(2 / (1 - BETAS[1]))  # 1,999: 1 - 0.999 is a little more than 0.001
-TARGETS = ("ugt", "xtr")
 PADDING, OUR_PADDING = 0, 1
 
 # our modules and theirs that hold the same weights; {} is the number of a layer
@@ -84,7 +83,7 @@ def released_model(folder: Path, config: Any, targets: str = "ugt") -> nn.Module
     Args:
         folder: checkout of their repository.
         config: see `released_config`.
-        targets: one of `TARGETS`. Their code has `xtr` in comments: no mass on the masked piece,
+        targets: `ugt` or `xtr`. Their code has `xtr` in comments: no mass on the masked piece,
             all of it on the words of the translation.
     """
     text = read_released(folder, MODEL)
