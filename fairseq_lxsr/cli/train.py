@@ -123,13 +123,13 @@ def run_train(args: argparse.Namespace) -> None:
 
 def choose_recipe(args: argparse.Namespace) -> tuple[str, "Recipe"]:
     """Return the name of the recipe, and the recipe with the options that --from adds to it."""
-    from fairseq_lxsr.encoder.starting_model import start_options
+    from fairseq_lxsr.encoder.starting_model import starting_options
     from fairseq_lxsr.recipes import override, read_recipe
 
     name = args.recipe
     options: dict[str, bool | int | float | str] = {}
     if args.start:
-        options = start_options(args.start, shards_of(args)[0])
+        options = starting_options(args.start, shards_of(args)[0])
     if not name and not options:
         raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
     if not name and options["frozen-pieces"]:

@@ -14,12 +14,12 @@ from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import TEACHER, read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    is_sentence_transformers_folder,
     module_folder,
-    of_sentence_transformers,
-    read_static,
+    read_sentence_transformers_folder,
 )
 from fairseq_lxsr.encoder.st_names import (
-    NamesOfST,
+    SentenceTransformersMethods,
     accept_sentence_transformers_options,
     as_list,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NO_LIMIT = np.iinfo(np.int64).max
 
 
-class SentenceEncoder(NamesOfST):
+class SentenceEncoder(SentenceTransformersMethods):
     """Encodes sentences of all its training languages into one embedding space.
 
         encoder = SentenceEncoder.from_pretrained("model")
@@ -80,7 +80,7 @@ class SentenceEncoder(NamesOfST):
 
         Args:
             folder: the model folder, the name of a model in this package, the address of an archive
-                with its checksum, see `encoder.find.find_model`, or what `lxsr export
+                with its checksum, see `encoder.locate.find_model`, or what `lxsr export
                 sentence-transformers` wrote of a model without layers, also after
                 sentence-transformers has trained and saved it.
             device: as in `SentenceEncoder`.
@@ -89,12 +89,12 @@ class SentenceEncoder(NamesOfST):
 
         Raises:
             InputError: naming the file that is missing, changed or of another kind, for layers
-                without torch, for a device that is not there, and as `encoder.find.find_model`.
+                without torch, for a device that is not there, and as `encoder.locate.find_model`.
         """
         check_device(device)
         folder = module_folder(find_model(folder))
-        if of_sentence_transformers(folder):
-            bag, tokenizer, config = read_static(folder)
+        if is_sentence_transformers_folder(folder):
+            bag, tokenizer, config = read_sentence_transformers_folder(folder)
             return cls(bag, tokenizer, config, device, untrained, folder)
         config = read_config(folder)
         if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):

@@ -57,7 +57,7 @@ ARRAY_TYPES = {
 }
 SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
 # of the largest scale; a smaller one cuts few numbers, rounds others better
-SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
+SCALE_SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
 ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
 
 
@@ -164,7 +164,7 @@ def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Codes -7 to 7 are stored as 1 to 15: of the first D/2 columns in the low bits, of the others in
     the high ones.
     """
-    codes, scales = _codes(rows, 7, SHARES)
+    codes, scales = _codes(rows, 7, SCALE_SHARES)
     first, last = np.hsplit((codes + 8).astype(np.uint8), 2)
     return first | last << 4, scales
 

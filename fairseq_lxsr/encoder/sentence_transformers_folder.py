@@ -46,12 +46,12 @@ KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
-def of_sentence_transformers(folder: Path) -> bool:
+def is_sentence_transformers_folder(folder: Path) -> bool:
     """Return whether a folder is one of that library."""
     return (folder / MODULES_FILE).is_file()
 
 
-def read_static(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
+def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
     """Read the table and the tokenizer, and describe them as config.json of a model folder does."""
     try:
         if not (folder / TOKENIZER_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():

@@ -18,7 +18,10 @@ from fairseq_lxsr.encoder.model_folder import (
     MODEL_FILES,
     write_folder,
 )
-from fairseq_lxsr.encoder.sentence_transformers_folder import of_sentence_transformers, text_files
+from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    is_sentence_transformers_folder,
+    text_files,
+)
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
@@ -186,7 +189,7 @@ def _convert(embeddings: FloatArray, library_options: dict[str, Any]) -> Any:
     return tensor if as_tensor else list(tensor)
 
 
-class NamesOfST:
+class SentenceTransformersMethods:
     """Methods and properties that sentence-transformers models have in addition to `encode`."""
 
     tokenizer: Tokenizer
@@ -287,7 +290,7 @@ class NamesOfST:
         """
         if self.folder is None or self.untrained:
             raise InputError("a model with random weights cannot be saved; load a trained model")
-        if of_sentence_transformers(self.folder):
+        if is_sentence_transformers_folder(self.folder):
             config: dict[str, Any] = self.config  # type: ignore[attr-defined]
             description = {
                 name: config[name] for name in ("architecture", "encoder", "text", "training")

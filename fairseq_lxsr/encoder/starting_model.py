@@ -12,7 +12,7 @@ from fairseq_lxsr.text.languages import is_same_language, split_pair, split_pair
 from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
 
-def open_start(model: str | Path) -> SentenceEncoder:
+def open_starting_model(model: str | Path) -> SentenceEncoder:
     """Open a model to go on from, stored in any precision; `model` as for
     `SentenceEncoder.from_pretrained`.
 
@@ -20,7 +20,7 @@ def open_start(model: str | Path) -> SentenceEncoder:
         InputError: as there, and for a model with layers, or without the mean of plain rows.
 
     Example:
-        >>> open_start("lxsr-static").size.embed_dim
+        >>> open_starting_model("lxsr-static").size.embed_dim
         256
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
@@ -31,15 +31,15 @@ def open_start(model: str | Path) -> SentenceEncoder:
     return encoder
 
 
-def start_options(model: str, data: Path) -> dict[str, bool | int | float | str]:
+def starting_options(model: str, data: Path) -> dict[str, bool | int | float | str]:
     """Return the options of fairseq-train with which it goes on from a model, as of a recipe.
 
     These are the sizes that the model has and, where the data folder has pieces more than it, the
     number of its own, which are kept.
     """
-    encoder = open_start(model)
+    encoder = open_starting_model(model)
     symbols = read_dictionary(find_dictionary(data))
-    own = old_symbols(encoder, symbols)
+    own = count_old_symbols(encoder, symbols)
     trained = encoder.config.get("training", {}).get("options") or {}
     return {
         "from-model": model,
@@ -51,7 +51,7 @@ def start_options(model: str, data: Path) -> dict[str, bool | int | float | str]
     }
 
 
-def old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
+def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
     """Return how many entries of a dictionary, without <mask>, are those of a model: the first
     ones, all it has.
     """
@@ -64,7 +64,7 @@ def old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
     return len(own)
 
 
-def pairs_of(encoder: SentenceEncoder) -> str:
+def trained_pairs(encoder: SentenceEncoder) -> str:
     """Return the language pairs that a model was trained on, as `--lang-pairs`; empty where its
     folder does not say.
     """
@@ -78,7 +78,7 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
 
     A model that does not say its languages has the first of each pair.
     """
-    trained = pairs_of(encoder)
+    trained = trained_pairs(encoder)
     known = (
         [side for pair in split_pairs(trained, distinct=False) for side in pair] if trained else []
     )

@@ -21,8 +21,8 @@ from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import TEXT_FILES
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
     MODULES_FILE,
+    is_sentence_transformers_folder,
     module_folder,
-    of_sentence_transformers,
     text_files,
 )
 from fairseq_lxsr.encoder.torch_network import save_folder
@@ -139,14 +139,14 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
 
     Args:
         folder: model folder of `lxsr export folder`, its name or address as in
-            `encoder.find.find_model`, or a folder with the module in a sub-folder.
+            `encoder.locate.find_model`, or a folder with the module in a sub-folder.
         device: as in `SentenceTransformer`.
     """
     folder = find_model(folder)
     encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
     named = (
         json.loads((folder / MODULES_FILE).read_text("utf-8"))
-        if of_sentence_transformers(folder)
+        if is_sentence_transformers_folder(folder)
         else []
     )
     normalize = any(str(module.get("type", "")).endswith(".Normalize") for module in named)

@@ -15,7 +15,7 @@ from pathlib import Path
 import sentencepiece
 
 from fairseq_lxsr.encoder.sentence_transformers_folder import text_files
-from fairseq_lxsr.encoder.starting_model import new_languages, open_start
+from fairseq_lxsr.encoder.starting_model import new_languages, open_starting_model
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
@@ -56,7 +56,7 @@ def extend_subwords(
             lacks, and for new languages where its pieces are words or letters.
     """
     assert how.from_model is not None
-    encoder = open_start(how.from_model)
+    encoder = open_starting_model(how.from_model)
     options, tokenizer = encoder.tokenizer.options, encoder.tokenizer
     new = new_languages(encoder, ["-".join(pair) for pair in corpora], how.from_model)
     sides = [

@@ -23,7 +23,7 @@ from fairseq_lxsr.text.tokenizer import (
     hash_symbols,
     is_lowercased,
     read_dictionary,
-    words_of,
+    words_model_of,
 )
 
 # First bytes of fairseq's memory-mapped datasets
@@ -240,7 +240,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
         Tokenizer(model, options, symbols)
 
     contents = {DICTIONARY_FILE: dictionary.read_bytes(), TEXT_FILE: options_content}
-    model_content = model.read_bytes() if model.is_file() else words_of(symbols)
+    model_content = model.read_bytes() if model.is_file() else words_model_of(symbols)
     if model_content is not None:
         contents[SENTENCEPIECE_FILE] = model_content
     return contents

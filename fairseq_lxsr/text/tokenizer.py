@@ -218,7 +218,7 @@ def hash_symbols(symbols: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
-def words_of(symbols: Sequence[str]) -> bytes | None:
+def words_model_of(symbols: Sequence[str]) -> bytes | None:
     """Make the SentencePiece model of a dictionary of words, or of pieces as subword-nmt writes
     them.
 
@@ -244,7 +244,7 @@ class Tokenizer:
     """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
 
     `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode`
-    needs them. Where they are words or pieces of another program, the model is that of `words_of`,
+    needs them. Where they are words or pieces of another program, the model is that of `words_model_of`,
     and text is expected in such words.
     """
 

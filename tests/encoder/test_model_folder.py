@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.model_folder import MODEL_FILES, SHARES, read_config, to_int4
+from fairseq_lxsr.encoder.model_folder import MODEL_FILES, SCALE_SHARES, read_config, to_int4
 from fairseq_lxsr.encoder.numpy_network import read_bag
 from fairseq_lxsr.encoder.torch_network import read_model, save_folder
 from fairseq_lxsr.errors import InputError
@@ -229,7 +229,7 @@ def test_4_bits_are_those_that_are_computed_number_by_number(row):
         )
 
     if largest > 1e-36:
-        tried = [share * largest for share in SHARES]
+        tried = [share * largest for share in SCALE_SHARES]
         assert min(abs(scale / each - 1) for each in tried) < 1e-6
         assert error(scale) <= min(map(error, tried)) + 1e-6 * sum(number**2 for number in numbers)
     expected = [round(max(-7, min(7, number / scale))) + 8 if scale else 8 for number in numbers]

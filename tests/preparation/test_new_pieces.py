@@ -90,7 +90,7 @@ def test_pieces_are_made_anew_for_another_model_only(tmp_path):
 def test_languages_that_the_model_has_keep_its_pieces(tmp_path, monkeypatch):
     assert read_config(small_model.write_folder(tmp_path / "old", **BAG))["training"] == {}
     monkeypatch.setattr(
-        "fairseq_lxsr.encoder.starting_model.pairs_of", lambda encoder: "en-fr,en-de"
+        "fairseq_lxsr.encoder.starting_model.trained_pairs", lambda encoder: "en-fr,en-de"
     )
     toy.write(tmp_path / "text", toy.sentences(600), ("fr", "de"))
     assert "0 new, it has these languages" in prepare(tmp_path, ("fr", "de")).stdout

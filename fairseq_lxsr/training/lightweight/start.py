@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER
-from fairseq_lxsr.encoder.starting_model import old_symbols
+from fairseq_lxsr.encoder.starting_model import count_old_symbols
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.text.tokenizer import EOS, SPECIAL, UNK
@@ -35,7 +35,7 @@ def start_from(
     """Give a new network the weights of a model without layers.
 
     Args:
-        encoder: the model, see `open_start`.
+        encoder: the model, see `open_starting_model`.
         network: an encoder whose embedding is a weighted sum of rows, to which layers add through
             gates.
         symbols: dictionary of the training text, without <mask>: the dictionary of the model, with
@@ -46,7 +46,7 @@ def start_from(
         InputError: if the network has other sizes than the model.
     """
     _check_sizes(encoder, network)
-    old = old_symbols(encoder, symbols)
+    old = count_old_symbols(encoder, symbols)
     table = network.embed_tokens.weight
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
     with torch.no_grad():

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_lxsr.encoder.checkpoint import FROM_LANG_PAIRS
-from fairseq_lxsr.encoder.starting_model import open_start, pairs_of
+from fairseq_lxsr.encoder.starting_model import open_starting_model, trained_pairs
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
@@ -234,11 +234,11 @@ class XlingSentTask(PairTask):
         logger.info(f"{step}: {time.perf_counter() - start:.0f} seconds")
 
     def _start_from_model(self, model: Any) -> None:
-        encoder = open_start(self.cfg.from_model)
+        encoder = open_starting_model(self.cfg.from_model)
         symbols = self.dictionary.symbols[: self.num_symbols]
         corpora = list(self.read_corpora("train", epoch=1).values())
         start_from(encoder, model.encoder, symbols, corpora)
-        self.state.merge_state_dict({FROM_LANG_PAIRS: pairs_of(encoder)})
+        self.state.merge_state_dict({FROM_LANG_PAIRS: trained_pairs(encoder)})
 
     def _start_from_lsi(self, model: Any) -> None:
         weight = model.encoder.embed_tokens.weight

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import SPLIT_PROBABILITY, read_checkpoint
-from fairseq_lxsr.encoder.starting_model import new_languages, open_start, start_options
+from fairseq_lxsr.encoder.starting_model import new_languages, open_starting_model, starting_options
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
@@ -86,7 +86,7 @@ def work(request, tmp_path_factory):
 
 def go_on(work, save_dir, *flags, **options):
     """Train for a few updates with the options that `lxsr train --from` gives."""
-    start = start_options(str(work / "old"), work / "data-bin")
+    start = starting_options(str(work / "old"), work / "data-bin")
     given = {name.replace("-", "_"): value for name, value in start.items() if value is not False}
     run = {"arch": "lxsr_best", "optimizer": "torch_adam", "weight_decay": 0.1, "max_update": 3}
     words = {
@@ -116,7 +116,7 @@ def test_the_options_are_the_sizes_of_the_model(work):
         "matryoshka": "8,16",
     }
     expected = {"from-model": str(work / "old"), **sizes, "frozen-pieces": count_old(work)}
-    assert start_options(str(work / "old"), work / "data-bin") == expected
+    assert starting_options(str(work / "old"), work / "data-bin") == expected
 
 
 @pytest.mark.parametrize("decay", [(), ("--decoupled-weight-decay",)])
@@ -204,7 +204,7 @@ def test_the_recipe_is_that_of_what_is_new(work, tmp_path):
 
 def test_a_model_with_layers_is_refused(tmp_path):
     with pytest.raises(InputError, match="a model with layers; expected one without"):
-        open_start(small_model.write_folder(tmp_path / "layers"))
+        open_starting_model(small_model.write_folder(tmp_path / "layers"))
 
 
 def test_ridge_is_least_squares():
