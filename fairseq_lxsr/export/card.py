@@ -1,12 +1,9 @@
-"""Reads the table of the sources of a training text, for the model card: licence and attribution of
-each.
-"""
+"""The model card (README.md): training, licences of the text, scores, size and speed."""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +24,21 @@ from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.tokenizer import SPECIAL
 from fairseq_lxsr.text.words import WORD_START
 
+# What a table of sources must contain, for error messages
+SOURCES_FORMAT = 'expected {"note": TEXT, "sources": [{"name": ...}, ...]}'
+
 
 @dataclass(frozen=True)
 class TextSource:
-    """A source of training text: what it is, where it comes from, whom to name, and its pairs by
-    language pair.
+    """One source of training text.
+
+    Attributes:
+        name: short name of the source.
+        about: what the source is.
+        url: where it was downloaded.
+        licence: name of its licence.
+        attribution: whom its licence asks to name.
+        pairs: number of pairs by language pair, such as `en-fr`.
     """
 
     name: str
@@ -48,48 +55,66 @@ class TextSource:
     def cells(self) -> list[str]:
         """Cells of a row in a Markdown table."""
         counts = ", ".join(f"{pair} {count:,}" for pair, count in sorted(self.pairs.items()))
-        texts = f"{self.name}: {self.about}, {self.url}", self.licence, self.attribution, counts
+        description = f"{self.name}: {self.about}, {self.url}"
+        texts = [description, self.licence, self.attribution, counts]
+        # A cell is one line, and a bar would end it.
         return [" ".join(text.split()).replace("|", "\\|") for text in texts]
 
 
 @dataclass(frozen=True)
 class TextSources:
-    """All sources of a training text, and a note: what was taken and why."""
+    """All sources of a training text.
+
+    Attributes:
+        note: what was taken from the sources, and why.
+        sources: the sources, in the order of the table.
+    """
 
     note: str
     sources: tuple[TextSource, ...]
 
     @classmethod
     def read(cls, path: str | Path) -> "TextSources":
-        """Read a JSON file `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; other fields are
-        ignored.
+        """Read the sources from a JSON file.
+
+        Args:
+            path: file with `{"note": ..., "sources": [{"name": ..., ...}, ...]}`; unknown fields
+                are ignored.
+
+        Raises:
+            InputError: if the file has another content.
         """
         try:
-            read = parse_json("\n".join(read_lines(path, is_sentence=False)))
-            note, rows = read["note"], read["sources"]
-            if not (isinstance(note, str) and isinstance(rows, list) and rows):
-                raise TypeError("the note is not text, or the sources are not a list")
-        except (ValueError, KeyError, TypeError) as error:
-            reason = error if isinstance(error, InputError) else f"{path}: {error!r:.100}"
-            raise InputError(f'{reason}; expected {{"note": ..., "sources": [...]}}') from None
-        sources = (
-            _source(row, f"{path}, source {number}") for number, row in enumerate(rows, start=1)
-        )
+            content = parse_json("\n".join(read_lines(path, is_sentence=False)))
+        except InputError as error:
+            raise InputError(f"{error}; {SOURCES_FORMAT}") from None
+        except ValueError as error:
+            raise InputError(f"{path}: {error!s:.100}; {SOURCES_FORMAT}") from None
+        note = content.get("note")
+        if not isinstance(note, str):
+            raise InputError(f"{path}: note {shown(note)}; {SOURCES_FORMAT}")
+        rows = content.get("sources")
+        if not isinstance(rows, list) or not rows:
+            raise InputError(f"{path}: sources {shown(rows)}; {SOURCES_FORMAT}")
+        sources = []
+        for number, row in enumerate(rows, start=1):
+            sources.append(_parse_source(row, f"{path}, source {number}"))
         return cls(" ".join(note.split()), tuple(sources))
 
 
-def _source(row: Any, where: str) -> TextSource:
+def _parse_source(row: Any, place: str) -> TextSource:
     names = [item.name for item in fields(TextSource)]
     if not isinstance(row, dict) or not row.keys() >= set(names):
-        raise InputError(f"{where}: {shown(row)}; expected an object with {', '.join(names)}")
+        raise InputError(f"{place}: {shown(row)}; expected an object with {', '.join(names)}")
     try:
         return TextSource(**{name: row[name] for name in names})
     except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{place}: {error}") from None
 
 
-# names of libraries, as hubs of models know them
-OURS, ST = ("fairseq-lxsr", "sentence-transformers")
+# Names of libraries in the metadata of model hubs
+OURS = "fairseq-lxsr"
+ST = "sentence-transformers"
 TAGS = (
     "sentence-transformers",
     "sentence-similarity",
@@ -98,13 +123,18 @@ TAGS = (
     "multilingual",
 )
 STATIC_TAGS = ("model2vec", "static-embeddings")
-TIMED_SENTENCES, TIMED_PIECES = 2000, 20  # size of the text on which speed is measured
-# options that say nothing where the weight of their loss is 0
-OF_WEIGHT = {
+# Size of the text on which the speed is measured
+TIMED_SENTENCES = 2000
+TIMED_PIECES = 20
+# Options that have no effect if the weight of their loss is 0
+OPTIONS_OF_WEIGHT = {
     "gen_weight": ("target_weights", "target_ids", "target_overlap"),
     "align_weight": ("align_similarity", "align_temperature"),
     "sim_weight": ("sim_reduction",),
 }
+NO_SCORES = (
+    "## Scores\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
+)
 
 
 def write_card(
@@ -116,110 +146,158 @@ def write_card(
     library: str = OURS,
     exported: Any = None,
 ) -> None:
-    """Write README.md into a model folder, with scores of this model that `lxsr eval --output`
-    wrote.
+    """Write README.md into a model folder.
 
-    `name` is that of the model, by default of the folder; `library` the one that a hub shows:
-    `OURS`, or `ST` for a folder that it loads. `exported` is the encoder of the folder where it is
-    not the one of the scores.
+    Args:
+        folder: the model folder.
+        encoder: the encoder that was evaluated.
+        scores: scores of this encoder, from `lxsr eval --output`.
+        sources: sources of its training text.
+        name: name of the model, by default the name of the folder.
+        library: the library that a hub shows: `OURS`, or `ST` for a folder that it loads.
+        exported: the encoder in the folder if it is not `encoder`.
+
+    Raises:
+        InputError: if a score belongs to another model.
     """
-    exported = exported or encoder
-    name = name or Path(folder).resolve().name  # of `.` too
-    for score in scores:
-        if score.settings.get("model") != encoder.fingerprint:
-            raise InputError(
-                f"{score.protocol} {score.task}: of model {score.settings.get('model')}, not of {folder} "
-                f"({encoder.fingerprint}); evaluate this model"
-            )
+    if exported is None:
+        exported = encoder
+    if not name:
+        # The folder may be `.`, which has no name of its own.
+        name = Path(folder).resolve().name
+    _check_scores(scores, encoder, folder)
+    needs_flag = bool(unsupported_feature(exported))
+    is_static = getattr(exported.size, "is_bag", False) and not needs_flag
+    is_evaluated = exported.size == encoder.size
     training = encoder.config["training"]
-    own = bool(unsupported_feature(exported))
-    static = getattr(exported.size, "is_bag", False) and not own
-    metadata = _metadata(training, sources, static) | {"library_name": library}
-    same = exported.size == encoder.size
-    metadata |= _model_index(name, scores if same else ())
-    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
-    parts = [f"---\n{''.join(lines)}---\n", _head(name, library, static, own)]
+    metadata = _metadata(training, sources, is_static)
+    metadata["library_name"] = library
+    if is_evaluated:
+        metadata |= _model_index(name, scores)
+    sections = [_front_matter(metadata), _heading(name, library, is_static, needs_flag)]
     if sources is not None:
-        table = _table(
-            ("source", "licence", "attribution", "pairs"),
-            [source.cells for source in sources.sources],
+        sections.append(_text_section(sources))
+    sections.append(_training_section(training, encoder.size))
+    sections.append(_scores_section(scores))
+    if scores and not is_evaluated:
+        sections.append(
+            "The scores are those of the model with word order, which this folder leaves out.\n"
         )
-        parts.append(f"## Text\n\n{sources.note}\n\n{table}")
-    parts += [_training(training, encoder.size), _scores(scores), _size(Path(folder), exported)]
-    if scores and not same:
-        parts.insert(
-            -1,
-            "The scores are those of the model with the order of words, which this folder leaves out.\n",
-        )
+    sections.append(_size_section(Path(folder), exported))
     with atomic_write(Path(folder) / CARD_FILE) as stream:
-        stream.write("\n".join(parts))
+        stream.write("\n".join(sections))
+
+
+def _check_scores(scores: Sequence[Score], encoder: Any, folder: str | Path) -> None:
+    for score in scores:
+        model = score.settings.get("model")
+        if model != encoder.fingerprint:
+            raise InputError(
+                f"{score.protocol} {score.task}: score of model {model}; expected the model in "
+                f"{folder} ({encoder.fingerprint}): evaluate this model"
+            )
 
 
 def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
-    """Measure `encode` on this machine, from text of random pieces to embeddings, after a short
-    warm-up.
+    """Measure the speed of `encode` on this machine, after a short warm-up.
+
+    Args:
+        encoder: a `SentenceEncoder`.
+        symbols: its dictionary, from which random text is drawn.
     """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (TIMED_SENTENCES, TIMED_PIECES))
-    texts = ["".join(pieces[number] for number in row).replace(WORD_START, " ") for row in drawn]
+    texts = []
+    for row in drawn:
+        text = "".join(pieces[number] for number in row)
+        texts.append(text.replace(WORD_START, " "))
     encoder.encode(texts[:100])
     start = time.perf_counter()
     encoder.encode(texts)
     return TIMED_SENTENCES / (time.perf_counter() - start)
 
 
+def _front_matter(metadata: Mapping[str, Any]) -> str:
+    lines = ["---"]
+    for key, value in metadata.items():
+        lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join([*lines, "---", ""])
+
+
 def _metadata(
-    training: dict[str, Any], sources: TextSources | None, static: bool
+    training: dict[str, Any], sources: TextSources | None, is_static: bool
 ) -> dict[str, Any]:
-    """Return what hubs read of a model: languages, licence and kind; they know no licence that is
-    many.
-    """
-    names = [*(training.get("pairs") or {}), *(training.get("lang_pairs") or "").split(",")]
-    languages = sorted({language for name in names if name for language in name.strip().split("-")})
+    """Return what model hubs read: languages, licence and kind of model."""
     licence = {"license": "unknown"}
     if sources is not None:
+        # Hubs have no name for several licences, so the entry links to the table.
         licence = {
             "license": "other",
             "license_name": "by-source",
             "license_link": f"{CARD_FILE}#text",
         }
-    tags = [*TAGS, *(STATIC_TAGS if static else ())]
-    return {"language": languages, **licence, "tags": tags, "pipeline_tag": "sentence-similarity"}
+    tags = list(TAGS)
+    if is_static:
+        tags += STATIC_TAGS
+    return {
+        "language": _languages(training),
+        **licence,
+        "tags": tags,
+        "pipeline_tag": "sentence-similarity",
+    }
+
+
+def _languages(training: dict[str, Any]) -> list[str]:
+    """List the languages of the training text."""
+    pairs = list(training.get("pairs") or ())
+    pairs += (training.get("lang_pairs") or "").split(",")
+    languages: set[str] = set()
+    for pair in pairs:
+        if pair:
+            languages.update(pair.strip().split("-"))
+    return sorted(languages)
 
 
 def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
-    """Return the scores as hubs read them; nothing where there are none."""
-    scores = list(latest(scores).values())
-    results = [
-        {
-            "task": {"type": "sentence-similarity", "name": score.protocol},
-            "dataset": {"type": score.task, "name": _name(score, scores)},
-            "metrics": [{"type": kind, "value": value} for kind, value in score.values.items()],
-        }
-        for score in scores
-    ]
-    return {"model-index": [{"name": name, "results": results}]} if results else {}
+    """Return the scores in the format of model hubs; empty without scores."""
+    last_scores = list(latest(scores).values())
+    if not last_scores:
+        return {}
+    results = []
+    for score in last_scores:
+        metrics = [{"type": metric, "value": value} for metric, value in score.values.items()]
+        results.append(
+            {
+                "task": {"type": "sentence-similarity", "name": score.protocol},
+                "dataset": {"type": score.task, "name": _score_label(score, last_scores)},
+                "metrics": metrics,
+            }
+        )
+    return {"model-index": [{"name": name, "results": results}]}
 
 
-def _head(name: str, library: str, static: bool, own: bool) -> str:
-    """Name the model, and show how libraries load it: a folder with an `own` module by a flag."""
-    libraries = ["sentence_transformers"] if library == ST else []
-    libraries += ["model2vec"] if library == ST and static else []
-    codes = {
-        "sentence_transformers": f'''
+def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
+    """Return the title, and for each library the code that loads the model."""
+    flag = ", trust_remote_code=True" if needs_flag else ""
+    examples = ""
+    if library == ST:
+        examples += f'''
+```python
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("{name}"{", trust_remote_code=True" if own else ""})
+model = SentenceTransformer("{name}"{flag})
 embeddings = model.encode(["A dog.", "Un chien."])
-''',
-        "model2vec": f'''
+```
+'''
+    if library == ST and is_static:
+        examples += f'''
+```python
 from model2vec import StaticModel
 
 model = StaticModel.from_pretrained("{name}")
 embeddings = model.encode(["A dog.", "Un chien."])
-''',
-    }
-    blocks = "".join(f"\n```python{codes[library]}```\n" for library in libraries)
+```
+'''
     return f'''# {name}
 
 Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
@@ -230,85 +308,118 @@ from fairseq_lxsr import SentenceEncoder
 encoder = SentenceEncoder.from_pretrained("{name}")
 embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
 ```
-{blocks}'''
+{examples}'''
 
 
-def _training(training: dict[str, Any], size: Any) -> str:
-    pairs, options = training.get("pairs") or {}, dict(training.get("options") or {})
-    for weight, others in OF_WEIGHT.items():
-        if options.get(weight) == 0:
-            options = {name: value for name, value in options.items() if name not in others}
-    gated = size.num_layers and getattr(size, "gated", False)
-    text = ", ".join(f"{name}: {count:,} pairs" for name, count in pairs.items())
-    rows = {
-        "text": text or training.get("lang_pairs"),
+def _text_section(sources: TextSources) -> str:
+    rows = [source.cells for source in sources.sources]
+    table = _table(("source", "licence", "attribution", "pairs"), rows)
+    return f"## Text\n\n{sources.note}\n\n{table}"
+
+
+def _training_section(training: dict[str, Any], size: Any) -> str:
+    rows: dict[str, Any] = {
+        "text": _training_text(training),
         "objective": training.get("objective"),
-        **{name.replace("_", " "): value for name, value in options.items() if value},  # 0 is off
-        "layers": f"{size.num_layers or 'none'}{', gated' if gated else ''}",
-        "updates": training.get("updates"),
-        "went on from": "another checkpoint, not counted above"
-        if training.get("finetuned")
-        else None,
-        "decay of the average of the weights": training.get("ema_decay"),
-        "seed": training.get("seed"),
-        "teacher, whose vectors these can be compared with": training.get("teacher"),
     }
+    for name, value in _effective_options(training).items():
+        # 0, False and None switch an option off.
+        if value:
+            rows[name.replace("_", " ")] = value
+    rows["layers"] = _layers(size)
+    rows["updates"] = training.get("updates")
+    if training.get("finetuned"):
+        rows["started from"] = "another checkpoint, whose updates are not counted"
+    rows["decay of the moving average of the weights"] = training.get("ema_decay")
+    rows["seed"] = training.get("seed")
+    rows["teacher with comparable embeddings"] = training.get("teacher")
     return "## Training\n\n" + _table(
         ("", ""), [(name, value) for name, value in rows.items() if value is not None]
     )
 
 
-def _scores(scores: Sequence[Score]) -> str:
-    scores = list(latest(scores).values())
-    if not scores:
-        return "## Scores\n\nNone yet: `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
-    rows = [
-        (_name(score, scores), ", ".join(starmap(_written, score.values.items())))
-        for score in scores
-    ]
-    signatures = "\n".join(
-        f"    {signature}" for signature in dict.fromkeys(score.signature for score in scores)
-    )
-    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{signatures}\n"
+def _training_text(training: dict[str, Any]) -> str | None:
+    """Return the number of pairs of each language pair; only the names if they are unknown."""
+    pairs = training.get("pairs") or {}
+    counts = [f"{name}: {count:,} pairs" for name, count in pairs.items()]
+    return ", ".join(counts) or training.get("lang_pairs")
 
 
-def _written(name: str, value: float) -> str:
-    return f"{name} {value:.4f} (not percent)" if name in NOT_PERCENT else f"{name} {value:.1f}"
+def _effective_options(training: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the training without those that had no effect."""
+    options = dict(training.get("options") or {})
+    for weight, dependent in OPTIONS_OF_WEIGHT.items():
+        if options.get(weight) == 0:
+            for name in dependent:
+                options.pop(name, None)
+    return options
 
 
-def _name(score: Score, scores: Sequence[Score]) -> str:
-    """Name a score by protocol, task and those settings that differ between scores of this task."""
-    task = score.protocol, score.task
-    others = [other.signed_settings for other in scores if (other.protocol, other.task) == task]
-    own = {
-        k: v for k, v in score.signed_settings.items() if any(other.get(k) != v for other in others)
-    }
-    return ", ".join(
-        [" ".join(task), *(str(v) if k == "metric" else f"{k} {v}" for k, v in own.items())]
-    )
+def _layers(size: Any) -> str:
+    if not size.num_layers:
+        return "none"
+    return f"{size.num_layers}, gated" if getattr(size, "gated", False) else str(size.num_layers)
 
 
-def _size(folder: Path, encoder: Any) -> str:
-    per_second = sentences_per_second(encoder, encoder.tokenizer.symbols)
-    text = f"{TIMED_SENTENCES:,} sentences of {TIMED_PIECES} random pieces, not met before"
-    size = sum(
-        path.stat().st_size
-        for path in folder.iterdir()
-        if path.is_file() and path.name != CARD_FILE
-    )
+def _scores_section(scores: Sequence[Score]) -> str:
+    last_scores = list(latest(scores).values())
+    if not last_scores:
+        return NO_SCORES
+    rows = []
+    for score in last_scores:
+        values = [_format_value(metric, value) for metric, value in score.values.items()]
+        rows.append((_score_label(score, last_scores), ", ".join(values)))
+    # Scores of several tasks may share a signature.
+    signatures = dict.fromkeys(f"    {score.signature}" for score in last_scores)
+    lines = "\n".join(signatures)
+    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
+
+
+def _format_value(metric: str, value: float) -> str:
+    if metric in NOT_PERCENT:
+        return f"{metric} {value:.4f} (not percent)"
+    return f"{metric} {value:.1f}"
+
+
+def _score_label(score: Score, scores: Sequence[Score]) -> str:
+    """Return protocol, task and the settings in which scores of this task differ."""
+    task = (score.protocol, score.task)
+    all_settings = []
+    for candidate in scores:
+        if (candidate.protocol, candidate.task) == task:
+            all_settings.append(candidate.signed_settings)
+    parts = [" ".join(task)]
+    for name, value in score.signed_settings.items():
+        if all(settings.get(name) == value for settings in all_settings):
+            continue
+        parts.append(str(value) if name == "metric" else f"{name} {value}")
+    return ", ".join(parts)
+
+
+def _size_section(folder: Path, encoder: Any) -> str:
+    speed = sentences_per_second(encoder, encoder.tokenizer.symbols)
+    text = f"{TIMED_SENTENCES:,} new sentences of {TIMED_PIECES} random word pieces"
+    num_bytes = 0
+    for path in folder.iterdir():
+        if path.is_file() and path.name != CARD_FILE:
+            num_bytes += path.stat().st_size
     rows = [
         ("parameters", f"{encoder.parameters / 1e6:.1f} M"),
-        ("width of an embedding", encoder.output_dim),
-        ("model folder", f"{size / 1e6:.1f} MB"),
+        ("embedding dimension", encoder.output_dim),
+        ("model folder", f"{num_bytes / 1e6:.1f} MB"),
         (
-            f"speed, {text}",
-            f"{per_second:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
+            f"speed on {text}",
+            f"{speed:,.0f} sentences/s ({encoder.device}, {usable_threads()} threads)",
         ),
-        ("model", encoder.fingerprint),
+        ("fingerprint", encoder.fingerprint),
     ]
     return "## Size and speed\n\n" + _table(("", ""), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a Markdown table."""
+    lines = []
+    for cells in (header, *rows):
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines.insert(1, "|---" * len(header) + "|")
+    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""From a fairseq checkpoint to a model folder."""
+"""Turns a fairseq checkpoint into a model folder."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,35 +27,33 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
-# checkpoints of version 0.1 do not name their network: a weight that no other one has does, or the
-# task
-MARKERS, TASKS = (
-    {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"},
-    ("xling_sent", "sent_context"),
+# Checkpoints of version 0.1 do not name their network. A weight that only this network has
+# identifies it, or else the task does.
+MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
+TASKS = ("xling_sent", "sent_context")
+# Options that say where and how long training ran, or that config.json stores elsewhere
+OPTIONS_OF_RUN = (
+    "_name",
+    "continue_once",
+    "data",
+    "finetune_from_model",
+    "from_model",
+    "lang_pairs",
+    "mined",
+    "near_embeddings",
+    "no_save",
+    "objective",
+    "persistent_workers",
+    "reset_optimizer",
+    "restore_file",
+    "save_dir",
+    "seed",
+    "sentencepiece_model",
+    "teacher_embeddings",
+    "teacher_text",
 )
-# options that say where and how long a run was, or that config.json stores elsewhere
-OF_ONE_RUN = (
-    *(
-        "_name",
-        "data",
-        "teacher_embeddings",
-        "lang_pairs",
-        "objective",
-        "seed",
-        "save_dir",
-        "restore_file",
-    ),
-    *(
-        "continue_once",
-        "finetune_from_model",
-        "from_model",
-        "reset_optimizer",
-        "no_save",
-        "persistent_workers",
-    ),
-    *("mined", "near_embeddings", "sentencepiece_model", "teacher_text"),
-)
-PADDING_IDX = 1  # the same in every fairseq dictionary
+# The same in every fairseq dictionary
+PADDING_IDX = 1
 
 
 def export_checkpoint(
@@ -67,34 +65,49 @@ def export_checkpoint(
     dtype: str = "float32",
     ema: bool = False,
 ) -> Path:
-    """Turn a fairseq checkpoint of this plugin into a model folder, and return its path.
+    """Turn a fairseq checkpoint of this plugin into a model folder.
 
-    `data` is the folder with the dictionary that fairseq-preprocess wrote; by default what training
-    kept beside the checkpoint, then the folder that the checkpoint names. The SentencePiece model
-    and whether the data was lower-cased are by default what `lxsr prepare` left beside the
-    dictionary. `ema` takes the moving average of the weights (fairseq-train --store-ema), and
-    `dtype` is their precision on disk.
+        export_checkpoint("checkpoints/checkpoint_best.pt", "model")
+        SentenceEncoder.from_pretrained("model").encode(["A dog."])
+
+    Args:
+        checkpoint: a file that fairseq-train wrote.
+        output: folder to write.
+        data: folder with the dictionary of fairseq-preprocess. By default the copy that training
+            left next to the checkpoint, or else the folder that the checkpoint names.
+        sentencepiece_model: by default the file that `lxsr prepare` left next to the dictionary.
+        lowercase: whether the data was lower-cased; by default what `lxsr prepare` recorded next
+            to the dictionary.
+        dtype: type of the stored weights.
+        ema: take the moving average of the weights (fairseq-train --store-ema).
+
+    Returns:
+        The model folder.
+
+    Raises:
+        InputError: if the checkpoint cannot be read, or does not fit the dictionary.
     """
     state = read_checkpoint(checkpoint)
     if ema:
-        average = state["extra_state"].get("ema")
-        if not (isinstance(average, dict) and average):
-            advice = "train with --store-ema, or export without"
-            raise InputError(f"{checkpoint}: has no moving average of its weights; {advice}")
-        state["model"] = average
-    named = state["cfg"]["task"].get("data")
-    if not data and not (named and isinstance(named, str)):
+        state["model"] = _moving_average(state, checkpoint)
+    recorded = state["cfg"]["task"].get("data")
+    if not data and not (recorded and isinstance(recorded, str)):
         raise InputError(f"{checkpoint}: names no data folder; name it with --data")
-    shards = [Path(data)] if data else find_shards(Path(checkpoint), named)
-    kept = [] if data else kept_text(Path(checkpoint), state["task_state"].get(DICTIONARY_HASH))
-    text = find_text([*kept, shards[0]], sentencepiece_model, lowercase)
+    if data:
+        shards = [Path(data)]
+        text_folders = shards
+    else:
+        shards = find_shards(Path(checkpoint), recorded)
+        copies = kept_text(Path(checkpoint), state["task_state"].get(DICTIONARY_HASH))
+        text_folders = [*copies, shards[0]]
+    text = find_text(text_folders, sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
     model = build_encoder(state, symbols, text.dictionary, checkpoint)
-    # refuses a model that does not fit the dictionary
+    # Building the tokenizer refuses a SentencePiece model that does not fit the dictionary.
     Tokenizer(text.sentencepiece_model, text.options, symbols)
-    training = describe_training(state, shards) | (
-        {"ema_decay": state["cfg"]["ema"].get("ema_decay")} if ema else {}
-    )
+    training = describe_training(state, shards)
+    if ema:
+        training["ema_decay"] = state["cfg"]["ema"].get("ema_decay")
     try:
         check_training(training)
     except InputError as error:
@@ -105,97 +118,176 @@ def export_checkpoint(
     return Path(output)
 
 
-def describe_training(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
-    """Describe the training for config.json; data folders of it (`shards`) that no longer exist are
-    not counted.
-    """
-    cfg, task = state["cfg"], state["cfg"]["task"]
-    wanted = task.get("lang_pairs")
-    pairs: Counter[str] = Counter()
-    for shard in shards:
-        pairs.update(count_pairs(shard, wanted if isinstance(wanted, str) else None))
-    before = state["task_state"].get(FROM_LANG_PAIRS)
-    if before and isinstance(before, str):
-        wanted = ",".join(
-            dict.fromkeys((*before.split(","), *(wanted.split(",") if wanted else pairs)))
+def _moving_average(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Tensor]:
+    average = state["extra_state"].get("ema")
+    if not isinstance(average, dict) or not average:
+        raise InputError(
+            f"{checkpoint}: no moving average of the weights; train with --store-ema, or export "
+            "without --ema"
         )
-    # options of the loss: the criterion held them until version 0.1, the task holds them since
-    options = {
-        name: value for name, value in (cfg["criterion"] | task).items() if name not in OF_ONE_RUN
-    }
-    teacher = state["task_state"].get(TEACHER)
-    if task.get("teacher_embeddings") is None:
-        options = {name: value for name, value in options.items() if not name.startswith("distill")}
-    return {
-        "lang_pairs": wanted,
+    return average
+
+
+def describe_training(state: dict[str, Any], shards: Sequence[Path]) -> dict[str, Any]:
+    """Describe the training for config.json.
+
+    Args:
+        state: the checkpoint, see `read_checkpoint`.
+        shards: data folders of the training; pairs of folders that no longer exist are not
+            counted.
+    """
+    cfg = state["cfg"]
+    task = cfg["task"]
+    pairs = _count_all_pairs(shards, task.get("lang_pairs"))
+    training = {
+        "lang_pairs": _all_lang_pairs(state, pairs),
         "pairs": dict(sorted(pairs.items())),
         "objective": task.get("objective"),
-        "options": options,
+        "options": _training_options(cfg),
         "updates": state["optimizer_history"][-1].get("num_updates"),
         "finetuned": bool(task.get("finetune_from_model") or task.get("from_model")),
         "seed": cfg["common"].get("seed"),
-    } | ({TEACHER: teacher} if teacher and task.get("distill_loss") == "contrast" else {})
+    }
+    teacher = state["task_state"].get(TEACHER)
+    # Only the contrastive loss makes embeddings of student and teacher comparable.
+    if teacher and task.get("distill_loss") == "contrast":
+        training[TEACHER] = teacher
+    return training
+
+
+def _count_all_pairs(shards: Sequence[Path], lang_pairs: Any) -> Counter[str]:
+    pairs: Counter[str] = Counter()
+    for shard in shards:
+        pairs.update(count_pairs(shard, lang_pairs if isinstance(lang_pairs, str) else None))
+    return pairs
+
+
+def _all_lang_pairs(state: dict[str, Any], pairs: Counter[str]) -> Any:
+    """Return the language pairs of this training and of the one that it started from."""
+    lang_pairs = state["cfg"]["task"].get("lang_pairs")
+    earlier = state["task_state"].get(FROM_LANG_PAIRS)
+    if not earlier or not isinstance(earlier, str):
+        return lang_pairs
+    current = lang_pairs.split(",") if lang_pairs else list(pairs)
+    return ",".join(dict.fromkeys([*earlier.split(","), *current]))
+
+
+def _training_options(cfg: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that shaped the model."""
+    # Until version 0.1 the criterion had the options of the loss, since then the task has them.
+    options = cfg["criterion"] | cfg["task"]
+    has_teacher = cfg["task"].get("teacher_embeddings") is not None
+    effective = {}
+    for name, value in options.items():
+        if name in OPTIONS_OF_RUN:
+            continue
+        if name.startswith("distill") and not has_teacher:
+            continue
+        effective[name] = value
+    return effective
 
 
 def build_encoder(
     state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
 ) -> SentenceNetwork:
-    """Build the encoder of a checkpoint, after checking that the symbols are those of its
-    dictionary.
+    """Build the encoder of a checkpoint.
+
+    Args:
+        state: the checkpoint, see `read_checkpoint`.
+        symbols: symbols of the dictionary.
+        dictionary: file of the dictionary, for error messages.
+        checkpoint: file of the checkpoint, for error messages.
+
+    Raises:
+        InputError: if the checkpoint was trained with another dictionary, or is no checkpoint of
+            this plugin.
     """
-    weights = {
-        name.removeprefix(ENCODER_PREFIX).removeprefix(NETWORK_PREFIX): value
-        for name, value in state["model"].items()
-        if name.startswith(ENCODER_PREFIX)
-    }
-    cfg, task = state["cfg"]["model"], state["cfg"]["task"].get("_name")
+    weights = _encoder_weights(state)
     network = network_class(state, weights, checkpoint)
-    sizes = list(weights[TOKEN_EMBEDDINGS].shape) if TOKEN_EMBEDDINGS in weights else []
-    if len(sizes) != 2:
-        advice = "expected two, choose another file"
-        raise InputError(f"{checkpoint}: its token embeddings have the sizes {sizes}; {advice}")
-    vocab_size, embed_dim = sizes
-    expected = len(symbols) + (task == "xling_sent")  # <mask> is added
-    trained = state["task_state"].get(DICTIONARY_HASH)
-    if vocab_size != expected or (trained and trained != hash_symbols(symbols)):
+    shape: list[int] = []
+    if TOKEN_EMBEDDINGS in weights:
+        shape = list(weights[TOKEN_EMBEDDINGS].shape)
+    if len(shape) != 2:
         raise InputError(
-            f"{dictionary}: {expected:,} entries{' with <mask>' if expected > len(symbols) else ''}, not the "
-            f"dictionary that {checkpoint} was trained with ({vocab_size:,}); name the right folder with --data"
+            f"{checkpoint}: token embeddings of shape {shape}; expected 2 dimensions: choose "
+            "another file"
         )
-    others = {name: cfg[option] for name, option in network.options.items() if option in cfg}
+    vocab_size, embed_dim = shape
+    _check_dictionary(state, vocab_size, symbols, dictionary, checkpoint)
+    cfg = state["cfg"]["model"]
+    sizes = {name: cfg[option] for name, option in network.options.items() if option in cfg}
     try:
         size = network.Config(
-            vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **others
+            vocab_size=vocab_size, padding_idx=PADDING_IDX, embed_dim=embed_dim, **sizes
         )
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
-    splits = state["task_state"].get(SPLIT_PROBABILITY)
-    if splits is not None and getattr(size, "sums_rows", False):
+    probabilities = state["task_state"].get(SPLIT_PROBABILITY)
+    if probabilities is not None and getattr(size, "sums_rows", False):
         weights[TOKEN_EMBEDDINGS] = expected_embeddings(
-            weights[TOKEN_EMBEDDINGS], symbols, splits, checkpoint
+            weights[TOKEN_EMBEDDINGS], symbols, probabilities, checkpoint
         )
     return build_network(network, size, weights, checkpoint).eval()
 
 
-def expected_embeddings(
-    table: Tensor, symbols: Sequence[str], splits: Any, checkpoint: str | Path
-) -> Tensor:
-    """Replace each row of a table by what its piece is read as on average, see
-    `segmentations.expected_rows`.
+def _encoder_weights(state: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of the encoder, by their names in the network."""
+    weights = {}
+    for name, value in state["model"].items():
+        if name.startswith(ENCODER_PREFIX):
+            weights[name.removeprefix(ENCODER_PREFIX).removeprefix(NETWORK_PREFIX)] = value
+    return weights
 
-    `splits` are the probabilities with which training split the V symbols; a row V + 1, of <mask>,
-    stays.
-    """
-    if not (
-        isinstance(splits, list)
-        and len(splits) == len(symbols)
-        and all(isinstance(p, float) for p in splits)
-    ):
+
+def _check_dictionary(
+    state: dict[str, Any],
+    vocab_size: int,
+    symbols: Sequence[str],
+    dictionary: Path,
+    checkpoint: str | Path,
+) -> None:
+    """Check that a checkpoint was trained with this dictionary."""
+    num_entries = len(symbols)
+    counted = "entries"
+    if state["cfg"]["task"].get("_name") == "xling_sent":
+        # The task adds <mask> to the dictionary.
+        num_entries += 1
+        counted = "entries with <mask>"
+    trained_hash = state["task_state"].get(DICTIONARY_HASH)
+    is_same = not trained_hash or trained_hash == hash_symbols(symbols)
+    if vocab_size != num_entries or not is_same:
         raise InputError(
-            f"{checkpoint}: has no probability for each of {len(symbols):,} pieces; choose another file"
+            f"{dictionary}: {num_entries:,} {counted}; {checkpoint} was trained with another "
+            f"dictionary ({vocab_size:,} entries): name its data folder with --data"
+        )
+
+
+def expected_embeddings(
+    table: Tensor, symbols: Sequence[str], probabilities: Any, checkpoint: str | Path
+) -> Tensor:
+    """Replace each embedding by the expected sum of what its piece is read as.
+
+    Args:
+        table: embeddings of the V symbols [V, D], or [V + 1, D] with <mask>, whose row is kept.
+        symbols: the V symbols of the dictionary.
+        probabilities: probability with which training split each of the V pieces, see
+            `segmentations.expected_rows`.
+        checkpoint: file of the checkpoint, for error messages.
+    """
+    is_valid = (
+        isinstance(probabilities, list)
+        and len(probabilities) == len(symbols)
+        and all(isinstance(probability, float) for probability in probabilities)
+    )
+    if not is_valid:
+        raise InputError(
+            f"{checkpoint}: invalid split probabilities; expected one for each of {len(symbols):,} "
+            "pieces: choose another file"
         )
     rows = expected_rows(
-        table.float().numpy(), merged_from(symbols, len(SPECIAL)), np.array(splits, np.float32)
+        table.float().numpy(),
+        merged_from(symbols, len(SPECIAL)),
+        np.array(probabilities, np.float32),
     )
     return torch.from_numpy(rows).to(table.dtype)
 
@@ -203,16 +295,31 @@ def expected_embeddings(
 def network_class(
     state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path
 ) -> type[SentenceNetwork]:
-    """Return the kind of network from the task's state, or for checkpoints of version 0.1 from the
-    weights.
+    """Return the class of the network of a checkpoint.
+
+    Args:
+        state: the checkpoint, see `read_checkpoint`.
+        weights: weights of its encoder, which identify the network of version 0.1.
+        checkpoint: file of the checkpoint, for error messages.
     """
-    networks, name = all_networks(), state["task_state"].get(ARCHITECTURE)
+    networks = all_networks()
+    name = state["task_state"].get(ARCHITECTURE)
     if name is None:
-        default = DEFAULT_ARCHITECTURE if state["cfg"]["task"].get("_name") in TASKS else None
-        name = next((known for marker, known in MARKERS.items() if marker in weights), default)
+        name = _network_of_version_0_1(state, weights)
     if not isinstance(name, str) or name not in networks:
-        arch = name or state["cfg"]["model"].get("_name") or state["cfg"]["model"].get("arch")
+        cfg = state["cfg"]["model"]
+        arch = name or cfg.get("_name") or cfg.get("arch")
         raise InputError(
-            f"{checkpoint}: a checkpoint of {shown(arch)}; expected one of {', '.join(sorted(networks))}"
+            f"{checkpoint}: architecture {shown(arch)}; expected one of "
+            f"{', '.join(sorted(networks))}"
         )
     return networks[name]
+
+
+def _network_of_version_0_1(state: dict[str, Any], weights: dict[str, Tensor]) -> str | None:
+    for marker, name in MARKERS.items():
+        if marker in weights:
+            return name
+    if state["cfg"]["task"].get("_name") in TASKS:
+        return DEFAULT_ARCHITECTURE
+    return None

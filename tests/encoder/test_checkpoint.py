@@ -190,13 +190,13 @@ def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_p
         ),
         (
             lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
-            r"token embeddings have the sizes \[1632\]",
+            r"token embeddings.* \[1632\]",
         ),
         (
             lambda w: w.update({EMBEDDINGS: torch.tensor(1.0)}),
-            r"token embeddings have the sizes \[\]",
+            r"token embeddings.* \[\]",
         ),
-        (lambda w: w.pop(EMBEDDINGS), r"token embeddings have the sizes \[\]"),
+        (lambda w: w.pop(EMBEDDINGS), r"token embeddings.* \[\]"),
         (
             lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}),
             "embed_tokens.weight is of type",

@@ -344,7 +344,7 @@ def test_a_checkpoint_of_another_program(toy_work, tmp_path):
     }
     torch.save({"model": {"encoder.x": torch.zeros(1)}, "cfg": cfg}, tmp_path / "lstm.pt")
     done = export(tmp_path / "lstm.pt", tmp_path / "model", check=False)
-    refused(done, tmp_path / "lstm.pt", "a checkpoint of 'lstm'", "laser, tlaser, transformer")
+    refused(done, tmp_path / "lstm.pt", "'lstm'", "laser, tlaser, transformer")
     done = train(
         toy_work / "data-bin",
         tmp_path / "save",
