@@ -156,7 +156,7 @@ def test_a_model_of_one_more_language_in_the_space_of_its_teacher(tmp_path):
         english[0],
         check=False,
     )
-    refused(again, "rerank by model", "whose pieces are others")
+    refused(again, "rerank", str(index))
     others = lxsr(*words[:6], *words[8:], check=False)
     assert others.returncode == 2
     assert (

@@ -313,7 +313,7 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
         ("index --model {model} --input {text}.fr --lists 100", ("100 lists", "flat")),
         (
             "search --index {folder}/index --model {folder}/other x",
-            ("was made with model", "cannot be compared"),
+            ("/index: ", "model"),
         ),
         ("search --index {folder}/index \u200b", ("no text; expected sentences",)),
         ("search --index {folder}/index --k 1", ("--input",)),

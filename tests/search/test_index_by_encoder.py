@@ -49,13 +49,11 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     for one in (index, CorpusIndex.load(tmp_path / "index")):
         assert len(one) == 40
         assert one.search(FRENCH, k=3) == whole.search(FRENCH, k=3)
-    with pytest.raises(TypeError, match="sentences is a str"):
+    with pytest.raises(TypeError, match="str"):
         index.add("one")
     other = CorpusIndex.load(tmp_path / "index")
     index.add(["La neige tombe."])
-    with pytest.raises(
-        InputError, match="was built again since it was loaded; load it again, and add then"
-    ):
+    with pytest.raises(InputError, match=f"{tmp_path / 'index'}: was built again"):
         other.add(["Il pleut."])
 
 
@@ -73,19 +71,19 @@ def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
     assert index.search(FRENCH[0], 1)[0].text == FRENCH[0]  # it was built with it
     loaded = CorpusIndex.load(tmp_path / "index")
     for use in (lambda: loaded.search("a"), lambda: loaded.add(["a"])):
-        with pytest.raises(InputError, match="it does not name its model; give search the encoder"):
+        with pytest.raises(InputError, match="index: does not name its model"):
             use()
-    with pytest.raises(InputError, match="a function without the fingerprint"):
+    with pytest.raises(InputError, match="fingerprint"):
         CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode)
     encoder.save(tmp_path / "model")
     CorpusIndex.build(
         tmp_path / "moved", FRENCH, SentenceEncoder.from_pretrained(tmp_path / "model")
     )
     (tmp_path / "model").rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="no longer at"):
+    with pytest.raises(InputError, match=str(tmp_path / "model")):
         CorpusIndex.load(tmp_path / "moved").search("a")
     other = SentenceEncoder.from_pretrained(COMPATIBILITY / "best.model", untrained=True)
-    with pytest.raises(InputError, match="vectors of two models"):
+    with pytest.raises(InputError, match=other.fingerprint):
         loaded.search("a", other)
 
 
@@ -107,7 +105,7 @@ def test_a_model_and_its_teacher_share_an_index(encoder, tmp_path):
         index = CorpusIndex.load(tmp_path / f"index.{number}")
         for one in (encoder, *students):
             assert index.search(FRENCH[3], one, 1)[0].text == FRENCH[3]
-        with pytest.raises(InputError, match="unless one is the other's teacher"):
+        with pytest.raises(InputError, match=builder.fingerprint):
             index.search("a", SentenceEncoder.from_pretrained(tmp_path / "a", untrained=True))
 
 
@@ -146,10 +144,8 @@ def test_hits_as_json(encoder, tmp_path):
     lxsr_here(*words, "--input", tmp_path / "queries", "--output", tmp_path / "hits.jsonl")
     assert (tmp_path / "hits.jsonl").read_text() == shown
     assert json.loads(lxsr_here(*words, FRENCH[0]).stdout)["hits"][0]["text"] == FRENCH[0]
-    refused(
-        lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False),
-        "--numbered with --json",
-    )
+    done = lxsr_here(*words, "--numbered", "--output", "-", FRENCH[0], check=False)
+    refused(done, "--numbered", "--json")
 
 
 def test_an_encoder_that_is_callable(encoder, tmp_path):
