@@ -1,6 +1,6 @@
-"""What is measured; README.md says which script answers which question.
+"""The benchmarks; README.md lists which script answers which question.
 
-Scripts are run from the root of the project, `python -m benchmarks.FOLDER.NAME`.
+Scripts are run from the root of the project: `python -m benchmarks.FOLDER.NAME`.
 """
 
 from pathlib import Path

@@ -1,17 +1,16 @@
-"""All benchmarks, small: what each measures, beside its goal. `make bench` on a quiet machine.
+"""Run all benchmarks with small inputs, and print each figure next to its goal (`make bench`).
 
 python -m benchmarks.bench --output benchmarks/results/bench.json     # minutes, on two cores
 python -m benchmarks.bench --only speed.train speed.encode
-python -m benchmarks.bench --smoke     # whether all of them run; nothing is judged
+python -m benchmarks.bench --smoke     # only checks that all benchmarks run
 
-Text is made up, and so are the goals of this size: what a benchmark finds at its own size is in
-benchmarks/notebook/performance.md. The exit status is 1 where a benchmark fails; a goal that is not
-met is only told, a busy machine meets none. A new benchmark is one row of `ROWS`.
+The text is generated, and the goals hold for these small inputs on a quiet machine:
+benchmarks/notebook/performance.md has the results at full size. The exit status is 1 if a benchmark
+fails, but not if a goal is missed. A new benchmark is one row of `ROWS`.
 """
 
 import importlib.util
 import json
-import operator
 import shlex
 import subprocess
 import sys
@@ -29,11 +28,16 @@ from benchmarks.made_up import write_pairs, write_studies
 from benchmarks.script import command_line, lxsr, read_results, write_results
 from fairseq_lxsr.modules.cpu import cpu_has
 
-VOCABULARY = 50_000  # of the paper; the made-up text has fewer pieces, the others are not used
+# The paper's number of word pieces; the generated text uses fewer of them.
+VOCABULARY = 50_000
+# Sizes of the data and the model, by whether it is a smoke run.
 SIZES = {
     False: {"pairs": 20_000, "updates": 60, "width": 512},
     True: {"pairs": 6_000, "updates": 2, "width": 64},
 }
+
+# Computes a figure from the results of a benchmark.
+Reader = Callable[[Any], float]
 
 
 @dataclass(frozen=True)
@@ -41,41 +45,42 @@ class Figure:
     """A number that a benchmark is judged by.
 
     Attributes:
-        name: what it is.
-        read: finds it in the results.
-        least: the goal, where more is better.
-        most: the goal, where less is better.
+        name: name of the figure.
+        read: computes the figure from the results.
+        least: the goal, if larger is better.
+        most: the goal, if smaller is better.
     """
 
     name: str
-    read: Callable[[Any], float]
+    read: Reader
     least: float | None = None
     most: float | None = None
 
-    def found(self, results: Any) -> dict[str, Any]:
+    def judge(self, results: Any) -> dict[str, Any]:
+        """Return the measured value, the goal and whether it is met."""
         value = self.read(results)
-        found: dict[str, Any] = {"name": self.name, "measured": float(f"{value:.4g}")}
+        judged: dict[str, Any] = {"name": self.name, "measured": float(f"{value:.4g}")}
         if self.least is not None:
-            return found | {"goal": f">= {self.least:g}", "met": value >= self.least}
-        if self.most is not None:
-            return found | {"goal": f"<= {self.most:g}", "met": value <= self.most}
-        return found
+            judged |= {"goal": f">= {self.least:g}", "met": value >= self.least}
+        elif self.most is not None:
+            judged |= {"goal": f"<= {self.most:g}", "met": value <= self.most}
+        return judged
 
 
 @dataclass(frozen=True)
 class Row:
-    """How a benchmark runs small.
+    """How a benchmark runs with small inputs.
 
     Attributes:
-        options: {work}, {studies}, {text}, {data} and {model} in them are filled in, see `Made`.
-        smoke: further options, the last of which counts, of the run that only shows that it runs;
-            None for no such run.
-        figures: what is taken from its results.
-        lines: its results are a line of JSON each.
-        needs: a folder that the user has to name, see `main`.
-        package: one that need not be installed.
-        bfloat16: it computes in bfloat16; without the instructions for it products take 40 times as
-            long.
+        options: its options; {work}, {studies}, {text}, {data} and {model} are replaced by the
+            paths of `Inputs`.
+        smoke: further options of the smoke run, which override `options`; None for no smoke run.
+        figures: the figures to compute from its results.
+        lines: whether its results are lines of JSON.
+        needs: option of this script that it needs, see `main`.
+        package: optional package that it needs.
+        bfloat16: whether it computes in bfloat16, which takes 40 times as long on a processor
+            without instructions for it.
     """
 
     options: str
@@ -87,34 +92,39 @@ class Row:
     bfloat16: bool = False
 
     def missing(self, paths: dict[str, Path]) -> str:
-        """Why it cannot run; empty where it can."""
+        """Return why the benchmark cannot run here; an empty string if it can."""
         if self.needs and not paths[self.needs]:
             return f"it needs --{self.needs}"
         if self.package and importlib.util.find_spec(self.package) is None:
-            return f"no package {self.package}"
+            return f"the package {self.package} is not installed"
         if self.bfloat16 and not cpu_has("bfloat16"):
             return "this processor has no instructions for bfloat16"
         return ""
 
 
 def median(values: list[float]) -> float:
+    """Return the median, the larger of two middle values."""
     return sorted(values)[len(values) // 2]
 
 
-def ratio(first: Callable[[Any], float], second: Callable[[Any], float]) -> Callable[[Any], float]:
+def ratio(first: Reader, second: Reader) -> Reader:
+    """Return the first figure in units of the second."""
     return lambda results: first(results) / second(results)
 
 
-def training(system: str, value: str = "pairs per second") -> Callable[[Any], float]:
+def training(system: str, value: str = "pairs per second") -> Reader:
+    """Return the speed of training a system."""
     return lambda results: median([run[value] for run in results["runs"][system]])
 
 
-def encoding(contestant: str) -> Callable[[Any], float]:
-    """Sentences a second."""
+def encoding(contestant: str) -> Reader:
+    """Return the number of encoded sentences per second."""
     return lambda results: results["sentences"] / median(results["seconds"][contestant])
 
 
-def share_of_products(dtype: str) -> Callable[[Any], float]:
+def share_of_products(dtype: str) -> Reader:
+    """Return the speed of encoding, in percent of the speed of bare matrix products."""
+
     def share(results: Any) -> float:
         seconds = median(results["seconds"][f"ours, {dtype}"])
         return 100 * results["layer flops"] / seconds / results["product flops per second"][dtype]
@@ -122,91 +132,106 @@ def share_of_products(dtype: str) -> Callable[[Any], float]:
     return share
 
 
-def preparing(whose: str) -> Callable[[Any], float]:
-    """Seconds of cleaning and binarising; the plain script counts them without the dictionaries of
-    ours.
+def preparing(script: str) -> Reader:
+    """Return the seconds of cleaning and binarising.
+
+    Those of the plain script do not include learning the dictionary.
     """
 
-    def seconds(results: Any) -> float:
-        stages = [results["comparison"][0][whose][stage] for stage in ("clean", "binarise")]
-        return sum(stage["seconds"] if isinstance(stage, dict) else stage for stage in stages)
+    def total_seconds(results: Any) -> float:
+        total = 0.0
+        for name in ("clean", "binarise"):
+            stage = results["comparison"][0][script][name]
+            total += stage["seconds"] if isinstance(stage, dict) else stage
+        return total
 
-    return seconds
-
-
-def serving(ours: str, theirs: str) -> Callable[[Any], float]:
-    """Requests a second of 16 clients, in units of another server's."""
-    return lambda results: operator.truediv(
-        *(results["runs"][name]["16"]["requests per second"] for name in (ours, theirs))
-    )
+    return total_seconds
 
 
-def over(part: str, name: str, other: str) -> Callable[[Any], float]:
-    """Time of one, in units of the other's."""
-    return lambda results: results[part][name]["median"] / results[part][other]["median"]
+def serving(server: str) -> Reader:
+    """Return the number of requests per second of 16 clients."""
+    return lambda results: results["runs"][server]["16"]["requests per second"]
 
 
-def recall(index: str, value: str = "recall@1") -> Callable[[Any], float]:
+def timing(part: str, name: str) -> Reader:
+    """Return the median seconds of a contestant."""
+    return lambda results: results[part][name]["median"]
+
+
+def recall(index: str, value: str = "recall@1") -> Reader:
+    """Return a value of the row of an index."""
     return lambda results: next(
         row[value] for row in results["indexes"] if row["vectors"] == f"index {index}"
     )
 
 
 def pud(results: Any) -> float:
-    """P@1 of the last run, mean of the directions."""
-    found = results[-1]
-    # round3: of context_bitext
-    own = [found[name] for name in ("pud", "PUD P@1", "round3") if name in found]
-    values = found["retrieval"]["PUD"] if "retrieval" in found else own[0]
-    numbers = [value["alone"] if isinstance(value, dict) else value for value in values.values()]
-    return sum(numbers) / len(numbers)
+    """Return the mean P@1 on PUD over the directions, of the last run."""
+    run = results[-1]
+    if "retrieval" in run:
+        by_direction = run["retrieval"]["PUD"]
+    else:
+        # The last name is that of the last round of context_bitext.
+        by_direction = next(run[name] for name in ("pud", "PUD P@1", "round3") if name in run)
+    values = [
+        value["alone"] if isinstance(value, dict) else value for value in by_direction.values()
+    ]
+    return sum(values) / len(values)
 
 
 def right_of_mined(results: Any) -> float:
-    """Per cent of right pairs among those with a margin of 1.1 or more."""
+    """Return the percentage of right pairs among those with a margin of at least 1.1."""
     return next(row["right"] for row in results["rerank 10"] if row["threshold"] == 1.1)
 
 
 def most_growth(results: Any) -> float:
-    """The largest exponent beyond that of the work."""
-    verbs = [verb for verb in results["verbs"].values() if verb["exponent"] is not None]
-    return round(
-        max((verb["exponent"] - verb["exponent of the work"] for verb in verbs), default=0.0), 2
-    )
+    """Return the largest difference between the exponent of the time and that of the work."""
+    differences = [0.0]
+    for verb in results["verbs"].values():
+        if verb["exponent"] is not None:
+            differences.append(verb["exponent"] - verb["exponent of the work"])
+    return round(max(differences), 2)
 
 
 def static_encoding(results: Any) -> float:
-    """Speed of ours in all threads, in units of that of the faster of theirs."""
-    seconds = {name: median(found["clock"]) for name, found in all_threads(results).items()}
+    """Return our speed on all threads, in units of the faster peer's."""
+    timings = next(
+        by_contestant
+        for name, by_contestant in results["encoding seconds"].items()
+        if name.endswith("threads: all")
+    )
+    seconds = {name: median(values["clock"]) for name, values in timings.items()}
     return min(seconds["sentence-transformers"], seconds["model2vec"]) / seconds["ours"]
 
 
-def all_threads(results: Any) -> Any:
-    return next(
-        found
-        for name, found in results["encoding seconds"].items()
-        if name.endswith("threads: all")
-    )
+def static_training(contestant: str) -> Reader:
+    """Return our speed of training, in units of sentence-transformers'."""
 
-
-def static_training(ours: str) -> Callable[[Any], float]:
-    def times_theirs(results: Any) -> float:
+    def relative_speed(results: Any) -> float:
         (speeds,) = results["training pairs per second"].values()
-        return median(speeds[ours]) / median(speeds["sentence-transformers"])
+        return median(speeds[contestant]) / median(speeds["sentence-transformers"])
 
-    return times_theirs
+    return relative_speed
 
 
 def ray_overhead(results: Any) -> float:
-    """Processor time of embedding in one worker, in units of that in one process."""
-    found = {row["workers"]: row["processor"] for row in results["rows"] if row["verb"] == "embed"}
-    return found[1] / found[0]
+    """Return the processor time of embedding in one Ray worker, in units of one process."""
+    processor = {
+        row["workers"]: row["processor"] for row in results["rows"] if row["verb"] == "embed"
+    }
+    return processor[1] / processor[0]
 
 
-F32, BF16 = "float32", "bfloat16"
-PRODUCTS = "two products in blocks"
+def wrong_losses(results: Any) -> float:
+    """Return the number of precisions whose losses differ from the CPU's."""
+    return sum(not values.get("agrees", True) for values in results["losses"].values())
+
+
+F32 = "float32"
+BF16 = "bfloat16"
 CONTEXT = "context_transformer_static_mean"
-ROWS = {  # a module of benchmarks, and after a comma which of its runs
+# A module of benchmarks; a comma separates it from the name of one of several runs.
+ROWS = {
     "speed.prepare": Row(
         "--data {studies}/train --pairs 60000 --repeats 1 --largest",
         "--pairs 2000 --vocab-size 2000 --held-out 100",
@@ -288,13 +313,19 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         (
             Figure(
                 "search, time over bare products",
-                over("search", F32, "product in blocks"),
+                ratio(timing("search", F32), timing("search", "product in blocks")),
                 most=1.3,
             ),
-            Figure("search, time over faiss flat", over("search", F32, "faiss flat"), most=1.0),
+            Figure(
+                "search, time over faiss flat",
+                ratio(timing("search", F32), timing("search", "faiss flat")),
+                most=1.0,
+            ),
             Figure(
                 "mining, time over bare products",
-                over("mining", "mine, float32", "two products in blocks"),
+                ratio(
+                    timing("mining", "mine, float32"), timing("mining", "two products in blocks")
+                ),
                 most=1.3,
             ),
         ),
@@ -345,7 +376,8 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
     ),
     "speed.cluster": Row(
         "--model {model} --source {text}.en --target {text}.fr --lines 10000 --workers 1 2",
-        None,  # the tests of --ray run what it runs
+        # The tests of --ray cover it.
+        None,
         (Figure("processor, embed by Ray over alone", ray_overhead, most=1.5),),
         package="ray",
     ),
@@ -355,29 +387,31 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         (
             Figure(
                 "16 clients, times sentence-transformers",
-                serving("ours", "sentence-transformers"),
+                ratio(serving("ours"), serving("sentence-transformers")),
                 least=2,
             ),
             Figure(
-                "16 clients, times a batch a request", serving("ours", "ours, alone"), least=1.5
+                "16 clients, times a batch a request",
+                ratio(serving("ours"), serving("ours, alone")),
+                least=1.5,
             ),
         ),
         package="starlette",
     ),
     "gpu": Row(
         "--device cpu --small",
-        None,  # a test runs it
+        # A test runs it.
+        None,
         (
             Figure(
                 "losses that are not the CPU's",
-                lambda results: sum(
-                    not found.get("agrees", True) for found in results["losses"].values()
-                ),
+                wrong_losses,
                 most=0,
             ),
         ),
     ),
-    "speed.gpu_predicted": Row("", None),  # a test runs its parts
+    # A test runs its parts.
+    "speed.gpu_predicted": Row("", None),
     "released.lightweight": Row(
         "--data {data} --released {released} --recipes released --updates 20 --width 64",
         "--updates 2 --layers 1",
@@ -392,9 +426,8 @@ ROWS = {  # a module of benchmarks, and after a comma which of its runs
         needs="released",
     ),
 }
-# one shows what quality measured, one needs a model that quality trained, one text of three
-# languages: a test runs it
-NOT_RUN = (  # they need models, text or programs of others
+# Scripts without a row: they need results, models, text or programs from elsewhere.
+NOT_RUN = (
     "quality.tables",
     "quality.pretrained",
     "quality.rerank",
@@ -403,134 +436,137 @@ NOT_RUN = (  # they need models, text or programs of others
 )
 
 
-class Made:
-    """What the benchmarks read, made once.
+class Inputs:
+    """The text, data and model that the benchmarks read.
 
     Attributes:
-        paths: work, a folder of all results; studies, text as `write_studies` has it; text, a
-            prefix of aligned files; data, a data folder; model, a model folder without layers.
+        paths: `work`, the folder of everything; `studies`, text of `write_studies`; `text`, prefix
+            of aligned files; `data`, a data folder; `model`, a model folder without layers.
     """
 
     def __init__(self, work: Path, smoke: bool):
-        size = SIZES[smoke]
-        self.paths = {name: work / name for name in ("studies", "text", "data", "model")} | {
-            "work": work
-        }
-        write_studies(work / "studies", size["pairs"])
-        write_pairs(work / "text", size["pairs"])
-        sizes = ("--valid-size", 100, "--test-size", 100, "--vocab-size", 8_000)
-        lxsr(
-            "prepare", "--work", work / "prepared", "--data", work / "text", "--workers", 1, *sizes
-        )
-        (work / "prepared" / "data-bin").rename(work / "data")
-        options = (
-            "--encoder-embed-dim",
-            size["width"],
-            "--max-update",
-            size["updates"],
-            "--cpu",
-            "--num-workers",
-            0,
-        )
-        run = ("--disable-validation", "--save-dir", work / "run")
-        lxsr("train", work / "data", "--recipe", "best", *options, *run)
-        lxsr(
-            "export",
-            "folder",
-            "--checkpoint",
-            work / "run" / "checkpoint_last.pt",
-            "--output",
-            work / "model",
-        )
+        self.size = SIZES[smoke]
+        self.paths = {name: work / name for name in ("studies", "text", "data", "model")}
+        self.paths["work"] = work
+        write_studies(self.paths["studies"], self.size["pairs"])
+        write_pairs(self.paths["text"], self.size["pairs"])
+        self.prepare()
+        self.train()
         if not smoke:
             self.fill_dictionary()
 
+    def prepare(self) -> None:
+        """Make the data folder."""
+        prepared = self.paths["work"] / "prepared"
+        options = "--workers 1 --valid-size 100 --test-size 100 --vocab-size 8000"
+        lxsr("prepare", "--work", prepared, "--data", self.paths["text"], *options.split())
+        (prepared / "data-bin").rename(self.paths["data"])
+
+    def train(self) -> None:
+        """Train and export the model."""
+        save_dir = self.paths["work"] / "run"
+        width, updates = self.size["width"], self.size["updates"]
+        options = (
+            f"--recipe best --encoder-embed-dim {width} --max-update {updates} --cpu"
+            f" --num-workers 0 --disable-validation --save-dir {shlex.quote(str(save_dir))}"
+        )
+        lxsr("train", self.paths["data"], *shlex.split(options))
+        checkpoint = save_dir / "checkpoint_last.pt"
+        lxsr("export", "folder", "--checkpoint", checkpoint, "--output", self.paths["model"])
+
     def fill_dictionary(self) -> None:
-        """Give the dictionary of the data folder the size of the paper's, for training at its
-        speed.
-        """
+        """Extend the dictionary to the paper's size, for its speed of training."""
         for path in self.paths["data"].glob("dict*.txt"):
             text = path.read_text(encoding="utf-8")
             path.write_text(text + fillers(VOCABULARY - len(text.splitlines())), encoding="utf-8")
 
 
 def run(name: str, row: Row, paths: dict[str, Path], smoke: bool) -> dict[str, Any]:
-    """Returns: seconds, and figures or how it failed."""
+    """Run a benchmark, and return its command, its seconds and its figures or how it failed."""
     module = f"benchmarks.{name.split(',')[0]}"
     output = paths["work"] / f"{name}.{'jsonl' if row.lines else 'json'}"
-    words = f"{row.options} {row.smoke if smoke else ''}".format(**paths)
+    options = f"{row.options} {row.smoke if smoke else ''}".format(**paths)
+    command = [sys.executable, "-m", module, *shlex.split(options), "--output", str(output)]
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", module, *shlex.split(words), "--output", str(output)],
+        command,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     )
-    result: dict[str, Any] = {
-        "command": f"{module} {words}",
-        "seconds": round(time.perf_counter() - start, 1),
-    }
+    seconds = round(time.perf_counter() - start, 1)
+    result: dict[str, Any] = {"command": f"{module} {options}", "seconds": seconds}
     if done.returncode:
         return result | {"failed": done.stdout[-3000:]}
     results = read_results(output) if row.lines else json.loads(output.read_text())
+    if smoke:
+        return result | {"figures": []}
     try:
-        return result | {
-            "figures": [] if smoke else [figure.found(results) for figure in row.figures]
-        }
-    except LookupError as error:  # the others run all the same
-        return result | {"failed": f"a figure is not in its results: {error!r}"}
+        return result | {"figures": [figure.judge(results) for figure in row.figures]}
+    except LookupError as error:
+        # The other benchmarks run all the same.
+        return result | {"failed": f"a figure is missing in its results: {error!r}"}
 
 
 def show(name: str, result: dict[str, Any]) -> None:
+    """Print the figures of a benchmark, or how it failed."""
     if "failed" in result:
         print(f"{name:24}failed: {result['command']}\n{result['failed']}", flush=True)
-    for figure in result.get("figures") or [{"name": "it ran", "measured": result["seconds"]}]:
-        goal, met = (
-            figure.get("goal", ""),
-            {True: "met", False: "not met", None: ""}[figure.get("met")],
-        )
-        print(
-            f"{name:24}{figure['name']:40}{figure['measured']:>12,.4g}{goal:>12}{met:>10}",
-            flush=True,
-        )
+    figures = result.get("figures") or [{"name": "it ran", "measured": result["seconds"]}]
+    verdicts = {True: "met", False: "not met", None: ""}
+    for figure in figures:
+        goal = figure.get("goal", "")
+        verdict = verdicts[figure.get("met")]
+        line = f"{name:24}{figure['name']:40}{figure['measured']:>12,.4g}{goal:>12}{verdict:>10}"
+        print(line, flush=True)
+
+
+def run_all(
+    names: list[str], paths: dict[str, Path], smoke: bool, output: Path | None
+) -> dict[str, Any]:
+    """Run benchmarks, print and write their figures, and return the results by name."""
+    benchmarks: dict[str, Any] = {}
+    results = {"machine": machine(), "versions": versions(), "commit": commit()}
+    print(f"{'':24}{'':40}{'measured':>12}{'goal':>12}")
+    for name in names:
+        row = ROWS[name]
+        if smoke and row.smoke is None:
+            continue
+        if missing := row.missing(paths):
+            print(f"{name:24}not run: {missing}", flush=True)
+            continue
+        benchmarks[name] = run(name, row, paths, smoke)
+        show(name, benchmarks[name])
+        # After each benchmark, in case the run is interrupted.
+        write_results(output, results | {"benchmarks": benchmarks})
+    return benchmarks
 
 
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument(
-        "--only", nargs="+", choices=ROWS, metavar="NAME", default=list(ROWS), help="default: all"
+        "--only",
+        nargs="+",
+        choices=ROWS,
+        metavar="NAME",
+        default=list(ROWS),
+        help="benchmarks to run (default: all)",
     )
     parser.add_argument(
-        "--smoke", action="store_true", help="as small as it can be, nothing is judged"
+        "--smoke", action="store_true", help="run with minimal inputs; judge no figure"
     )
     parser.add_argument(
         "--released",
         type=Path,
         metavar="DIR",
-        help="checkout of the authors' code, for one of them",
+        help="checkout of the authors' code, for released.lightweight",
     )
     args = parser.parse_args()
-    benchmarks: dict[str, Any] = {}
-    found = {
-        "machine": machine(),
-        "versions": versions(),
-        "commit": commit(),
-        "benchmarks": benchmarks,
-    }
     with tempfile.TemporaryDirectory() as temporary:
-        paths = Made(Path(temporary), args.smoke).paths | {"released": args.released}
-        print(f"{'':24}{'':40}{'measured':>12}{'goal':>12}")
-        for name in args.only:
-            if args.smoke and ROWS[name].smoke is None:
-                continue
-            if missing := ROWS[name].missing(paths):
-                print(f"{name:24}not run: {missing}", flush=True)
-                continue
-            benchmarks[name] = run(name, ROWS[name], paths, args.smoke)
-            show(name, benchmarks[name])
-            write_results(args.output, found)  # after each, for a run that is interrupted
+        paths = Inputs(Path(temporary), args.smoke).paths | {"released": args.released}
+        benchmarks = run_all(args.only, paths, args.smoke, args.output)
     if any("failed" in result for result in benchmarks.values()):
         sys.exit(1)
 

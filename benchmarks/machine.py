@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""The machine and the versions that a result was measured with."""
 
 import contextlib
 import os
@@ -14,42 +14,35 @@ PACKAGES = (
     *("torch", "numpy", "fairseq", "sentencepiece", "faiss-cpu", "onnxruntime"),
     *("sentence-transformers", "model2vec", "tokenizers"),
 )
+# `+` marks a checkout whose files differ from the commit.
+DESCRIBE = ("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
 
 
 def cpu_name() -> str:
-    """As Linux says it, or the architecture."""
+    """Return the name that Linux gives the processor; elsewhere, its architecture."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as cpuinfo:
         return next(line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name"))
     return platform.machine()
 
 
 def machine() -> dict[str, object]:
-    """For a file of results."""
+    """Return the processor, the GPU if there is one, and the version of torch."""
     gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
     return {"cpu": cpu_name(), "cores": os.cpu_count(), **gpu, "torch": torch.__version__}
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that are there."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the installed packages."""
+    by_name = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            by_name[name] = version(name)
+    return by_name
 
 
 def commit() -> str | None:
-    """The commit of this checkout, with `+` where files differ from it; None without git."""
-    command = (
-        "git",
-        "-C",
-        str(ROOT),
-        "describe",
-        "--always",
-        "--abbrev=12",
-        "--exclude=*",
-        "--dirty=+",
-    )
+    """Return the commit of this checkout, followed by `+` if files differ; None without git."""
+    command = ("git", "-C", str(ROOT), *DESCRIBE)
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return None

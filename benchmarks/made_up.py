@@ -1,6 +1,4 @@
-"""Text that nobody wrote: sentence pairs of two made-up languages, as many as are asked for, the
-same every time.
-"""
+"""Generated sentence pairs of two artificial languages: any number, the same every time."""
 
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,28 +7,36 @@ from pathlib import Path
 
 import numpy as np
 
-SYLLABLES = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
+SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstv" for vowel in "aeiou"]
+# The number of words of each language.
 WORDS = 20_000
-AVERAGE, SHORTEST, LONGEST = 11, 3, 60  # words of a sentence
-BLOCK = 10_000  # sentences made at a time
+# Words of a sentence.
+AVERAGE, SHORTEST, LONGEST = 11, 3, 60
+# Sentences that are generated at a time.
+BLOCK = 10_000
 LANGUAGES = ("en", "fr")
+# Sentences of a generated document.
+DOCUMENT_LENGTH = 10
 
 
 def words(seed: int) -> list[str]:
-    """Different words of two to four syllables."""
+    """Return distinct words of two to four syllables."""
     rng = np.random.default_rng(seed)
-    found: dict[str, None] = {}
-    while len(found) < WORDS:
-        parts = rng.integers(0, len(SYLLABLES), rng.integers(2, 5))
-        found.setdefault("".join(SYLLABLES[part] for part in parts))
-    return list(found)
+    distinct: dict[str, None] = {}
+    while len(distinct) < WORDS:
+        syllables = rng.integers(0, len(SYLLABLES), rng.integers(2, 5))
+        distinct.setdefault("".join(SYLLABLES[number] for number in syllables))
+    return list(distinct)
 
 
 def pairs(count: int, seed: int = 1) -> Iterator[tuple[str, str]]:
-    """Sentences and their translations word by word; words are as frequent as in real text, by
-    Zipf's law.
+    """Yield sentences and their word-by-word translations.
+
+    The frequencies of the words follow Zipf's law, as in natural text.
     """
-    dictionaries, rng = [words(1), words(2)], np.random.default_rng(seed)
+    source_words = words(1)
+    target_words = words(2)
+    rng = np.random.default_rng(seed)
     share = 1 / np.arange(1, WORDS + 1)
     share = np.cumsum(share / share.sum())
     while count > 0:
@@ -38,36 +44,41 @@ def pairs(count: int, seed: int = 1) -> Iterator[tuple[str, str]]:
         numbers = np.searchsorted(share, rng.random(lengths.sum())).tolist()
         for end, length in zip(np.cumsum(lengths).tolist(), lengths.tolist(), strict=True):
             row = numbers[end - length : end]
-            source, target = (" ".join([known[number] for number in row]) for known in dictionaries)
+            source = " ".join([source_words[number] for number in row])
+            target = " ".join([target_words[number] for number in row])
             yield f"{source}.", f"{target}."
         count -= BLOCK
 
 
 def write_pairs(prefix: Path, count: int, seed: int = 1) -> None:
-    """PREFIX.en and PREFIX.fr."""
-    with open(f"{prefix}.en", "w") as left, open(f"{prefix}.fr", "w") as right:
+    """Write pairs to PREFIX.en and PREFIX.fr."""
+    with open(f"{prefix}.en", "w") as source_file, open(f"{prefix}.fr", "w") as target_file:
         for source, target in pairs(count, seed):
-            left.write(f"{source}\n")
-            right.write(f"{target}\n")
+            source_file.write(f"{source}\n")
+            target_file.write(f"{target}\n")
 
 
 def write_gz(path: Path, lines: Iterable[str]) -> None:
+    """Write a compressed file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wt", compresslevel=1) as stream:
         stream.writelines(f"{line}\n" for line in lines)
 
 
-def write_documents(path: Path, lines: Sequence[str], length: int = 10) -> None:
-    """Documents of so many sentences, with an empty line between them."""
-    starts = range(0, len(lines), length)
-    write_gz(path, ("\n".join([*lines[start : start + length], ""]) for start in starts))
+def write_documents(path: Path, lines: Sequence[str]) -> None:
+    """Write sentences as documents of equal length, separated by empty lines."""
+    starts = range(0, len(lines), DOCUMENT_LENGTH)
+    documents = ("\n".join([*lines[start : start + DOCUMENT_LENGTH], ""]) for start in starts)
+    write_gz(path, documents)
 
 
 def write_studies(folder: Path, count: int) -> None:
-    """A folder of text as the studies read it: train/, eval/, valid/, docs/ and classification/.
+    """Write text in the form that the quality benchmarks read.
+
+    The folder gets train/, eval/, valid/, docs/ and classification/.
 
     Args:
-        folder: to write.
+        folder: folder to write.
         count: number of training pairs; the other files have a tenth of it, labelled text a
             hundredth.
     """
@@ -80,14 +91,14 @@ def write_studies(folder: Path, count: int) -> None:
         "labelled",
     )
     texts = {"train/made-up.en-fr.{}": list(pairs(count))}
-    texts |= {name: list(pairs(count // 10, seed)) for seed, name in enumerate(sets, 2)}
+    for seed, name in enumerate(sets, start=2):
+        texts[name] = list(pairs(count // 10, seed))
     for side, language in enumerate(LANGUAGES):
         lines = {name: [pair[side] for pair in text] for name, text in texts.items()}
         write_documents(folder / "docs" / f"novels.{language}.txt.gz", lines.pop("novels"))
-        labelled = [
-            f"{row % 2}\t{line}" for row, line in enumerate(lines.pop("labelled")[: count // 100])
-        ]
+        labelled = lines.pop("labelled")[: count // 100]
+        rows = [f"{number % 2}\t{line}" for number, line in enumerate(labelled)]
         for name, part in product(("ha-intents", "xlmt-sentiment"), ("train", "test")):
-            write_gz(folder / "classification" / name / f"{language}.{part}.tsv.gz", labelled)
+            write_gz(folder / "classification" / name / f"{language}.{part}.tsv.gz", rows)
         for name, text in lines.items():
             write_gz(folder / f"{name.format(language)}.txt.gz", text)

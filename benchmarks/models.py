@@ -1,4 +1,4 @@
-"""Models that are not trained, with the pieces of a data folder."""
+"""Untrained models over the word pieces of a data folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,39 +20,32 @@ if TYPE_CHECKING:
 
 
 def read_fast_tokenizer(data_bin: Path) -> "FastTokenizer":
-    """The tokenizer of a data folder, as sentence-transformers and model2vec take it."""
+    """Return the tokenizer of a data folder for sentence-transformers and model2vec."""
     symbols = read_dictionary(_dictionary(data_bin))
-    tokenizer = Tokenizer(
-        data_bin / SENTENCEPIECE_FILE, TextOptions.load(data_bin / TEXT_FILE), symbols
-    )
+    text_options = TextOptions.load(data_bin / TEXT_FILE)
+    tokenizer = Tokenizer(data_bin / SENTENCEPIECE_FILE, text_options, symbols)
     return fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
 
 
 def random_encoder(
     folder: Path, data_bin: Path, device: str | None = None, **sizes: Any
 ) -> SentenceEncoder:
-    """Write a model folder with random weights.
+    """Write a model folder with random weights, and load it.
 
     Args:
-        folder: to write.
+        folder: folder to write.
         data_bin: data folder of `lxsr prepare`.
-        device: as `SentenceEncoder.from_pretrained` takes it.
+        device: see `SentenceEncoder.from_pretrained`.
         sizes: fields of `TransformerConfig`.
     """
     dictionary = _dictionary(data_bin)
-    network = TransformerSentenceEncoder(
-        TransformerConfig(len(read_dictionary(dictionary)), 1, **sizes)
-    )
-    save_folder(
-        folder,
-        network,
-        dictionary,
-        data_bin / SENTENCEPIECE_FILE,
-        TextOptions.load(data_bin / TEXT_FILE),
-        {},
-    )
+    config = TransformerConfig(len(read_dictionary(dictionary)), 1, **sizes)
+    network = TransformerSentenceEncoder(config)
+    text_options = TextOptions.load(data_bin / TEXT_FILE)
+    save_folder(folder, network, dictionary, data_bin / SENTENCEPIECE_FILE, text_options, {})
     return SentenceEncoder.from_pretrained(folder, device)
 
 
 def _dictionary(data_bin: Path) -> Path:
-    return min(data_bin.glob("dict.*.txt"))  # those of all languages are the same
+    # The dictionaries of all languages are the same.
+    return min(data_bin.glob("dict.*.txt"))

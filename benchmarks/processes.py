@@ -1,4 +1,4 @@
-"""Time and memory of a command and all processes that it starts (Linux)."""
+"""Time and memory of a command and of all processes that it starts (Linux)."""
 
 import os
 import subprocess
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-EVERY = 0.1  # seconds between two looks at the memory
+# Seconds between two measurements of the memory.
+INTERVAL = 0.1
 
 
 class Cost(NamedTuple):
     """What a command used.
 
     Attributes:
-        seconds: on the clock.
-        processor: seconds of the processor, user and system, of all processes.
-        peak: the most bytes that all processes held at a moment, shared pages counted for each.
-        anonymous: the same without pages of files, and with this process; shared pages are counted
-            once.
+        seconds: elapsed time.
+        processor: processor time in seconds, user and system, of all processes.
+        peak: largest memory of all processes in bytes; a shared page counts for each process.
+        anonymous: the same without pages of files and with this process; a shared page counts once.
     """
 
     seconds: float
@@ -30,64 +30,68 @@ class Cost(NamedTuple):
 
 
 def measured(command: Sequence[object]) -> Cost:
-    """Run a program with its arguments; where it fails, end with the last of what it said."""
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        process = subprocess.Popen(list(map(str, command)), stdout=said, stderr=subprocess.STDOUT)
+    """Run a program and return its cost.
+
+    If it fails, the script ends with the end of its output.
+    """
+    words = list(map(str, command))
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
         process.returncode, cost = watch(process.pid)
         if process.returncode:
-            said.seek(0)
-            sys.exit(
-                f"{' '.join(map(str, command))}: exit status {process.returncode}\n{said.read()[-3000:]}"
-            )
+            output.seek(0)
+            end = output.read()[-3000:]
+            sys.exit(f"{' '.join(words)}: exit status {process.returncode}\n{end}")
     return cost
 
 
 def watch(process: int) -> tuple[int, Cost]:
-    """Wait for a child of this process. Returns: its exit status, and what it used."""
-    start, peaks = time.perf_counter(), (0, 0)
+    """Wait for a child of this process, and return its exit status and its cost."""
+    start = time.perf_counter()
+    peak = anonymous_peak = 0
     while True:
         ended, status, usage = os.wait4(process, os.WNOHANG)
         if ended:
             seconds = time.perf_counter() - start
-            return os.waitstatus_to_exitcode(status), Cost(
-                seconds, usage.ru_utime + usage.ru_stime, *peaks
-            )
-        peaks = max(peaks[0], resident(process)), max(peaks[1], anonymous(os.getpid()))
-        time.sleep(EVERY)
+            processor = usage.ru_utime + usage.ru_stime
+            cost = Cost(seconds, processor, peak, anonymous_peak)
+            return os.waitstatus_to_exitcode(status), cost
+        peak = max(peak, resident(process))
+        anonymous_peak = max(anonymous_peak, anonymous(os.getpid()))
+        time.sleep(INTERVAL)
 
 
 def tree(root: int) -> Iterator[int]:
-    """A process and all that come from it."""
+    """Yield the ids of a process and of all its descendants."""
     yield root
     for task in Path(f"/proc/{root}/task").glob("*/children"):
         try:
-            found = task.read_text(encoding="ascii").split()
+            children = task.read_text(encoding="ascii").split()
         except OSError:
-            continue  # it has just ended
-        for child in found:
+            # The process has just ended.
+            continue
+        for child in children:
             yield from tree(int(child))
 
 
 def resident(root: int) -> int:
-    """Bytes that a process and all that come from it hold now, shared pages counted for each."""
+    """Return the bytes that a process and its descendants hold; shared pages count for each."""
     return sum(entry(process, "status", "VmRSS") for process in tree(root))
 
 
 def anonymous(root: int) -> int:
-    """Bytes of memory, not of files, that a process and all that come from it hold now; shared
-    pages once.
+    """Return the bytes of memory, without pages of files, of a process and its descendants.
+
+    A shared page counts once.
     """
     return sum(entry(process, "smaps_rollup", "Pss_Anon") for process in tree(root))
 
 
 def entry(process: int, file: str, name: str) -> int:
-    """An entry of a file of /proc in bytes; 0 of a process that has just ended."""
+    """Return an entry of a file in /proc in bytes, and 0 if the process has just ended."""
     try:
-        return 1024 * int(
-            Path(f"/proc/{process}/{file}")
-            .read_text(encoding="ascii")
-            .split(f"{name}:")[1]
-            .split()[0]
-        )
+        text = Path(f"/proc/{process}/{file}").read_text(encoding="ascii")
+        kilobytes = text.split(f"{name}:")[1].split()[0]
     except (OSError, IndexError):
         return 0
+    return 1024 * int(kilobytes)

@@ -1,4 +1,4 @@
-"""What the scripts have in common: options, commands, turns, files of results."""
+"""What all benchmark scripts share: options, commands, taking turns and files of results."""
 
 import argparse
 import json
@@ -16,62 +16,74 @@ from benchmarks import ROOT
 def command_line(
     doc: str | None, results: str = "FILE.json", required: bool = False
 ) -> argparse.ArgumentParser:
-    """Options of a script that its docstring describes, `--output` among them."""
+    """Return a parser with the option `--output`, to which a script adds its options.
+
+    Args:
+        doc: docstring of the script, which `--help` prints.
+        results: how `--output` is written in the help; to a `.jsonl` file, results are appended.
+        required: whether `--output` is required.
+    """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    how = "results are added to it" if results.endswith("jsonl") else "write the results here"
-    parser.add_argument("--output", type=Path, metavar=results, required=required, help=how)
+    meaning = "append the results" if results.endswith("jsonl") else "write the results"
+    parser.add_argument("--output", type=Path, metavar=results, required=required, help=meaning)
     return parser
 
 
 def write_results(path: Path | None, results: Any) -> None:
-    """Write results as JSON, where a file is named."""
+    """Write results as JSON; without a path, do nothing."""
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def add_result(path: Path, result: Any) -> None:
-    """Add a line of JSON."""
+    """Append a result to a file, as one line of JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as output:
         output.write(json.dumps(result) + "\n")
 
 
 def read_results(path: Path) -> list[dict]:
-    """The lines of a file, none where there is no file: what an interrupted benchmark has
-    measured.
+    """Read the lines of a file: what an interrupted benchmark has measured so far.
+
+    Returns:
+        The results; none if the file does not exist.
     """
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run a command in the root of the project; where it fails, end with the last of what it
-    said.
+    """Run a command in the root of the project.
+
+    If it fails, the script ends with the last lines of its output.
     """
     command = list(map(str, words))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{said}")
+        output = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{output}")
     return done
 
 
 def train(*options: object) -> str:
-    """Run `lxsr train`. Returns: its log, in fairseq's format `simple` where none is given."""
-    shown = () if "--log-format" in options else ("--log-format", "simple")
-    return run(sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options, *shown).stdout
+    """Run `lxsr train` and return its log, in the format `simple` unless the options name one."""
+    log_format = () if "--log-format" in options else ("--log-format", "simple")
+    command = (sys.executable, "-m", "fairseq_lxsr.cli.main", "train", *options, *log_format)
+    return run(*command).stdout
 
 
 def lxsr(*arguments: object) -> str:
-    """Run another verb, whose progress is shown. Returns: what it prints."""
+    """Run a verb of `lxsr`, whose progress stays visible, and return what it prints."""
     command = [sys.executable, "-m", "fairseq_lxsr.cli.main", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def alone(function: Callable, *arguments: Any) -> Any:
-    """Call a function in a process of its own."""
+    """Call a function in a new process and return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
@@ -79,8 +91,10 @@ def alone(function: Callable, *arguments: Any) -> Any:
 def take_turns(
     contestants: Mapping[str, Callable[[], object]], repeats: int
 ) -> dict[str, list[float]]:
-    """Seconds of each in every repeat; they take turns, so that a noisy machine is noisy for all of
-    them.
+    """Time functions that take turns, so that a noisy machine is noisy for all of them.
+
+    Returns:
+        The seconds of each repeat, by the name of the contestant.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):

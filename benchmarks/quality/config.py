@@ -1,30 +1,23 @@
-"""What the runs of quality.yaml are."""
+"""The configurations of the runs in quality.yaml."""
 
 
 def resolve(configs: dict, name: str) -> dict:
-    """The config of a run; one with `like` is that of another with its own entries.
+    """Return the configuration of a run, with the entries of the run that it is `like`.
 
-    Its `options` come after those of every phase, and its `training` and `loss` replace entries of
-    the other's.
+    Its `options` follow those of every phase of the other run. Its `training` and `loss` replace
+    single entries.
     """
     config = configs[name]
     if "like" not in config:
         return config
     base = resolve(configs, config["like"])
-    merged = (
-        base
-        | config
-        | {
-            key: base[key] | config[key]
-            for key in ("training", "loss")
-            if key in base and key in config
-        }
-    )
-    if "phases" not in base:
-        return merged
-    more = config.get("options", "")
-    return merged | {
-        "phases": [
-            phase | {"options": f"{phase.get('options', '')} {more}"} for phase in base["phases"]
+    merged = base | config
+    for key in ("training", "loss"):
+        if key in base and key in config:
+            merged[key] = base[key] | config[key]
+    if "phases" in base:
+        options = config.get("options", "")
+        merged["phases"] = [
+            phase | {"options": f"{phase.get('options', '')} {options}"} for phase in base["phases"]
         ]
-    }
+    return merged

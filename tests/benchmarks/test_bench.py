@@ -12,7 +12,7 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, read_dictionary
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory, python_is_a_fork):
     """What the benchmarks read."""
-    return bench.Made(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
+    return bench.Inputs(tmp_path_factory.mktemp("bench"), smoke=True).paths | {"released": None}
 
 
 @pytest.mark.smoke
@@ -51,10 +51,9 @@ def test_every_benchmark_has_a_row():
     [({"least": 3}, False), ({"least": 2}, True), ({"most": 1.9}, False), ({"most": 2}, True)],
 )
 def test_a_figure_is_judged(goal, met):
-    found = bench.Figure("ratio", lambda results: results["a"] / results["b"], **goal).found(
-        {"a": 4, "b": 2}
-    )
-    assert (found["measured"], found["met"]) == (2, met)
+    figure = bench.Figure("ratio", lambda results: results["a"] / results["b"], **goal)
+    judged = figure.judge({"a": 4, "b": 2})
+    assert (judged["measured"], judged["met"]) == (2, met)
 
 
 @pytest.mark.parametrize("power", [1, 1.3, 2])
