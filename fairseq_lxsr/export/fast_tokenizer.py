@@ -1,6 +1,4 @@
-"""What exports for other programs share: a Hugging Face tokenizer, and how their vectors are
-compared with ours.
-"""
+"""Our tokenizer as a tokenizer.json of Hugging Face, which every export for other programs needs."""
 
 import base64
 import io
@@ -31,12 +29,19 @@ from fairseq_lxsr.text.sentencepiece_model import (
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
-EXPORTED_BY = {"exported_by": "fairseq-lxsr"}  # in the JSON of exported folders
-EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'  # only a folder that has it is replaced
-LARGEST_DIFFERENCE = 1e-4  # of a coordinate of a vector, float32
-MARKS_APART = "\ufdd0"  # no character
-UNKNOWN_COST = 10.0  # what SentencePiece takes off the least score for an unknown letter
-# texts on which the two tokenizers are compared, in addition to text of the user
+# In the JSON of exported folders; only a folder with this sign is replaced by a later export.
+EXPORTED_BY = {"exported_by": "fairseq-lxsr"}
+EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'
+# Largest allowed difference of a coordinate of an embedding in float32
+LARGEST_DIFFERENCE = 1e-4
+# A Unicode noncharacter, which no text contains
+NONCHARACTER = "\ufdd0"
+# SentencePiece scores an unknown letter lower than the least likely piece, by this much.
+UNKNOWN_COST = 10.0
+# Special symbols score lower than the least likely piece by this much, so that they are never
+# chosen.
+NEVER_COST = 1e4
+# Texts on which the two tokenizers are compared, in addition to text of the user
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
     "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
@@ -50,91 +55,142 @@ SAMPLE = (
     "the <mask> of <pad> and <unk> in <s> </s>",
     "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 か\u3099っこう ハ\u309aン",
 )
-# Python lower-cases to ς after a cased letter and before none, ignoring marks and dots between
+# Python lower-cases Σ to ς after a cased letter unless another one follows; marks and dots between
+# are ignored.
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-# after two marks at most
+# A second dot after a dotted letter, with at most two marks between
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
-# Latin letters with two marks, as Vietnamese has: the library composes one mark, SentencePiece
-# composes both
-TWO_MARKS = {
-    text: letter
-    for letter in map(chr, (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)))
-    if len(text := unicodedata.normalize("NFD", letter)) == 3
-}
-# letters of which the library composes none, six bytes with the mark: kana, whose marks of half
-# width become these first, and a few of Greek and Devanagari
-KANA = range(0x3041, 0x30FF)
+# A mark after a letter with marks, or after a letter that Unicode's form NFKC replaces by others
+MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
+
+
+def _letters_with_two_marks() -> dict[str, str]:
+    """Map the decomposed form of every Latin letter with two marks to the letter."""
+    letters = {}
+    for code in (*range(0xC0, 0x250), *range(0x1E00, 0x1F00)):
+        decomposed = unicodedata.normalize("NFD", chr(code))
+        if len(decomposed) == 3:
+            letters[decomposed] = chr(code)
+    return letters
+
+
+def _voiced_kana() -> dict[str, str]:
+    """Map kana that are followed by a voicing mark to the voiced kana."""
+    letters = {}
+    for code in (*range(0x3041, 0x30FF), *range(0xFF66, 0xFF9E)):
+        for mark in VOICING.values():
+            composed = unicodedata.normalize("NFKC", chr(code) + mark)
+            if len(composed) == 1:
+                letters[chr(code) + mark] = composed
+    return letters
+
+
+# The tokenizers library composes a letter with one mark only, SentencePiece composes both, for
+# example in Vietnamese.
+TWO_MARKS = _letters_with_two_marks()
+# The library does not compose letters that take six bytes with their mark: kana, whose half-width
+# marks are replaced first, and a few letters of Greek and Devanagari.
 VOICING = {"\uff9e": "\u3099", "\uff9f": "\u309a"}
-VOICED = {
-    text: letter
-    for kana in map(chr, (*KANA, *range(0xFF66, 0xFF9E)))
-    for text in (kana + mark for mark in VOICING.values())
-    if len(letter := unicodedata.normalize("NFKC", text)) == 1
-}
+VOICED = _voiced_kana()
 MARKED = {
     unicodedata.normalize("NFD", letter): letter for letter in "\u0390\u03b0\u0929\u0931\u0934"
 }
 
 
 def check_exportable(encoder: SentenceEncoder, form: str) -> None:
-    """Check that another program can run this encoder."""
+    """Check that other programs can run an encoder.
+
+    Args:
+        encoder: the encoder to export.
+        form: name of the export, for the message.
+
+    Raises:
+        InputError: if the encoder is not a transformer with mean pooling.
+    """
     kind = encoder.config["architecture"]
     if kind == DEFAULT_ARCHITECTURE:
-        pooling, split_han = encoder.size.pooling, encoder.tokenizer.options.split_han
-        if pooling == "mean" and not split_han:
+        pooling = encoder.size.pooling
+        if pooling != "mean":
+            kind = f"pooling {pooling}"
+        elif encoder.tokenizer.options.split_han:
+            kind = "split_han"
+        else:
             return
-        kind = f"pooling {pooling}" if pooling != "mean" else "split_han"
     raise InputError(
-        f"a model of {kind} cannot be written for {form}; use the model folder itself, or `lxsr embed`"
+        f"a model with {kind} cannot be exported to {form}; use the model folder itself, or "
+        "`lxsr embed`"
     )
 
 
-def extended_symbols(tokenizer: Tokenizer, rows: int) -> list[str]:
-    """List the symbols of the embedding rows, followed by the pieces without a row, which are read
-    as unknown.
+def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
+    """List the symbols of the embedding table, then the pieces that are not in the dictionary.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        num_rows: number of rows of the embedding table, one more than the dictionary if training
+            added <mask>.
     """
-    symbols = tokenizer.symbols
-    if len(symbols) < rows:
-        symbols = [*symbols, MASK]  # training adds it to the dictionary
-    known = set(symbols)
-    return [*symbols, *(piece for piece in tokenizer.all_pieces() if piece not in known)]
+    symbols = list(tokenizer.symbols)
+    if len(symbols) < num_rows:
+        symbols.append(MASK)
+    in_dictionary = set(symbols)
+    for piece in tokenizer.all_pieces():
+        if piece not in in_dictionary:
+            symbols.append(piece)
+    return symbols
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer of the library tokenizers, with the same pieces as SentencePiece; see
-    `extended_symbols`.
+    """Build a tokenizer of the tokenizers library that gives the pieces of SentencePiece.
 
-    A text without a known word keeps its pieces, because a BERT cannot encode a batch without any.
+    A sentence without a known word keeps its pieces, because a BERT cannot encode a batch of empty
+    sentences.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        symbols: see `extended_symbols`.
     """
     from tokenizers import Tokenizer as FastTokenizer
 
-    return FastTokenizer.from_str(json.dumps(tokenizer_json(tokenizer, symbols, emptied=False)))
+    content = tokenizer_json(tokenizer, symbols, empty_unknown=False)
+    return FastTokenizer.from_str(json.dumps(content))
 
 
 def tokenizer_json(
     tokenizer: Tokenizer,
     symbols: Sequence[str],
-    longest: int | None = None,
+    max_length: int | None = None,
     padding_idx: int | None = None,
-    emptied: bool = True,
+    empty_unknown: bool = True,
     unknown: str = "",
 ) -> dict[str, Any]:
-    """Describe the tokenizer as tokenizer.json of the library tokenizers does; the library itself
-    is not needed.
+    """Return the content of tokenizer.json; the tokenizers library is not needed.
 
-    `symbols`: see `extended_symbols`. A sentence is cut after `longest` pieces, where that is
-    given, and those of a batch are padded with `padding_idx`. A text without a known word has no
-    pieces where `emptied`. Unknown letters are read as the symbol `unknown`, for libraries that
-    leave the unknown piece out of a mean.
+    Args:
+        tokenizer: the tokenizer of the model.
+        symbols: see `extended_symbols`.
+        max_length: number of pieces after which a sentence is cut; None for no limit.
+        padding_idx: id that pads the sentences of a batch; None for no padding.
+        empty_unknown: give a sentence without a known word no pieces.
+        unknown: symbol as which unknown letters are read, for libraries that leave the unknown
+            piece out of a mean.
+
+    Raises:
+        InputError: if the SentencePiece model is neither BPE nor unigram.
     """
     file = read_sentencepiece(tokenizer.serialized_model())
     if file.kind not in (BPE, UNIGRAM):
         raise InputError(
-            "a model of text in words, whose SentencePiece model is neither BPE nor unigram, cannot be written for "
-            "other programs; use the model folder itself, or `lxsr embed`"
+            "the SentencePiece model is neither BPE nor unigram, so the model cannot be exported "
+            "to other programs; use the model folder itself, or `lxsr embed`"
         )
-    cut = {"direction": "Right", "max_length": longest, "strategy": "LongestFirst", "stride": 0}
+    truncation = {
+        "direction": "Right",
+        "max_length": max_length,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     padding = {
         "strategy": "BatchLongest",
         "direction": "Right",
@@ -143,24 +199,17 @@ def tokenizer_json(
         "pad_type_id": 0,
         "pad_token": PAD,
     }
+    normalizers = _visible_text(tokenizer) + _normal_form(tokenizer, file)
+    if empty_unknown and not file.byte_fallback:
+        normalizers.append(_empty_unknown_text(tokenizer))
+    if unknown and not file.byte_fallback:
+        normalizers.append(_rename_unknown_letters(file, unknown))
     return {
         "version": "1.0",
-        "truncation": None if longest is None else cut,
+        "truncation": None if max_length is None else truncation,
         "padding": None if padding_idx is None else padding,
         "added_tokens": [],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                *(
-                    _replace({"Regex": pattern}, by)
-                    for pattern, by in steps_of(tokenizer.options.version)
-                ),
-                *_rules(dict(zip(*2 * [iter(tokenizer.options.read_as)], strict=True))),
-                *_normalizers(tokenizer, file),
-                *(_emptied(tokenizer, file) if emptied else ()),
-                *(_renamed(file, unknown) if unknown else ()),
-            ],
-        },
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": {
             "type": "Metaspace",
             "replacement": WORD_START,
@@ -169,20 +218,32 @@ def tokenizer_json(
         },
         "post_processor": None,
         "decoder": None,
-        "model": _algorithm(file, symbols, unknown),
+        "model": _segmentation(file, symbols, unknown),
     }
 
 
+def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Describe the first steps: invisible characters, and letters that are read as others."""
+    options = tokenizer.options
+    steps = [
+        _replace({"Regex": pattern}, content) for pattern, content in steps_of(options.version)
+    ]
+    # The letters alternate with their replacements.
+    letters = iter(options.read_as)
+    return steps + _rules(dict(zip(letters, letters, strict=True)))
+
+
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Describe which letters are read as others; thousands of rules are one step, which
-    SentencePiece compiles.
-    """
+    """Describe the replacement of letters; SentencePiece compiles thousands of rules to one step."""
     if not letters:
         return []
+    lines = []
+    for old, new in letters.items():
+        codes = " ".join(f"{ord(letter):X}" for letter in old)
+        lines.append(f"{codes}\t{ord(new):X}\n")
+    model = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
-        rules, model = Path(folder) / "rules.tsv", io.BytesIO()
-        codes = (" ".join(f"{ord(letter):X}" for letter in old) for old in letters)
-        lines = (f"{old}\t{ord(new):X}\n" for old, new in zip(codes, letters.values(), strict=True))
+        rules = Path(folder) / "rules.tsv"
         rules.write_text("".join(lines), encoding="ascii")
         SentencePieceTrainer.Train(
             sentence_iterator=iter("ab"),
@@ -199,111 +260,119 @@ def _precompiled(charsmap: bytes) -> dict[str, Any]:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
-def _normalizers(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
+def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
     """Describe the steps from visible text to SentencePiece's normal form."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-    lowercase, newer = tokenizer.options.lowercase, tokenizer.options.version > 1
+    lowercase = {"type": "Lowercase"}
+    is_lowercased = tokenizer.options.lowercase
+    is_version_1 = tokenizer.options.version == 1
     steps = [_replace({"Regex": BLANKS}, " "), strip]
-    if lowercase:
-        steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), {"type": "Lowercase"}]
-        steps += [_replace({"Regex": DOT_AFTER_DOT}, "")] if newer else []
+    if is_lowercased:
+        steps += [_replace({"Regex": FINAL_SIGMA}, "ς"), lowercase]
+        if not is_version_1:
+            steps.append(_replace({"Regex": DOT_AFTER_DOT}, ""))
     if file.charsmap:
-        steps += _composed(tokenizer, file)
-        # the library reads a letter and its marks as the letter with one mark, where it knows no
-        # letter with all, and a letter that is another in Unicode's form NFKC without marks
-        steps.append(
-            _replace(
-                {"Regex": "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"}, MARKS_APART
-            )
-        )
-        steps += [_precompiled(file.charsmap), _replace({"String": MARKS_APART}, "")]
-        # letters in disguise are plain ones now
-        steps += [{"type": "Lowercase"}] if lowercase and newer else []
+        steps += _compositions(tokenizer, file)
+        # The library would compose a letter and the first of its marks if no letter has all of
+        # them, and would normalize some letters only without marks. A character between letter and
+        # mark prevents both.
+        steps += [
+            _replace({"Regex": MARK_AFTER_COMPOSED}, NONCHARACTER),
+            _precompiled(file.charsmap),
+            _replace({"String": NONCHARACTER}, ""),
+        ]
+        if is_lowercased and not is_version_1:
+            # Normalization made plain capitals of styled ones.
+            steps.append(lowercase)
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 
 
-def _composed(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe which letters and marks become one letter that the library would leave apart; models
-    differ in them.
-    """
-    steps = _rules(_done_by(tokenizer, TWO_MARKS))
-    # each step costs time, and where no piece has these letters they are unknown in either form
-    known = {letter for piece in file.pieces for letter in piece.text}
-    half_width = _done_by(tokenizer, {"\uff76\uff9e": "\u30ac"})
-    pairs = _done_by(tokenizer, VOICED | MARKED)
+def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
+    """Describe which letters and marks become one letter in SentencePiece but not in the library."""
+    steps = _rules(_matching_rules(tokenizer, TWO_MARKS))
+    pairs = _matching_rules(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
-        forms = {
-            text: {unicodedata.normalize("NFKC", text[0]), letter} for text, letter in pairs.items()
-        }
-        pairs = {text: letter for text, letter in pairs.items() if known & forms[text]}
-    pairs = VOICING | pairs if half_width and pairs else pairs
-    return [*steps, *(_replace({"String": text}, letter) for text, letter in pairs.items())]
+        # Every step costs time, and letters without a piece are unknown in either form.
+        pairs = _pairs_with_piece(pairs, file)
+    has_half_width = bool(_matching_rules(tokenizer, {"\uff76\uff9e": "\u30ac"}))
+    if has_half_width and pairs:
+        pairs = VOICING | pairs
+    for text, letter in pairs.items():
+        steps.append(_replace({"String": text}, letter))
+    return steps
 
 
-def _done_by(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
-    """Return those of these texts that the SentencePiece model reads as these letters."""
-    read, meant = (
-        tokenizer.normalized([f"0{text}" for text in texts])
-        for texts in (letters, letters.values())
-    )
-    pairs = zip(letters.items(), read, meant, strict=True)
-    return {text: letter for (text, letter), one, other in pairs if one == other}
+def _pairs_with_piece(pairs: Mapping[str, str], file: SentencePieceFile) -> dict[str, str]:
+    """Return the replacements whose letter is part of a piece, with its mark or without."""
+    letters_of_pieces = {letter for piece in file.pieces for letter in piece.text}
+    relevant = {}
+    for text, letter in pairs.items():
+        without_mark = unicodedata.normalize("NFKC", text[0])
+        if without_mark in letters_of_pieces or letter in letters_of_pieces:
+            relevant[text] = letter
+    return relevant
 
 
-def _emptied(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe the step that empties a text with an unknown letter and no known word, as
-    `Tokenizer.encode_known`.
+def _matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
+    """Return the replacements that the SentencePiece model makes too."""
+    texts = tokenizer.normalized([f"0{text}" for text in letters])
+    replacements = tokenizer.normalized([f"0{letter}" for letter in letters.values()])
+    matching = {}
+    for (text, letter), normal, expected in zip(letters.items(), texts, replacements, strict=True):
+        if normal == expected:
+            matching[text] = letter
+    return matching
+
+
+def _empty_unknown_text(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Describe the step that empties a text with an unknown letter and no known word.
+
+    `Tokenizer.encode_known` does the same.
     """
-    if file.byte_fallback:
-        return []  # nothing is unknown
-    pieces = zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True)
-    known = {
-        piece for piece, number in pieces if number != tokenizer.unknown and len(piece) == 1
-    } - {WORD_START}
-    in_words = _brackets(letter for letter in known if is_word(letter))
-    others = _brackets({" ", *(letter for letter in known if not is_word(letter))})
-    return [_replace({"Regex": f"^[{others}]*[^{in_words}{others}][^{in_words}]*$"}, "")]
+    word_letters = []
+    other_letters = [" "]
+    for piece, number in zip(tokenizer.all_pieces(), tokenizer.piece_ids.tolist(), strict=True):
+        if number == tokenizer.unknown or len(piece) != 1 or piece == WORD_START:
+            continue
+        if is_word(piece):
+            word_letters.append(piece)
+        else:
+            other_letters.append(piece)
+    words = _brackets(word_letters)
+    rest = _brackets(other_letters)
+    return _replace({"Regex": f"^[{rest}]*[^{words}{rest}][^{words}]*$"}, "")
 
 
-def _renamed(file: SentencePieceFile, unknown: str) -> list[dict[str, Any]]:
+def _rename_unknown_letters(file: SentencePieceFile, unknown: str) -> dict[str, Any]:
     """Describe the step that writes one symbol in place of adjacent letters that are no piece."""
-    if file.byte_fallback:
-        return []
-    known = {piece.text for piece in file.pieces if piece.type == NORMAL and len(piece.text) == 1}
-    return [_replace({"Regex": f"[^{_brackets(known - {WORD_START} | {' '})}]+"}, unknown)]
+    letters = {" "}
+    for piece in file.pieces:
+        if piece.type == NORMAL and len(piece.text) == 1 and piece.text != WORD_START:
+            letters.add(piece.text)
+    return _replace({"Regex": f"[^{_brackets(letters)}]+"}, unknown)
 
 
 def _brackets(letters: Iterable[str]) -> str:
-    """Write letters as the content of a regular expression's brackets; adjacent ones are a
-    range.
-    """
-    codes = np.array(sorted(map(ord, letters)))
-    parts = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
-    return in_brackets((int(part[0]), int(part[-1])) for part in parts)
+    """Write letters as the content of a regular expression's brackets; neighbours form a range."""
+    codes = np.array(sorted(set(map(ord, letters))))
+    ranges = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
+    return in_brackets((int(part[0]), int(part[-1])) for part in ranges)
 
 
 def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
-    """Describe BPE or unigram over our symbols; symbols that SentencePiece never gives score too
-    low to be chosen.
-    """
+def _segmentation(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
+    """Describe the BPE or unigram model over our symbols."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
     if unknown:
         scores[unknown] = min(scores.values()) - UNKNOWN_COST
     if file.kind == UNIGRAM:
-        of_bytes = {piece.text for piece in file.pieces if piece.type == BYTE}
-        never = min(scores.values()) - 1e4
-        # no text can equal a symbol with a blank before it
-        names = (
-            symbol if symbol in scores or symbol in of_bytes else f" {symbol}" for symbol in symbols
-        )
         return {
             "type": "Unigram",
             "unk_id": list(symbols).index(UNK),
-            "vocab": [(name, scores.get(name, never)) for name in names],
+            "vocab": _unigram_vocabulary(file, symbols, scores),
             "byte_fallback": file.byte_fallback,
         }
     return {
@@ -320,12 +389,28 @@ def _algorithm(file: SentencePieceFile, symbols: Sequence[str], unknown: str) ->
     }
 
 
+def _unigram_vocabulary(
+    file: SentencePieceFile, symbols: Sequence[str], scores: Mapping[str, float]
+) -> list[tuple[str, float]]:
+    """Return the symbols and their scores."""
+    bytes_of_file = {piece.text for piece in file.pieces if piece.type == BYTE}
+    lowest_score = min(scores.values()) - NEVER_COST
+    vocabulary = []
+    for symbol in symbols:
+        is_piece = symbol in scores or symbol in bytes_of_file
+        # No text can equal a symbol that begins with a blank.
+        name = symbol if is_piece else f" {symbol}"
+        vocabulary.append((name, scores.get(name, lowest_score)))
+    return vocabulary
+
+
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
-    """Return the pairs of pieces that BPE joins, in the order of their scores."""
+    """Return the pairs of pieces that BPE merges, in the order of their scores."""
     merges = []
     for piece, score in scores.items():
         for cut in range(1, len(piece)):
-            left, right = piece[:cut], piece[cut:]
+            left = piece[:cut]
+            right = piece[cut:]
             if left in scores and right in scores:
                 merges.append((-score, min(scores[left], scores[right]), left, right))
     return [(left, right) for *_, left, right in sorted(merges)]

@@ -1,7 +1,7 @@
 """Exports a model folder to sentence-transformers.
 
-Where its own modules compute the same, the folder loads without this package; docs/encoding.md says
-which do.
+If modules of sentence-transformers compute the same embeddings, the folder loads without this
+package; docs/encoding.md lists the models.
 """
 
 import json
@@ -50,19 +50,20 @@ if TYPE_CHECKING:
     from fairseq_lxsr.modules import TransformerSentenceEncoder
 
 OUR_MODULE = "fairseq_lxsr.export.st_module.SentenceModule"
-STATIC, NORMALIZE = (
-    "sentence_transformers.models.StaticEmbedding",
-    "sentence_transformers.models.Normalize",
-)  # of any version
+# Import paths that every version of sentence-transformers accepts
+STATIC = "sentence_transformers.models.StaticEmbedding"
+NORMALIZE = "sentence_transformers.models.Normalize"
 MODEL2VEC = {
     "model_type": "model2vec",
     "architectures": ["StaticModel"],
     "embedding_dtype": "float32",
 }
-PRIVATE_LETTERS = range(0xE000, 0xF900)  # of which no text means anything
-# all else is as by default
+# Private-use characters, which have no meaning in any text
+PRIVATE_CHARACTERS = range(0xE000, 0xF900)
+# All other settings keep their defaults.
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-LAYER_NAMES = {  # BERT's and ours
+# Names of the parts of a layer in BERT, and in our network
+LAYER_NAMES = {
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
     "intermediate.dense": "fc1",
@@ -78,28 +79,27 @@ def export_sentence_transformers(
     normalize: bool = False,
     drop_order: bool = False,
 ) -> float | None:
-    """Write the folder; it appears under its name only when it is complete and gives the same
-    vectors.
+    """Write a folder for sentence-transformers, after checking that it gives the same embeddings.
 
         export_sentence_transformers(SentenceEncoder.from_pretrained("model", "cpu"), "model_st")
         SentenceTransformer("model_st").encode(["A dog."])
 
     Args:
         encoder: the encoder to export.
-        output: folder to write.
+        output: folder to write; it appears only when it is complete.
         sample: sentences for the comparison, in addition to built-in ones.
-        normalize: scale embeddings to length one.
-        drop_order: leave out the coefficients of the order of words, so that the folder of a model
-            without layers loads in sentence-transformers and model2vec without this package;
-            translations that differ in the order alone are told apart less well.
+        normalize: scale embeddings to unit length.
+        drop_order: leave out the word-order coefficients, so that the folder of a model without
+            layers loads in sentence-transformers and model2vec without this package; it
+            distinguishes sentences that differ only in word order less well.
 
     Returns:
-        Largest difference of a coordinate between the two, over all sentences; None for a model
-        without layers where sentence-transformers is not installed, so that nothing could be
-        compared.
+        The largest difference of a coordinate between the two embeddings, over all sentences; None
+        if a model without layers could not be compared, because sentence-transformers is missing.
 
     Raises:
-        InputError: where a library is missing, the vectors differ, or for `drop_order` with layers.
+        InputError: if a library is missing, if the embeddings differ, or if `drop_order` is set
+            for a model with layers.
     """
     if drop_order:
         encoder = without_order(encoder)
@@ -109,7 +109,7 @@ def export_sentence_transformers(
 
 
 def check_libraries(encoder: SentenceEncoder) -> None:
-    """Refuse to begin where a library is missing; what has no layers is written without any."""
+    """Check that the required libraries are installed; a model without layers needs none."""
     if not getattr(encoder.size, "is_bag", False):
         require("sentence_transformers", "st", "this export")
 
@@ -117,31 +117,42 @@ def check_libraries(encoder: SentenceEncoder) -> None:
 def write_for_st(
     encoder: SentenceEncoder, work: Path, normalize: bool = False, sample: Sequence[str] = ()
 ) -> float | None:
-    """Write the files into a folder, and compare the vectors, as `export_sentence_transformers`
-    does.
-    """
-    own, is_bag = unsupported_feature(encoder), getattr(encoder.size, "is_bag", False)
-    if is_bag:
-        (write_module if own else write_static)(encoder, work, normalize)
-    else:
-        _quiet()
-        model = (as_module if own else as_bert)(encoder)
-        if normalize:
-            from sentence_transformers.sentence_transformer.modules import Normalize
+    """Write the files into an existing folder and compare the embeddings.
 
-            model.append(Normalize())
-        model.save(str(work))
-    # says who exported it; sentence-transformers drops that where it saves over them, as after
-    # training
+    Arguments and result are those of `export_sentence_transformers`.
+    """
+    needs_package = bool(unsupported_feature(encoder))
+    is_bag = getattr(encoder.size, "is_bag", False)
+    if is_bag and needs_package:
+        write_module(encoder, work, normalize)
+    elif is_bag:
+        write_static(encoder, work, normalize)
+    else:
+        _save_with_layers(encoder, work, normalize, needs_package)
+    # Only a folder that names its exporter is replaced by a later export. sentence-transformers
+    # drops the name if it saves over the folder, for example after training.
     modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
     _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
     if is_missing("sentence_transformers"):
         return None
     sentences = [*SAMPLE, *sample]
-    if not own and not is_bag:  # a BERT reads the unknown pieces of a sentence without a known word
+    if not needs_package and not is_bag:
+        # A BERT embeds the unknown pieces of a sentence without a known word; we return zeros.
         _, lengths = encoder.tokenizer.encode_known(sentences)
         sentences = list(compress(sentences, lengths))
     return _compare(encoder, work, sentences, normalize)
+
+
+def _save_with_layers(
+    encoder: SentenceEncoder, folder: Path, normalize: bool, needs_package: bool
+) -> None:
+    _silence_transformers()
+    model = as_module(encoder) if needs_package else as_bert(encoder)
+    if normalize:
+        from sentence_transformers.sentence_transformer.modules import Normalize
+
+        model.append(Normalize())
+    model.save(str(folder))
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -149,36 +160,45 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
-    """Return the encoder whose embedding is the plain mean of the rows of this one."""
+    """Return an encoder with the same embedding table that takes the plain mean of its rows.
+
+    Args:
+        encoder: an encoder without layers.
+
+    Raises:
+        InputError: if the encoder has layers.
+    """
     size = encoder.size
     if not getattr(size, "is_bag", False):
-        raise InputError(
-            "drop_order: a model with layers or of another kind; expected one without layers"
-        )
+        raise InputError("drop_order: the model has layers; expected a model without layers")
     bag = Bag(replace(size, order_coefficients=0), {TABLE: encoder.weights[TABLE]})
-    config = encoder.config | {"encoder": encoder.config["encoder"] | {"order_coefficients": 0}}
+    sizes = encoder.config["encoder"] | {"order_coefficients": 0}
+    config = encoder.config | {"encoder": sizes}
     return SentenceEncoder(bag, encoder.tokenizer, config, folder=encoder.folder)
 
 
 def _compare(
     encoder: SentenceEncoder, folder: Path, sentences: Sequence[str], normalize: bool
 ) -> float:
-    """Return the largest difference of a coordinate of an embedding."""
-    _quiet()
-    found = load_folder(folder, "cpu").encode(sentences, batch_size=8, show_progress_bar=False)
-    differences = np.abs(found - encoder.encode(sentences, device="cpu", normalize=normalize)).max(
-        axis=1
-    )
-    if not differences.max() <= LARGEST_DIFFERENCE:
-        worst = sentences[int(differences.argmax())]
+    """Return the largest difference of a coordinate between the embeddings."""
+    _silence_transformers()
+    model = load_folder(folder, "cpu")
+    embeddings = model.encode(sentences, batch_size=8, show_progress_bar=False)
+    expected = encoder.encode(sentences, device="cpu", normalize=normalize)
+    differences = np.abs(embeddings - expected).max(axis=1)
+    largest = float(differences.max())
+    # Negated, so that NaN is refused as well.
+    if not largest <= LARGEST_DIFFERENCE:
+        sentence = sentences[int(differences.argmax())]
         raise InputError(
-            f"sentence-transformers gives another vector for {worst!r:.60} (by {differences.max():.2g}); this "
-            "SentencePiece model cannot be exported exactly, use the model folder itself"
+            f"sentence-transformers gives another embedding for {sentence!r:.60} (difference "
+            f"{largest:.2g}); this SentencePiece model cannot be exported exactly: use the model "
+            "folder itself"
         )
-    return float(differences.max())
+    return largest
 
 
-def _quiet() -> None:
+def _silence_transformers() -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -186,41 +206,40 @@ def _quiet() -> None:
 
 
 def load_folder(folder: str | Path, device: str | None = None) -> Any:
-    """Load a folder as a `SentenceTransformer`; code in it is not run, weights are read from
-    safetensors.
-    """
+    """Load a folder as a `SentenceTransformer`, without running code in it or unpickling weights."""
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer
 
     if (Path(folder) / ST_MODULE).is_dir():
         return load_sentence_transformer(folder, device)
-    safely: Any = {
+    safe_options: Any = {
         "local_files_only": True,
         "trust_remote_code": False,
         "model_kwargs": {"use_safetensors": True},
     }
-    return SentenceTransformer(str(folder), device=device, **safely)
+    return SentenceTransformer(str(folder), device=device, **safe_options)
 
 
 def unsupported_feature(encoder: SentenceEncoder) -> str:
-    """Say what of a model no module of sentence-transformers computes; empty where they compute the
-    same.
-    """
-    config, architecture = encoder.size, encoder.config["architecture"]
+    """Name what no module of sentence-transformers computes; empty if they compute everything."""
+    size = encoder.size
+    architecture = encoder.config["architecture"]
     if architecture != DEFAULT_ARCHITECTURE:
         return f"its architecture {architecture}"
-    reasons = {
-        "its words of one Chinese character": encoder.tokenizer.options.split_han,
-        f"its pooling {config.pooling}": config.pooling != "mean",
-        "its gated layers": config.gated and config.num_layers,
-        "its coefficients of the order of words": config.order_coefficients,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if encoder.tokenizer.options.split_han:
+        return "its segmentation of Chinese into characters"
+    if size.pooling != "mean":
+        return f"its pooling {size.pooling}"
+    if size.gated and size.num_layers:
+        return "its gated layers"
+    if size.order_coefficients:
+        return "its word-order coefficients"
+    return ""
 
 
 def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
-    """Write an encoder without layers as our `SentenceModule`, by numpy."""
+    """Write an encoder without layers as our `SentenceModule`; torch is not needed."""
     assert encoder.folder is not None
     description = {
         name: encoder.config[name] for name in ("architecture", "encoder", "text", "training")
@@ -231,115 +250,138 @@ def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
 
 
 def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
-    """Write an encoder whose embedding is the mean of its rows times the root of D, by numpy.
+    """Write an encoder without layers and word order as a `StaticEmbedding`; torch is not needed.
 
-    model2vec reads the same two files. It leaves unknown pieces out of the mean, so they have
-    another symbol there.
+    model2vec reads the same files.
     """
-    config = encoder.size
-    symbols = extended_symbols(encoder.tokenizer, config.vocab_size)
-    unknown = next(letter for letter in map(chr, PRIVATE_LETTERS) if letter not in symbols)
-    symbols += [unknown] * (
-        not read_sentencepiece(encoder.tokenizer.serialized_model()).byte_fallback
-    )
+    size = encoder.size
+    symbols = extended_symbols(encoder.tokenizer, size.vocab_size)
+    unknown = ""
+    file = read_sentencepiece(encoder.tokenizer.serialized_model())
+    if not file.byte_fallback:
+        # model2vec leaves unknown pieces out of the mean, so they are read as a symbol of their
+        # own.
+        unknown = _unused_character(symbols)
+        symbols.append(unknown)
     rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
-    weights = {TABLE_NAMES[0]: rows * np.float32(config.embed_dim**0.5)}
+    # Our network scales embeddings by the root of their dimension.
+    weights = {TABLE_NAMES[0]: rows * np.float32(size.embed_dim**0.5)}
     (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
-    longest = config.max_positions
-    tokenizer = tokenizer_json(
-        encoder.tokenizer, symbols, longest, unknown=unknown if unknown in symbols else ""
-    )
-    (folder / TOKENIZER_FILE).write_text(
-        json.dumps(tokenizer, indent=2, ensure_ascii=False), encoding="utf-8"
-    )
-    sizes = {
-        "hidden_dim": config.embed_dim,
-        "seq_length": longest,
-        "max_length": longest,
+    max_length = size.max_positions
+    tokenizer = tokenizer_json(encoder.tokenizer, symbols, max_length, unknown=unknown)
+    content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
+    (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
+    settings = {
+        "hidden_dim": size.embed_dim,
+        "seq_length": max_length,
+        "max_length": max_length,
         "normalize": normalize,
     }
-    _write_json(folder / CONFIG_FILE, MODEL2VEC | sizes | EXPORTED_BY)
+    _write_json(folder / CONFIG_FILE, MODEL2VEC | settings | EXPORTED_BY)
     _write_settings(folder, "", STATIC, normalize)
 
 
+def _unused_character(symbols: Sequence[str]) -> str:
+    """Return a character that is not a symbol of the dictionary."""
+    for code in PRIVATE_CHARACTERS:
+        if chr(code) not in symbols:
+            return chr(code)
+    raise InputError("the dictionary has every private-use character; expected one that is unused")
+
+
 def _write_settings(folder: Path, path: str, kind: str, normalize: bool) -> None:
-    """Write the two files that name the modules of a folder, and its similarity."""
+    """Write the settings of sentence-transformers and the list of modules."""
     _write_json(folder / "config_sentence_transformers.json", SETTINGS)
     modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
-    modules += [{"idx": 1, "name": "1", "path": "1_Normalize", "type": NORMALIZE}] * normalize
+    if normalize:
+        modules.append({"idx": 1, "name": "1", "path": "1_Normalize", "type": NORMALIZE})
     _write_json(folder / MODULES_FILE, modules)
 
 
 def as_module(encoder: SentenceEncoder) -> Any:
-    """Make a `SentenceTransformer` of any encoder."""
+    """Wrap any encoder in a `SentenceTransformer` with our `SentenceModule`."""
     from fairseq_lxsr.export import st_module
 
     return st_module.SentenceTransformer(modules=[st_module.SentenceModule(encoder)], device="cpu")
 
 
 def as_bert(encoder: SentenceEncoder) -> Any:
-    """Make a `SentenceTransformer` of post-LayerNorm layers."""
+    """Convert an encoder with post-LayerNorm layers to a `SentenceTransformer` with a BERT."""
     from sentence_transformers import SentenceTransformer
     from transformers import PreTrainedTokenizerFast
 
     symbols = extended_symbols(encoder.tokenizer, encoder.model.config.vocab_size)
     tokenizer = fast_tokenizer(encoder.tokenizer, symbols)
-    special = {"unk_token": UNK, "pad_token": PAD} | (
-        {"mask_token": MASK} if MASK in symbols else {}
-    )
+    special_symbols = {"unk_token": UNK, "pad_token": PAD}
+    if MASK in symbols:
+        special_symbols["mask_token"] = MASK
+    special_tokens = {}
+    for kind, symbol in special_symbols.items():
+        special_tokens[kind] = tokenizer.id_to_token(symbols.index(symbol))
     with tempfile.TemporaryDirectory() as plain:
         PreTrainedTokenizerFast(
             tokenizer_object=tokenizer,
             model_max_length=encoder.model.config.max_positions,
-            **{
-                kind: tokenizer.id_to_token(symbols.index(symbol))
-                for kind, symbol in special.items()
-            },
-            split_special_tokens=True,  # text that looks like a special token stays text
+            **special_tokens,
+            # A sentence may contain the text of a special token, which stays text.
+            split_special_tokens=True,
             model_input_names=["input_ids", "attention_mask"],
         ).save_pretrained(plain)
         bert(encoder.model, len(symbols), encoder.tokenizer.unknown).save_pretrained(plain)
-        return SentenceTransformer(plain, device="cpu")  # this adds mean pooling
+        # Loading a plain BERT adds mean pooling.
+        return SentenceTransformer(plain, device="cpu")
 
 
-def _with_unknown(rows: np.ndarray, symbols: int, unknown: int) -> np.ndarray:
-    """Append copies of the unknown piece's row, for the pieces that are not in the dictionary."""
-    return np.concatenate(
-        [rows, np.repeat(rows[unknown : unknown + 1], symbols - len(rows), axis=0)]
-    )
+def _with_unknown(rows: np.ndarray, num_symbols: int, unknown: int) -> np.ndarray:
+    """Append copies of the unknown piece's row for the pieces that are not in the dictionary.
+
+    Args:
+        rows: embedding table [V, D].
+        num_symbols: number of rows of the result, at least V.
+        unknown: row of the unknown piece.
+    """
+    copies = np.repeat(rows[unknown : unknown + 1], num_symbols - len(rows), axis=0)
+    return np.concatenate([rows, copies])
 
 
-def bert(model: "TransformerSentenceEncoder", symbols: int, unknown: int) -> Any:
-    """Convert the network to a BertModel; rows beyond the dictionary are copies of the unknown
-    piece's row.
+def bert(model: "TransformerSentenceEncoder", num_symbols: int, unknown: int) -> Any:
+    """Convert the network to a BertModel.
+
+    Args:
+        model: the network.
+        num_symbols: number of symbols of the tokenizer; those after the dictionary get copies of
+            the unknown piece's embedding.
+        unknown: id of the unknown piece.
     """
     import torch
     from transformers import BertConfig, BertModel
 
-    config, ours = model.config, model.state_dict()
+    config = model.config
+    ours = model.state_dict()
     words = ours[TABLE].detach().float().cpu()
     weights = {
         "embeddings.word_embeddings.weight": torch.from_numpy(
-            _with_unknown(words.numpy(), symbols, unknown)
+            _with_unknown(words.numpy(), num_symbols, unknown)
         ),
         "embeddings.position_embeddings.weight": ours["embed_positions.weight"],
         "embeddings.token_type_embeddings.weight": torch.zeros(1, config.embed_dim),
-        # unused, but sentence-transformers would initialize it randomly
+        # The pooler is unused, but sentence-transformers would initialize it randomly.
         "pooler.dense.weight": torch.zeros(config.embed_dim, config.embed_dim),
         "pooler.dense.bias": torch.zeros(config.embed_dim),
     }
     for kind in ("weight", "bias"):
         weights[f"embeddings.LayerNorm.{kind}"] = ours[f"layer_norm.{kind}"]
         for number in range(config.num_layers):
-            name, own = f"encoder.layer.{number}", f"layers.{number}"
-            parts = ours[f"{own}.self_attn.in_proj.{kind}"].chunk(3)
+            bert_layer = f"encoder.layer.{number}"
+            layer = f"layers.{number}"
+            parts = ours[f"{layer}.self_attn.in_proj.{kind}"].chunk(3)
             for part, weight in zip(("query", "key", "value"), parts, strict=True):
-                weights[f"{name}.attention.self.{part}.{kind}"] = weight
-            for theirs, mine in LAYER_NAMES.items():
-                weights[f"{name}.{theirs}.{kind}"] = ours[f"{own}.{mine}.{kind}"]
+                weights[f"{bert_layer}.attention.self.{part}.{kind}"] = weight
+            for bert_name, name in LAYER_NAMES.items():
+                weights[f"{bert_layer}.{bert_name}.{kind}"] = ours[f"{layer}.{name}.{kind}"]
     network = BertModel(
         BertConfig(
-            vocab_size=symbols,
+            vocab_size=num_symbols,
             hidden_size=config.embed_dim,
             num_hidden_layers=config.num_layers,
             num_attention_heads=config.num_heads,

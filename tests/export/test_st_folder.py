@@ -2,6 +2,7 @@
 ours.
 """
 
+import re
 from importlib.util import find_spec
 
 import numpy as np
@@ -40,7 +41,8 @@ def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     done = lxsr(
         "export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st"
     )
-    assert "its vectors differ by at most" in done.stdout
+    (difference,) = re.findall(r"\d[\d.]*e-\d+", done.stdout)
+    assert float(difference) < 1e-4
     (tmp_path / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
     python(WITHOUT_US, tmp_path / "st", tmp_path / "out.npy", tmp_path / "text", cwd=tmp_path)
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
@@ -120,7 +122,7 @@ def test_gated_encoders(learnt, layers, tmp_path):
     assert (encoder.fingerprint in lxsr(*embed).stdout) is not plain
 
 
-ORDER = "its coefficients of the order of words"
+ORDER = "order"
 
 
 @pytest.mark.parametrize("form", ["sentence-transformers", "hub"])
@@ -132,22 +134,22 @@ ORDER = "its coefficients of the order of words"
         (
             {"num_layers": 0, "gated": True, "order_coefficients": 1},
             (),
-            f"{ORDER}; --drop-order leaves them out",
+            f"{ORDER}.*--drop-order",
         ),
         ({"num_layers": 0, "gated": True, "order_coefficients": 1}, ("--drop-order",), ""),
         ({"num_layers": 1, "order_coefficients": 1}, (), ORDER),
-        ({"num_layers": 1, "gated": True}, (), "its gated layers"),
+        ({"num_layers": 1, "gated": True}, (), "gated layers"),
     ],
 )
 def test_an_export_says_why_its_folder_needs_the_flag(form, sizes, options, why, tmp_path):
     """The card shows the flag where it is needed, and only there."""
     model, output = write_model(tmp_path / "random", **sizes), tmp_path / "st"
-    said = lxsr("export", form, "--model", model, "--output", output, *options).stdout.splitlines()[
-        1:
-    ]
-    assert said == (
-        [f"{output}: needs this package and trust_remote_code=True, for {why}"] if why else []
-    )
+    printed = lxsr("export", form, "--model", model, "--output", output, *options).stdout
+    notes = printed.splitlines()[1:]
+    assert len(notes) == bool(why)
+    for note in notes:
+        assert re.search(f"{output}.*trust_remote_code=True.*{why}", note)
+        assert ("--drop-order" in note) == ("--drop-order" in why)
     assert (output / ST_MODULE).is_dir() is bool(why)
     if form == "hub":
         assert (
@@ -211,14 +213,14 @@ def test_a_folder_that_another_program_saved_is_not_replaced(tmp_path):
     for _ in range(2):  # our own is
         export_sentence_transformers(encoder, tmp_path / "st")
     SentenceTransformer(str(tmp_path / "st"), device="cpu").save(str(tmp_path / "st"))
-    with pytest.raises(InputError, match=r"its modules\.json is not of this command"):
+    with pytest.raises(InputError, match=r"modules\.json"):
         export_sentence_transformers(encoder, tmp_path / "st")
 
 
 def test_vectors_that_differ_are_not_exported(toy_model, tmp_path):
     encoder = SentenceEncoder.from_pretrained(toy_model, "cpu")
     object.__setattr__(encoder.model.config, "layer_norm_eps", 0.5)  # not that of the layers
-    with pytest.raises(ValueError, match="gives another vector for"):
+    with pytest.raises(ValueError, match="cannot be exported"):
         export_sentence_transformers(encoder, tmp_path / "st")
     assert not (tmp_path / "st").exists()
 
@@ -241,9 +243,7 @@ def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp
     bert.max_seq_length = 3
     encoder.max_seq_length = 3
     np.testing.assert_allclose(bert.encode(text), encoder.encode(text), atol=1e-5)
-    with pytest.raises(
-        InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"
-    ):
+    with pytest.raises(InputError, match="bert"):
         SentenceEncoder.from_pretrained(tmp_path / "bert")
 
     small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
@@ -252,7 +252,7 @@ def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp
     module.max_seq_length = 2
     assert module.max_seq_length == 2
     assert np.abs(module.encode(text) - whole).max() > 1e-3
-    with pytest.raises(InputError, match="max_seq_length 0; expected 1 to"):
+    with pytest.raises(InputError, match="max_seq_length 0"):
         module.max_seq_length = 0
 
 
@@ -261,9 +261,7 @@ def test_other_backends_than_torch_are_refused_by_the_module(tmp_path):
 
     folder = small_model.write_folder(tmp_path / "model", gated=True, num_layers=1)
     export_sentence_transformers(SentenceEncoder.from_pretrained(folder, "cpu"), tmp_path / "st")
-    with pytest.raises(
-        InputError, match="backend 'onnx'; expected torch: `lxsr export onnx` is for ONNX Runtime"
-    ):
+    with pytest.raises(InputError, match="backend 'onnx'"):
         SentenceTransformer(
             str(tmp_path / "st"), device="cpu", backend="onnx", trust_remote_code=True
         )

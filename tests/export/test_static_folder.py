@@ -129,20 +129,18 @@ def test_it_opens_after_sentence_transformers_has_saved_other_weights(kind, tmp_
 
 def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
     (tmp_path / "modules.json").write_text("[]")
-    with pytest.raises(
-        InputError, match=r"did not write of a model without layers .*; open it with SentenceTransf"
-    ):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         SentenceEncoder.from_pretrained(tmp_path)
     encoder = model_of(tmp_path / "random")
     export_sentence_transformers(encoder, tmp_path / "st")
     rows = load_file(tmp_path / "st" / "model.safetensors")["embeddings"]
     save_file({"embeddings": rows[:-1]}, tmp_path / "st" / "model.safetensors")
-    with pytest.raises(InputError, match=r"\(\d+ rows for \d+ pieces\); open it"):
+    with pytest.raises(InputError, match=r"\d+ rows.* \d+ pieces"):
         SentenceEncoder.from_pretrained(tmp_path / "st")
     (tmp_path / "st" / "tokenizer.json").write_text(
         '{"model": {"type": "WordPiece"}, "normalizer": null}'
     )
-    with pytest.raises(InputError, match=r"did not write of a model without layers"):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "st"))):
         SentenceEncoder.from_pretrained(tmp_path / "st")
 
 
@@ -172,11 +170,7 @@ def _split(rows, lengths):
 def test_order_is_not_dropped_where_layers_would_go_on_without(tmp_path):
     small_model.write_folder(tmp_path / "model", gated=True, num_layers=1, order_coefficients=1)
     options = ("--model", tmp_path / "model", "--output", tmp_path / "st", "--drop-order")
-    refused(
-        lxsr("export", "sentence-transformers", *options, check=False),
-        "drop_order",
-        "expected one without layers",
-    )
+    refused(lxsr("export", "sentence-transformers", *options, check=False), "drop_order")
 
 
 def test_a_rule_of_its_own_is_exported(tmp_path):

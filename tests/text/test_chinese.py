@@ -11,7 +11,7 @@ from conftest import lxsr_here as lxsr
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
-from fairseq_lxsr.export.web_page import pieces_of
+from fairseq_lxsr.export.web_page import tokenizer_content
 from fairseq_lxsr.text.chinese import describe_characters, simplified_characters
 from fairseq_lxsr.text.data_folder import find_text
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, normalise
@@ -56,9 +56,9 @@ def test_exports_read_the_same(tokenizers):
     fast = fast_tokenizer(converting, symbols)
     expected = [ids.tolist() for ids in converting.encode(TRADITIONAL)]
     assert [encoding.ids for encoding in fast.encode_batch(TRADITIONAL)] == expected
-    letters = pieces_of(converting)["letters"]
+    letters = tokenizer_content(converting)["letters"]
     assert [letters[old] for old in READ_AS[::2]] == list(READ_AS[1::2])
-    assert letters.items() >= pieces_of(plain)["letters"].items()
+    assert letters.items() >= tokenizer_content(plain)["letters"].items()
 
 
 def test_the_option_is_stored_and_only_where_it_is_used(tmp_path):
