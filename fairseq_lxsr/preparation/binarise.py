@@ -1,13 +1,13 @@
-"""Writes piece ids for fairseq-train without fairseq-preprocess, byte for byte the same files.
+"""Writes word-piece ids for fairseq-train, the same bytes as fairseq-preprocess would write.
 
-fairseq-preprocess reads pieces as text, splits it and looks up every piece; here SentencePiece's
-ids are mapped directly to dictionary ids, in several processes.
+fairseq-preprocess reads word pieces as text, splits the text and looks up every piece. Here the
+ids of SentencePiece are mapped directly to dictionary ids, in several processes.
 """
 
 import itertools
 import shutil
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -38,16 +38,20 @@ from fairseq_lxsr.text.tokenizer import (
 from fairseq_lxsr.text.words import FlatIds
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-# fairseq.data.indexed_dataset: MMapIndexedDataset.Index
+# The format of fairseq.data.indexed_dataset.MMapIndexedDataset.Index.
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
-UINT16_LIMIT = 65_500  # fairseq's best_fitting_int_dtype
-# languages written with Chinese characters alone
+# The limit in best_fitting_int_dtype of fairseq.
+UINT16_LIMIT = 65_500
+# Languages that are written with Chinese characters only.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-# bytes that this process binarises alone, because another one takes a second to start
+# Text of fewer bytes is binarised in this process, because another one takes a second to start.
 SMALL_TEXT = 1 << 20
+# More training pairs than this leave no shard empty.
+CHECKED_PAIRS = 1_000_000
 
+# Each worker loads the tokenizer once.
 _tokenizer: Tokenizer
 
 
@@ -60,212 +64,294 @@ def binarise(
 ) -> dict:
     """Run the binarise stage: write every split of every language pair as ids.
 
-    With several shards, `folder` has subfolders 0, 1, ... with a part of the training pairs each,
-    for `fairseq-train folder/0:folder/1:...`; the first also has the other splits.
+    Args:
+        folder: the data folder to write. With several shards it has subfolders 0, 1, ... with a
+            part of the training pairs each, for `fairseq-train folder/0:folder/1:...`; the first
+            also has the other splits.
+        corpora: the corpus folder of each language pair.
+        subwords: the folder of the SentencePiece model, the dictionary and the text options.
+        workers: the number of processes, which does not change the result.
+        shards: the number of shards.
+
+    Returns:
+        The report: the pairs, the percent of unknown pieces of each text, and the percent of
+        kinds of Chinese characters of each Chinese training text.
+
+    Raises:
+        InputError: a file is missing, the two sides of a corpus are not aligned, the subwords do
+            not belong together, or a shard would be empty.
     """
-    inputs = [
-        *(
-            corpus / f"{split}.{language}"
-            for pair, corpus in corpora.items()
-            for split in SPLITS
-            for language in pair
-        ),
-        *(subwords / name for name in SUBWORD_FILES),
-    ]
-    for path in inputs:
-        if not path.is_file():
-            raise InputError(
-                f"{path}: no such file; expected the text and the subwords that `lxsr prepare` makes"
-            )
-    inputs += [
-        path for path in (corpus / SOURCES_FILE for corpus in corpora.values()) if path.is_file()
-    ]
+    pairs = ["-".join(pair) for pair in corpora]
+    inputs = _input_files(corpora, subwords)
     check_subwords(subwords)
 
     def build(work: Path) -> dict:
         for pair, corpus in corpora.items():
             check_corpus(corpus, pair, shards)
-        dictionaries = {
-            f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair
-        }
-        same = {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
         outputs = make_shard_folders(work, shards)
-        for output, (name, source) in itertools.product(outputs, (dictionaries | same).items()):
-            shutil.copyfile(subwords / source, output / name)
-        texts = []
+        _copy_subwords(subwords, corpora, outputs)
+        texts: list[SplitText] = []
         for pair, corpus in corpora.items():
             split_sources(corpus, pair, outputs)
-            for split, language in itertools.product(nonempty_splits(corpus, pair), pair):
-                name = f"{split}.{'-'.join(pair)}.{language}"
-                places = [
-                    output / name for output in (outputs if split == "train" else outputs[:1])
-                ]
-                texts.append(SplitText(corpus / f"{split}.{language}", places))
-        unknown = binarise_texts(texts, subwords, workers)
-        chinese = {
-            "-".join(pair): describe_chinese(corpus / f"train.{language}", subwords)
-            for pair, corpus in corpora.items()
-            for language in pair
-            if parse_tag(language).language in CHINESE
-        }
+            texts += _texts_of_pair(corpus, pair, outputs)
         return {
-            "pairs": ["-".join(pair) for pair in corpora],
-            "unknown per cent": unknown,
-            "chinese per cent": chinese,
+            "pairs": pairs,
+            "unknown per cent": binarise_texts(texts, subwords, workers),
+            "chinese per cent": _describe_chinese_sides(corpora, subwords),
         }
 
-    options = {"pairs": ["-".join(pair) for pair in corpora], "shards": shards}
-    report = run_stage(folder, options, inputs, build)
-    parts = f", {shards} shards" if shards > 1 else ""
-    print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{parts}")
-    for pair, shares in report.get("chinese per cent", {}).items():
-        listed = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
-        print(f"{folder}: {pair}: Chinese characters: {listed}")
+    report = run_stage(folder, {"pairs": pairs, "shards": shards}, inputs, build)
+    _print_data_folder(folder, report, shards)
     return report
 
 
+def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> list[Path]:
+    """Return the files that the data is made of.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    files: list[Path] = []
+    for pair, corpus in corpora.items():
+        for split in SPLITS:
+            files += [corpus / f"{split}.{language}" for language in pair]
+    files += [subwords / name for name in SUBWORD_FILES]
+    for path in files:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; expected the output of `lxsr prepare`")
+    # Only corpora of several named sources have this file.
+    sources_files = [corpus / SOURCES_FILE for corpus in corpora.values()]
+    return files + [path for path in sources_files if path.is_file()]
+
+
+def _copy_subwords(
+    subwords: Path, corpora: Iterable[tuple[str, str]], outputs: Sequence[Path]
+) -> None:
+    """Copy the subword files to every shard, with the dictionary under the names of fairseq."""
+    names = {f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair}
+    names |= {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
+    for output in outputs:
+        for name, original in names.items():
+            shutil.copyfile(subwords / original, output / name)
+
+
+def _texts_of_pair(
+    corpus: Path, pair: tuple[str, str], outputs: Sequence[Path]
+) -> list["SplitText"]:
+    """Return the texts of a language pair; only training text is spread over the shards."""
+    texts = []
+    for split in nonempty_splits(corpus, pair):
+        folders = outputs if split == "train" else outputs[:1]
+        for language in pair:
+            name = f"{split}.{'-'.join(pair)}.{language}"
+            prefixes = [output / name for output in folders]
+            texts.append(SplitText(corpus / f"{split}.{language}", prefixes))
+    return texts
+
+
+def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
+    """Print what a data folder contains."""
+    size = f", {shards} shards" if shards > 1 else ""
+    print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{size}")
+    # The report of an older version may lack the Chinese characters.
+    for pair, shares in report.get("chinese per cent", {}).items():
+        kinds = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
+        print(f"{folder}: {pair}: Chinese characters: {kinds}")
+
+
+def _describe_chinese_sides(
+    corpora: Mapping[tuple[str, str], Path], subwords: Path
+) -> dict[str, dict[str, float]]:
+    """Describe the Chinese training text of each language pair that has some."""
+    descriptions = {}
+    for pair, corpus in corpora.items():
+        for language in pair:
+            if parse_tag(language).language in CHINESE:
+                text = corpus / f"train.{language}"
+                descriptions["-".join(pair)] = describe_chinese(text, subwords)
+    return descriptions
+
+
 def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
-    """Describe the Chinese characters of at most `DESCRIBED_LINES` lines, spread over a text."""
+    """Return the percent of each kind of Chinese characters in a text.
+
+    At most about `DESCRIBED_LINES` lines are read, spread evenly over the text.
+    """
     tokenizer = _load_tokenizer(subwords)
-    lines = itertools.islice(
-        read_lines(text), None, None, 1 + count_file_lines(text) // DESCRIBED_LINES
-    )
-    return describe_characters(
-        lines, lambda letter: bool((tokenizer.encode([letter])[0] == tokenizer.unknown).any())
-    )
+
+    def is_unknown(character: str) -> bool:
+        return bool((tokenizer.encode([character])[0] == tokenizer.unknown).any())
+
+    step = 1 + count_file_lines(text) // DESCRIBED_LINES
+    lines = itertools.islice(read_lines(text), None, None, step)
+    return describe_characters(lines, is_unknown)
 
 
 def make_shard_folders(work: Path, shards: int) -> list[Path]:
-    """Return the folders of the shards inside `work`; for one shard, `work` itself."""
-    places = [work] if shards == 1 else [work / str(shard) for shard in range(shards)]
-    for place in places:
-        place.mkdir(exist_ok=True)
-    return places
+    """Create the folders of the shards in `work` and return them; one shard is `work` itself."""
+    folders = [work]
+    if shards > 1:
+        folders = [work / str(shard) for shard in range(shards)]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    return folders
 
 
 def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
-    """Check the numbers of lines before anything is written."""
+    """Check the numbers of lines of a corpus, before anything is written.
+
+    Raises:
+        InputError: the sides differ in length, there is no training text, or there are too few
+            training pairs for the shards.
+    """
     for split in SPLITS:
-        paths = [corpus / f"{split}.{language}" for language in pair]
-        counts = [count_file_lines(path) for path in paths]
-        if counts[0] != counts[1]:
-            (one, other), (here, there) = paths, counts
+        source, target = (corpus / f"{split}.{language}" for language in pair)
+        count = count_file_lines(source)
+        target_count = count_file_lines(target)
+        if count != target_count:
             raise InputError(
-                f"{one} has {here:,} lines and {other} has {there:,}; expected aligned files of the same number of "
-                "lines: take the text from one place"
+                f"{source}: {count:,} lines, but {target} has {target_count:,}; expected aligned "
+                "files with one sentence per line"
             )
-        if not counts[0] and split == "train":
-            raise InputError(f"{paths[0]}: empty file; expected one sentence a line")
-        if split == "train":
-            filled = np.bincount(
-                shard_numbers(0, min(counts[0], 1_000_000), shards), minlength=shards
+        if split != "train":
+            continue
+        if not count:
+            raise InputError(f"{source}: empty file; expected one sentence per line")
+        shard_of_pair = shard_numbers(0, min(count, CHECKED_PAIRS), shards)
+        sizes = np.bincount(shard_of_pair, minlength=shards)
+        if not sizes.all():
+            raise InputError(
+                f"shards {shards}: {'-'.join(pair)} has only {count:,} training pairs, so shard "
+                f"{sizes.argmin()} would be empty; use fewer shards"
             )
-            if not filled.all():
-                raise InputError(
-                    f"shards {shards}: {'-'.join(pair)} has {counts[0]:,} training pairs, and shard {filled.argmin()} "
-                    "would get none of them; ask for fewer shards"
-                )
 
 
 def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the splits that have text: nothing may be held out for validation or testing."""
+    """Return the splits that have text, because validation and test may be empty."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 
-def split_sources(corpus: Path, pair: tuple[str, str], places: list[Path]) -> None:
-    """Write the number of training pairs of each named source, if any, in each shard."""
+def split_sources(corpus: Path, pair: tuple[str, str], outputs: list[Path]) -> None:
+    """Write the number of training pairs of each named source, if any, to each shard."""
     if not (corpus / SOURCES_FILE).is_file():
         return
     sources = read_sources(corpus / SOURCES_FILE, count_file_lines(corpus / f"train.{pair[0]}"))
-    shard_of = shard_numbers(0, sum(sources.values()), len(places))
-    for shard, place in enumerate(places):
+    shard_of_pair = shard_numbers(0, sum(sources.values()), len(outputs))
+    for shard, output in enumerate(outputs):
         write_sources(
-            place / f"train.{'-'.join(pair)}.sources.json",
-            count_sources(sources, shard_of == shard),
+            output / f"train.{'-'.join(pair)}.sources.json",
+            count_sources(sources, shard_of_pair == shard),
         )
 
 
 def check_subwords(subwords: Path) -> None:
-    """Check that dictionary, SentencePiece model and text options belong together.
+    """Check that the dictionary, the SentencePiece model and the text options belong together.
 
-    A dictionary from elsewhere may lack pieces that its text did not have, but all its entries must
-    be known pieces.
+    An external dictionary may lack pieces that its text did not have, but all of its entries must
+    be pieces of the model.
+
+    Raises:
+        InputError: the dictionary has other entries.
     """
     tokenizer = _load_tokenizer(subwords)
-    known = {*tokenizer.all_pieces(), *SPECIAL, MASK}
-    strangers = [
-        symbol
-        for symbol in tokenizer.symbols
-        if symbol not in known and not symbol.startswith(FILLER)
-    ]
-    if strangers:
+    pieces = {*tokenizer.all_pieces(), *SPECIAL, MASK}
+    unexpected = []
+    for symbol in tokenizer.symbols:
+        if symbol not in pieces and not symbol.startswith(FILLER):
+            unexpected.append(symbol)
+    if unexpected:
         raise InputError(
-            f"{subwords / DICTIONARY_FILE}: {len(strangers):,} entries, the first {strangers[0]!r}, are not pieces of "
-            f"{subwords / SENTENCEPIECE_FILE}; expected the dictionary of this model: remove {subwords}, and "
-            "`lxsr prepare` makes it again"
+            f"{subwords / DICTIONARY_FILE}: {len(unexpected):,} entries, the first "
+            f"{unexpected[0]!r}, are not pieces of {subwords / SENTENCEPIECE_FILE}; expected the "
+            f"dictionary of this model: delete {subwords} and run `lxsr prepare` again"
         )
 
 
 def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """Return pseudo-random shards of the lines first, first + 1, ..., the same for both sides of a
-    pair.
+    """Return pseudo-random shards of lines, which are the same for both sides of a pair.
+
+    Args:
+        first: the number of the first line, from 0.
+        count: the number of lines.
+        shards: the number of shards.
+
+    Returns:
+        The shard of each line: int64 [count].
     """
-    places = np.arange(first, first + count, dtype=np.uint64)
-    mixed = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hash
-    return ((mixed >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
+    line_numbers = np.arange(first, first + count, dtype=np.uint64)
+    # Knuth's multiplicative hash.
+    hashes = (line_numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return ((hashes >> np.uint64(32)) % np.uint64(shards)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class SplitText:
-    """A text to binarise: one side of a split."""
+    """A text to binarise: one side of a split.
+
+    Attributes:
+        path: the text, with one sentence per line.
+        prefixes: for each shard, the path of the two output files without their suffixes; the
+            last part of the path is the same for all shards.
+        shard_of_lines: the function that assigns lines to shards, with the arguments and the
+            result of `shard_numbers`.
+    """
 
     path: Path
-    places: Sequence[Path]  # output path of each shard, of the same name
-    # from the number of the first line, of lines and of shards, the shard of each line
+    prefixes: Sequence[Path]
     shard_of_lines: Callable[[int, int, int], np.ndarray] = shard_numbers
+
+    @property
+    def name(self) -> str:
+        return self.prefixes[0].name
 
 
 def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> dict[str, float]:
-    """Write the ids of texts, all by the same processes; return the percent of unknown pieces of
-    each, by its name.
+    """Write the ids of texts, all with the same worker processes.
+
+    Returns:
+        The percent of unknown pieces of each text, by its name.
     """
     tokenizer = _load_tokenizer(subwords)
     if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
         workers = 1
-    encoded = ordered_map(_encode_block, _numbered_blocks(texts), workers, _start, (subwords,))
-    return {
-        texts[number].places[0].name: _write_ids(texts[number], blocks, tokenizer)
-        for number, blocks in itertools.groupby(encoded, key=itemgetter(0))
-    }
+    encoded = ordered_map(
+        _encode_block, _numbered_blocks(texts), workers, _start_worker, (subwords,)
+    )
+    unknown = {}
+    for number, blocks in itertools.groupby(encoded, key=itemgetter(0)):
+        text = texts[number]
+        unknown[text.name] = _write_ids(text, blocks, tokenizer)
+    return unknown
 
 
 def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str]]]:
-    """Yield blocks of lines with the number of their text; the first one is empty, because a text
-    may be.
-    """
+    """Yield blocks of lines, each with the number of its text."""
     for number, text in enumerate(texts):
-        lines = read_lines(text.path)
-        yield from ((number, block) for block in itertools.chain([[]], in_blocks(lines)))
+        # Without an empty first block, no output files would be written for an empty text.
+        yield number, []
+        for block in in_blocks(read_lines(text.path)):
+            yield number, block
 
 
 def _write_ids(
     text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer
 ) -> float:
     """Write the ids of a text to its shards; return the percent of unknown pieces."""
-    writers = [MMapWriter(place, len(tokenizer.symbols)) for place in text.places]
-    total = unknown = first = 0
-    with Progress(desc=text.places[0].name, unit=" lines", disable=None) as bar:
+    writers = [MMapWriter(prefix, len(tokenizer.symbols)) for prefix in text.prefixes]
+    lines = pieces = unknown = 0
+    with Progress(desc=text.name, unit=" lines", disable=None) as bar:
         for _, (ids, lengths) in blocks:
-            total, unknown = total + len(ids), unknown + int((ids == tokenizer.unknown).sum())
-            shard_of = text.shard_of_lines(first, len(lengths), len(writers))
-            first += len(lengths)
-            of_line = np.repeat(shard_of, lengths)
+            pieces += len(ids)
+            unknown += int((ids == tokenizer.unknown).sum())
+            shard_of_line = text.shard_of_lines(lines, len(lengths), len(writers))
+            lines += len(lengths)
+            shard_of_id = np.repeat(shard_of_line, lengths)
             for shard, writer in enumerate(writers):
-                writer.add(ids[of_line == shard], lengths[shard_of == shard])
+                writer.add(ids[shard_of_id == shard], lengths[shard_of_line == shard])
             bar.update(len(lengths))
     for writer in writers:
         writer.close()
-    return round(100 * unknown / max(1, total), 3)
+    return round(100 * unknown / max(1, pieces), 3)
 
 
 def _load_tokenizer(subwords: Path) -> Tokenizer:
@@ -273,56 +359,65 @@ def _load_tokenizer(subwords: Path) -> Tokenizer:
     return Tokenizer(subwords / SENTENCEPIECE_FILE, TextOptions.load(subwords / TEXT_FILE), symbols)
 
 
-def _start(subwords: Path) -> None:
+def _start_worker(subwords: Path) -> None:
     global _tokenizer
     _tokenizer = _load_tokenizer(subwords)
 
 
 def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
-    """Return the number of a text, the ids of its lines, each line ended by EOS, and how many each
-    line has.
+    """Encode a block of lines, each of which ends with EOS.
+
+    Returns:
+        The number of the text, the ids of all lines, and the number of ids of each line.
     """
     number, lines = block
     ids, lengths = _tokenizer.encode_flat(lines)
-    ends = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
-    return number, (ends.astype(np.int32), lengths + 1)
+    ids = np.insert(ids, lengths.cumsum(), _tokenizer.symbols.index(EOS))
+    return number, (ids.astype(np.int32), lengths + 1)
 
 
 class MMapWriter:
-    """Writes a memory-mapped dataset of fairseq, PLACE.bin and PLACE.idx.
+    """Writes a memory-mapped dataset of fairseq, PREFIX.bin and PREFIX.idx.
 
-    The number of dictionary entries decides between 2 and 4 bytes per id.
+    Args:
+        prefix: the path of the two files without their suffixes.
+        vocabulary: the number of dictionary entries, which decides between 2 and 4 bytes per id.
     """
 
-    def __init__(self, place: Path, vocabulary: int):
-        self.place = place
+    def __init__(self, prefix: Path, vocabulary: int):
+        self.prefix = prefix
         self.dtype = np.dtype(np.uint16 if vocabulary < UINT16_LIMIT else np.uint32)
-        self.stream = open(place.with_name(f"{place.name}.bin"), "wb")  # noqa: SIM115 (close() is below)
+        # The file stays open between calls of add(), and close() closes it.
+        self.stream = open(self._path(".bin"), "wb")  # noqa: SIM115
         self.lengths: list[np.ndarray] = []
 
+    def _path(self, suffix: str) -> Path:
+        return self.prefix.with_name(f"{self.prefix.name}{suffix}")
+
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Add sentences: their concatenated ids, and the number of ids of each sentence."""
         self.stream.write(ids.astype(self.dtype).tobytes())
         self.lengths.append(lengths.astype(np.int32))
 
     def close(self) -> None:
+        """Close the file of ids, and write the index of the sentences."""
         self.stream.close()
         count = sum(map(len, self.lengths))
-        with open(self.place.with_name(f"{self.place.name}.idx"), "wb") as stream:
+        with open(self._path(".idx"), "wb") as stream:
             stream.write(INDEX_MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], count))
             stream.writelines(lengths.tobytes() for lengths in self.lengths)
+            # The index ends with the position of each sentence in bytes.
             end = 0
             for lengths in self.lengths:
                 ends = end + lengths.cumsum(dtype=np.int64) * self.dtype.itemsize
-                stream.write((ends - lengths * self.dtype.itemsize).tobytes())
-                end = int(ends[-1]) if len(ends) else end
+                starts = ends - lengths * self.dtype.itemsize
+                stream.write(starts.tobytes())
+                if len(ends):
+                    end = int(ends[-1])
 
 
 def shard_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders that fairseq-train takes, joined by colons: the folder itself, or its
-    shards.
-    """
-    parts = sorted(
-        (path for path in folder.iterdir() if path.name.isdecimal()),
-        key=lambda path: int(path.name),
-    )
-    yield from parts or [folder]
+    """Yield the folders that fairseq-train takes: the shards of a data folder, or the folder."""
+    shards = [path for path in folder.iterdir() if path.name.isdecimal()]
+    shards.sort(key=lambda path: int(path.name))
+    yield from shards or [folder]

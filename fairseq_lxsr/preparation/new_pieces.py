@@ -1,15 +1,15 @@
-"""The pieces of a model for text that goes to it, and new ones for languages that it lacks.
+"""The word pieces of a model for more training, and new ones for languages that it lacks.
 
-Old pieces keep their numbers, and text is split at their boundaries first: new ones join
-neighbours, as byte-pair encoding finds them on words of a new language.
+The old pieces keep their numbers, and text is still split at their boundaries first. New pieces
+join neighbouring pieces, chosen by byte-pair encoding on the words of a new language.
 """
 
 import heapq
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 
 import sentencepiece
@@ -38,233 +38,325 @@ from fairseq_lxsr.text.tokenizer import (
     normalise_all,
 )
 
-LEAST = 5  # occurrences of a new piece when it is learnt
-MOST_LETTERS = 16  # characters of a piece, as in SentencePiece
-WORDS = 100_000  # most frequent words that pieces are learnt from
-JOINING = 0.01  # more of the score of a new piece than float32 rounds away in a line
-COMPARED = 2_000  # sentences of a known language that are compared
+# A new piece must occur this often in the text that it is learnt from.
+LEAST_COUNT = 5
+# The longest piece in characters, as in SentencePiece.
+LONGEST_PIECE = 16
+# Pieces are learnt from this number of most frequent words.
+MOST_WORDS = 100_000
+# What a new piece scores above its parts: more than float32 can lose by rounding within a line.
+SCORE_MARGIN = 0.01
+# The number of sentences of each text in a known language that are compared.
+COMPARED_LINES = 2_000
 
 
 def extend_subwords(
-    folder: Path, corpora: Mapping[tuple[str, str], Path], how: SubwordOptions
+    folder: Path, corpora: Mapping[tuple[str, str], Path], options: SubwordOptions
 ) -> dict:
-    """Run the subwords stage for `how.from_model`: its pieces, and at most `how.new_pieces` of the
-    languages it lacks.
+    """Run the subwords stage for the option `from_model`.
+
+    The pieces of that model are written, followed by at most `new_pieces` new ones for the
+    languages that it lacks.
+
+    Args:
+        folder: the folder of subwords to write.
+        corpora: the corpus folder of each language pair.
+        options: `from_model` and `new_pieces`; the others are those of the model.
+
+    Returns:
+        The report: the size of the dictionary, the number of new pieces, and, if there are any,
+        the percent of known text that they split otherwise.
 
     Raises:
-        InputError: for a model that training cannot go on from, for pairs of two languages that it
-            lacks, and for new languages where its pieces are words or letters.
+        InputError: the model cannot be trained further, it lacks both languages of a pair, or its
+            pieces are words or characters, which cannot be extended.
     """
-    assert how.from_model is not None
-    encoder = open_starting_model(how.from_model)
-    options, tokenizer = encoder.tokenizer.options, encoder.tokenizer
-    new = new_languages(encoder, ["-".join(pair) for pair in corpora], how.from_model)
-    sides = [
-        (corpus / f"train.{side}", side in new) for pair, corpus in corpora.items() for side in pair
-    ]
-    known = [path for path, is_new in sides if not is_new]
-    files = [path for path, is_new in sides if is_new]
+    assert options.from_model is not None
+    encoder = open_starting_model(options.from_model)
+    tokenizer = encoder.tokenizer
+    languages = new_languages(encoder, ["-".join(pair) for pair in corpora], options.from_model)
+    all_languages = {language for pair in corpora for language in pair}
+    new_texts = _training_texts(corpora, languages)
+    known_texts = _training_texts(corpora, all_languages - set(languages))
 
     def build(work: Path) -> dict:
         dictionary, model = text_files(encoder.folder or Path(), tokenizer)
-        pieces = (
-            learn_pieces(
-                model, count_words(files, options), count_words(known, options), how.new_pieces
-            )
-            if new
-            else []
-        )
+        pieces: list[str] = []
+        if languages:
+            new_words = count_words(new_texts, tokenizer.options)
+            known_words = count_words(known_texts, tokenizer.options)
+            pieces = learn_pieces(model, new_words, known_words, options.new_pieces)
+        entries = "".join(f"{piece} 1\n" for piece in pieces)
         (work / SENTENCEPIECE_FILE).write_bytes(append_pieces(model, pieces))
-        (work / DICTIONARY_FILE).write_bytes(
-            dictionary + "".join(f"{piece} 1\n" for piece in pieces).encode()
-        )
-        (work / TEXT_FILE).write_text(options.dumps(), encoding="utf-8")
-        report = {
+        (work / DICTIONARY_FILE).write_bytes(dictionary + entries.encode())
+        (work / TEXT_FILE).write_text(tokenizer.options.dumps(), encoding="utf-8")
+        report: dict[str, int | float] = {
+            # The special symbols and <mask> are not in the file.
             "dictionary": dictionary.count(b"\n") + len(pieces) + len(SPECIAL) + 1,
             "new pieces": len(pieces),
         }
-        return report | (
-            {"split otherwise": percent_split_differently(tokenizer, work, known)} if pieces else {}
-        )
+        if pieces:
+            report["split otherwise"] = percent_split_differently(tokenizer, work, known_texts)
+        return report
 
+    # Without a new language the result depends neither on the text nor on the number of pieces.
+    inputs = _training_texts(corpora, all_languages) if languages else []
     manifest = {
         "from_model": encoder.fingerprint,
-        "new_pieces": how.new_pieces if new else 0,
-        "languages": new,
+        "new_pieces": options.new_pieces if languages else 0,
+        "languages": languages,
     }
-    report = run_stage(folder, manifest, [path for path, _ in sides] if new else [], build)
-    changed = (
-        f", {report['split otherwise']} % of the known text split otherwise"
-        if report["new pieces"]
-        else ""
-    )
-    print(
-        f"{folder}: pieces of {how.from_model}, and {report['new pieces']:,} new"
-        f"{' for ' + ', '.join(new) if new else ', it has these languages'}{changed}"
-    )
+    report = run_stage(folder, manifest, inputs, build)
+    print(f"{folder}: pieces of {options.from_model}{_describe_new_pieces(report, languages)}")
     return report
 
 
+def _training_texts(
+    corpora: Mapping[tuple[str, str], Path], languages: Collection[str]
+) -> list[Path]:
+    """Return the training texts of corpora in some languages."""
+    texts = []
+    for pair, corpus in corpora.items():
+        texts += [corpus / f"train.{language}" for language in pair if language in languages]
+    return texts
+
+
+def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[str]) -> str:
+    """Describe the new pieces in a report, for the line that the stage prints."""
+    if not languages:
+        return "; it supports all languages, so no new pieces"
+    description = f", and {report['new pieces']:,} new for {', '.join(languages)}"
+    if report["new pieces"]:
+        description += f"; {report['split otherwise']} % of known sentences are split differently"
+    return description
+
+
 def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
-    """Count the words of files, treated as before they are split into pieces."""
-    found: Counter[str] = Counter()
+    """Count the words of text files, normalized as before they are split into pieces."""
+    counts: Counter[str] = Counter()
     for path in files:
         for line in normalise_all(list(read_lines(path)), options):
-            found.update(line.split())
-    return found
+            counts.update(line.split())
+    return counts
 
 
 def learn_pieces(
-    model: bytes, words: Mapping[str, int], known: Mapping[str, int], most: int
+    model: bytes, words: Mapping[str, int], known_words: Mapping[str, int], limit: int
 ) -> list[str]:
-    """Learn pieces on words of a new language on top of those of a model, first the letters that it
-    lacks.
+    """Learn pieces for a new language on top of those of a model.
 
     Args:
-        model: content of a SentencePiece model file of the kind BPE or unigram.
+        model: content of a SentencePiece model file of the type BPE or unigram.
         words: counts of the words of the new language.
-        known: words of its translation, which make no pieces: names and quotations keep theirs.
-        most: number of pieces.
+        known_words: words of its translation. They make no pieces, so that names and quotations
+            keep their pieces.
+        limit: the maximum number of new pieces.
 
     Returns:
-        At most so many pieces in the order in which they were learnt, each seen `LEAST` times.
+        The new pieces in the order in which they were learnt: first characters that the model
+        lacks, then longer pieces. Each occurred at least `LEAST_COUNT` times.
+
+    Raises:
+        InputError: the model is of another type.
     """
     file = read_sentencepiece(model)
     if file.kind not in (BPE, UNIGRAM):
         raise InputError(
-            "its pieces are words or letters, which cannot be added to; expected BPE or unigram pieces"
+            "--from-model: its SentencePiece model has words or characters as pieces, which "
+            "cannot be extended; expected a BPE or unigram model"
         )
-    old = {piece.text for piece in file.pieces}
-    chosen = dict(
-        Counter({word: count for word, count in words.items() if word not in known}).most_common(
-            WORDS
-        )
-    )
-    letters: Counter[str] = Counter()
-    for word, count in zip(_processor(model).Normalize(list(chosen)), chosen.values(), strict=True):
+    old_pieces = {piece.text for piece in file.pieces}
+    new_words = Counter[str]()
+    for word, count in words.items():
+        if word not in known_words:
+            new_words[word] = count
+    frequent = dict(new_words.most_common(MOST_WORDS))
+    letters = _missing_letters(model, frequent, old_pieces)[:limit]
+    split_words = _processor(append_pieces(model, letters)).EncodeAsPieces(list(frequent))
+    existing = old_pieces.union(letters)
+
+    def is_allowed(text: str) -> bool:
+        return is_valid_piece(text) and text not in existing
+
+    counted = list(zip(split_words, frequent.values(), strict=True))
+    return letters + merge_pieces(counted, limit - len(letters), is_allowed)
+
+
+def _missing_letters(model: bytes, words: Mapping[str, int], pieces: set[str]) -> list[str]:
+    """Return the letters of words that are not among the pieces, the most frequent ones first."""
+    counts: Counter[str] = Counter()
+    normalized = _processor(model).Normalize(list(words))
+    for word, count in zip(normalized, words.values(), strict=True):
         for letter in word:
-            letters[letter] += count
-    new = [
-        letter for letter, count in letters.most_common() if letter not in old and count >= LEAST
-    ][:most]
-    split = _processor(append_pieces(model, new)).EncodeAsPieces(list(chosen))
-    taken = old.union(new)
-    joined = merge_pieces(
-        list(zip(split, chosen.values(), strict=True)),
-        most - len(new),
-        lambda text: is_valid_piece(text) and text not in taken,
-    )
-    return new + joined
+            counts[letter] += count
+    missing = []
+    for letter, count in counts.most_common():
+        if letter not in pieces and count >= LEAST_COUNT:
+            missing.append(letter)
+    return missing
+
+
+class _Neighbours:
+    """Counts of neighbouring pieces in words, by the text that they spell together.
+
+    Args:
+        words: the pieces and the count of each word, which `join` changes.
+    """
+
+    def __init__(self, words: list[tuple[list[str], int]]):
+        self.words = words
+        self.counts: Counter[str] = Counter()
+        # The numbers of the words that contain the two neighbours, or once did.
+        self.places: dict[str, set[int]] = defaultdict(set)
+        for number, (pieces, count) in enumerate(words):
+            for pair in pairwise(pieces):
+                self.counts["".join(pair)] += count
+                self.places["".join(pair)].add(number)
+
+    def candidates(
+        self, texts: Iterable[str], is_allowed: Callable[[str], bool]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the texts that may become a piece, each after its negative count for a heap."""
+        for text in texts:
+            if self.counts[text] >= LEAST_COUNT and is_allowed(text):
+                yield -self.counts[text], text
+
+    def join(self, text: str) -> set[str]:
+        """Join all neighbours that spell a text.
+
+        Returns:
+            The texts that neighbours in the changed words spell now, whose counts may be larger.
+        """
+        spelt: set[str] = set()
+        for number in sorted(self.places.pop(text)):
+            pieces, count = self.words[number]
+            joined = _joined(pieces, text)
+            for pair in pairwise(pieces):
+                self.counts["".join(pair)] -= count
+            for pair in pairwise(joined):
+                self.counts["".join(pair)] += count
+                self.places["".join(pair)].add(number)
+                spelt.add("".join(pair))
+            self.words[number] = joined, count
+        return spelt
 
 
 def merge_pieces(
-    words: list[tuple[list[str], int]], most: int, allowed: Callable[[str], bool]
+    words: list[tuple[list[str], int]], limit: int, is_allowed: Callable[[str], bool]
 ) -> list[str]:
-    """Byte-pair encoding: join the two neighbouring pieces that are most frequent in words with
-    counts, `most` times.
+    """Learn pieces by byte-pair encoding: join the most frequent neighbours, again and again.
 
-    Of equally frequent ones the first in the alphabet is joined, so that the result is always the
-    same.
+    Of neighbours with equal counts the first in alphabetical order are joined, so that the result
+    is always the same.
+
+    Args:
+        words: the pieces and the count of each word. The list is changed.
+        limit: the maximum number of pieces to learn.
+        is_allowed: whether a text may be a piece.
+
+    Returns:
+        The learnt pieces in their order.
     """
-    counts: Counter[str] = Counter()
-    places: dict[str, set[int]] = defaultdict(set)
-    for number, (pieces, count) in enumerate(words):
-        for pair in pairwise(pieces):
-            counts["".join(pair)] += count
-            places["".join(pair)].add(number)
-    waiting = [(-count, text) for text, count in counts.items() if count >= LEAST and allowed(text)]
+    neighbours = _Neighbours(words)
+    counts = neighbours.counts
+    waiting = list(neighbours.candidates(counts, is_allowed))
     heapq.heapify(waiting)
-    found: dict[str, None] = {}  # a text can become frequent again
-    while waiting and len(found) < most:
+    # A dictionary, because a text that was joined can become frequent again.
+    learnt: dict[str, None] = {}
+    while waiting and len(learnt) < limit:
         count, text = heapq.heappop(waiting)
-        if -count != counts[text]:  # it has become rarer, or it is there twice
-            if LEAST <= counts[text] < -count:
+        if -count != counts[text]:
+            # The text has become rarer since it was added to the heap, or it is there twice.
+            if LEAST_COUNT <= counts[text] < -count:
                 heapq.heappush(waiting, (-counts[text], text))
             continue
-        found[text] = None
-        more: set[str] = set()
-        for number in sorted(places.pop(text)):
-            pieces, times = words[number]
-            after = _joined(pieces, text)
-            for pair in pairwise(pieces):
-                counts["".join(pair)] -= times
-            for pair in pairwise(after):
-                counts["".join(pair)] += times
-                places["".join(pair)].add(number)
-                more.add("".join(pair))
-            words[number] = after, times
-        for other in more:
-            if counts[other] >= LEAST and allowed(other):
-                heapq.heappush(waiting, (-counts[other], other))
-    return list(found)
+        learnt[text] = None
+        for candidate in neighbours.candidates(neighbours.join(text), is_allowed):
+            heapq.heappush(waiting, candidate)
+    return list(learnt)
 
 
 def _joined(pieces: Sequence[str], text: str) -> list[str]:
-    """Join neighbours that spell a text, from the left."""
-    after: list[str] = []
-    place = 0
-    while place < len(pieces):
-        both = place + 1 < len(pieces) and pieces[place] + pieces[place + 1] == text
-        after.append(text if both else pieces[place])
-        place += 1 + both
-    return after
+    """Join neighbours that spell a text, from left to right."""
+    joined: list[str] = []
+    position = 0
+    while position < len(pieces):
+        piece = pieces[position]
+        if position + 1 < len(pieces) and piece + pieces[position + 1] == text:
+            piece = text
+            position += 1
+        joined.append(piece)
+        position += 1
+    return joined
 
 
 def is_valid_piece(text: str) -> bool:
-    """Return whether text may be a piece: letters and their marks, perhaps the beginning of a
-    word.
-    """
+    """Return whether a text may be a piece: letters and their marks, perhaps after a word start."""
     letters = text.removeprefix("▁")
-    return len(text) <= MOST_LETTERS and all(
+    return len(text) <= LONGEST_PIECE and all(
         unicodedata.category(letter)[0] in "LM" for letter in letters
     )
 
 
-def append_pieces(model: bytes, new: Sequence[str]) -> bytes:
-    """Add pieces to a model file, which join only what the old ones leave apart, but for near ties
-    of unigram pieces.
+def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
+    """Append pieces to a SentencePiece model, so that they only join what the old ones separate.
 
-    BPE joins by the highest score. Unigram splits by the highest sum: each gets little more than
-    its parts, in order.
+    BPE joins pieces by the highest score first, so the new ones score lowest. A unigram model
+    splits by the highest sum of scores, so each new piece scores slightly more than its parts; an
+    almost equal sum of old pieces may be replaced too.
+
+    Args:
+        model: content of a SentencePiece model file.
+        pieces: the new pieces in the order in which they were learnt.
+
+    Returns:
+        The content of the new model file.
     """
     file = read_sentencepiece(model)
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
-    least = min(
-        (n for text, n in scores.items() if file.kind == BPE or len(text) == 1), default=0.0
-    )
-    for i, text in enumerate(new):
-        scores[text] = (
-            least - 1 - i
-            if file.kind == BPE
-            else _best(text, scores, least) + JOINING * (2 - i / len(new))
-        )
-    return with_pieces(model, (Piece(text, scores[text], NORMAL) for text in new))
+    compared = scores.values()
+    if file.kind != BPE:
+        compared = [score for text, score in scores.items() if len(text) == 1]
+    lowest = min(compared, default=0.0)
+    for rank, text in enumerate(pieces):
+        if file.kind == BPE:
+            scores[text] = lowest - 1 - rank
+        else:
+            margin = SCORE_MARGIN * (2 - rank / len(pieces))
+            scores[text] = _best_score(text, scores, lowest) + margin
+    return with_pieces(model, (Piece(text, scores[text], NORMAL) for text in pieces))
 
 
-def _best(text: str, scores: Mapping[str, float], unknown: float) -> float:
-    """Sum the scores of the pieces that a unigram model splits a text into; `unknown` is that of a
-    letter without.
+def _best_score(text: str, scores: Mapping[str, float], unknown: float) -> float:
+    """Return the score of the pieces that a unigram model splits a text into.
+
+    `unknown` is the score of a letter that is not a piece.
     """
     best = [0.0]
     for end in range(1, len(text) + 1):
         best.append(
             max(
-                best[i] + scores.get(text[i:end], unknown if i == end - 1 else -math.inf)
-                for i in range(end)
+                best[start]
+                + scores.get(text[start:end], unknown if start == end - 1 else -math.inf)
+                for start in range(end)
             )
         )
     return best[-1]
 
 
 def percent_split_differently(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:
-    """Percent of the first sentences of files that two models split into other pieces."""
+    """Return the percent of sentences that a new SentencePiece model splits into other pieces.
+
+    The first `COMPARED_LINES` sentences of each file are compared.
+    """
     after = _processor((subwords / SENTENCEPIECE_FILE).read_bytes())
-    lines = [
-        line for path in files for line, _ in zip(read_lines(path), range(COMPARED), strict=False)
-    ]
-    found = before.pieces(lines), after.EncodeAsPieces(normalise_all(lines, before.options))
-    other = sum(one != two for one, two in zip(*found, strict=True))
-    return round(100 * other / max(1, len(lines)), 2)
+    lines: list[str] = []
+    for path in files:
+        lines += islice(read_lines(path), COMPARED_LINES)
+    old_pieces = before.pieces(lines)
+    new_pieces = after.EncodeAsPieces(normalise_all(lines, before.options))
+    changed = sum(old != new for old, new in zip(old_pieces, new_pieces, strict=True))
+    return round(100 * changed / max(1, len(lines)), 2)
 
 
 def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -30,89 +30,133 @@ from fairseq_lxsr.text.tokenizer import (
     normalise,
 )
 
-# SentencePiece leaves out longer lines and those with this character, its mark of an unknown one,
-# without a word
-LINE_BYTES, RESERVED = 4192, "\u2585"
+# SentencePiece silently skips longer lines.
+LINE_BYTES = 4192
+# SentencePiece silently skips lines with this character, its mark of an unknown character.
+RESERVED = "\u2585"
 
 
-def train_subwords(folder: Path, corpora: Sequence[Path], how: SubwordOptions) -> dict:
-    """Run the subwords stage: train SentencePiece on the training text of all corpora, and write
-    the dictionary.
+def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOptions) -> dict:
+    """Run the subwords stage: train SentencePiece, and write its model and the dictionary.
+
+    Args:
+        folder: the folder of subwords to write.
+        corpora: the corpus folders, whose training text is used.
+        options: the options of the pieces.
+
+    Returns:
+        The report: the size of the dictionary.
+
+    Raises:
+        InputError: there is no text, or SentencePiece cannot be trained on it.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
-    characters = simplified_characters() if how.simplify_chinese else ""
-    text = TextOptions(how.lowercase, how.split_han, TEXT_VERSION, characters)
-    options = asdict(how) | {"sentencepiece": sentencepiece.__version__, "read_as": text.read_as}
-    later = ["from_model", "new_pieces"]  # as before there were these options
-    later += [] if how.simplify_chinese else ["simplify_chinese", "read_as"]
-    options = {name: value for name, value in options.items() if name not in later}
+    characters = simplified_characters() if options.simplify_chinese else ""
+    text_options = TextOptions(options.lowercase, options.split_han, TEXT_VERSION, characters)
 
     def build(work: Path) -> dict:
-        (work / SENTENCEPIECE_FILE).write_bytes(call_in_subprocess(train_model, files, how, text))
+        model = call_in_subprocess(train_model, files, options, text_options)
+        (work / SENTENCEPIECE_FILE).write_bytes(model)
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
-        (work / DICTIONARY_FILE).write_text(
-            "".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8"
-        )
-        (work / TEXT_FILE).write_text(text.dumps(), encoding="utf-8")
+        entries = "".join(f"{piece} 1\n" for piece in pieces)
+        (work / DICTIONARY_FILE).write_text(entries, encoding="utf-8")
+        (work / TEXT_FILE).write_text(text_options.dumps(), encoding="utf-8")
+        # The special symbols and <mask> are not in the file.
         return {"dictionary": len(pieces) + len(SPECIAL) + 1}
 
-    report = run_stage(folder, options, files, build)
-    print(
-        f"{folder}: SentencePiece {how.model_type}, dictionary of {report['dictionary']:,}"
-        f"{', lower case' if how.lowercase else ''}{', simplified Chinese' if how.simplify_chinese else ''}"
-    )
+    report = run_stage(folder, _stage_options(options, text_options), files, build)
+    details = ""
+    if options.lowercase:
+        details += ", lower case"
+    if options.simplify_chinese:
+        details += ", simplified Chinese"
+    size = report["dictionary"]
+    print(f"{folder}: SentencePiece {options.model_type}, dictionary of {size:,} entries{details}")
     return report
 
 
-def sample(files: Sequence[Path], most: int) -> Iterator[str]:
-    """Yield lines of files LINES.LANGUAGE, equally many per language; the choice is deterministic.
+def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
+    """Return the options that decide whether the stage runs again.
 
-    Each line is drawn by itself, so that `most` is the largest number on average; long ones count
-    by their bytes.
+    Options of later versions are left out unless they are used, so that their introduction does
+    not make the stage of an earlier version run again.
     """
-    languages = Counter[str]()
+    values = asdict(options)
+    values["sentencepiece"] = sentencepiece.__version__
+    values["read_as"] = text_options.read_as
+    unused = ["from_model", "new_pieces"]
+    if not options.simplify_chinese:
+        unused += ["simplify_chinese", "read_as"]
+    for name in unused:
+        del values[name]
+    return values
+
+
+def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
+    """Yield a sample of the lines of files, equally many per language.
+
+    The sample is always the same. Each line is drawn independently, and a long line counts by its
+    bytes.
+
+    Args:
+        files: text files LINES.LANGUAGE.
+        limit: the maximum number of lines on average.
+    """
+    sizes = Counter[str]()
     for path in files:
-        languages[path.suffix] += max(count_file_lines(path), path.stat().st_size // LINE_BYTES)
-    quota = most // max(1, len(languages))
+        sizes[path.suffix] += max(count_file_lines(path), path.stat().st_size // LINE_BYTES)
+    quota = limit // max(1, len(sizes))
     for path in files:
-        share = min(1.0, quota / max(1, languages[path.suffix]))
+        share = min(1.0, quota / max(1, sizes[path.suffix]))
         rng = np.random.default_rng(0)
         for block in in_blocks(read_lines(path)):
             yield from itertools.compress(block, rng.random(len(block)) < share)
 
 
 def short_lines(line: str) -> Iterator[str]:
-    """Yield a line in parts that SentencePiece reads, cut at blanks where there are any."""
+    """Yield a line in parts that SentencePiece reads, cut at spaces if possible."""
     if len(line) > LINE_BYTES // 4 and len(line.encode()) > LINE_BYTES:
         yield from textwrap.wrap(line, LINE_BYTES // 4, break_on_hyphens=False)
     elif not is_blank(line):
         yield line
 
 
-def train_model(files: Sequence[Path], how: SubwordOptions, text: TextOptions) -> bytes:
-    """Train a SentencePiece model on the text of files LINES.LANGUAGE; return the content of the
-    model file.
+def train_model(files: Sequence[Path], options: SubwordOptions, text_options: TextOptions) -> bytes:
+    """Train a SentencePiece model.
+
+    Args:
+        files: text files LINES.LANGUAGE.
+        options: the options of the pieces.
+        text_options: the normalization of the text.
+
+    Returns:
+        The content of the model file.
+
+    Raises:
+        InputError: there is no text, or SentencePiece cannot be trained on it.
     """
-    drawn = (
-        normalise(line.replace(RESERVED, " "), text) for line in sample(files, how.max_sentences)
+    normalized = (
+        normalise(line.replace(RESERVED, " "), text_options)
+        for line in sample(files, options.max_sentences)
     )
-    lines = itertools.chain.from_iterable(map(short_lines, drawn))
+    lines = itertools.chain.from_iterable(map(short_lines, normalized))
     first = next(lines, None)
     if first is None:
         raise InputError(
-            f"{', '.join(map(str, files))}: no text; expected sentences to learn pieces from"
+            f"{', '.join(map(str, files))}: no text; expected sentences to learn word pieces from"
         )
-    model = io.BytesIO()  # SentencePiece itself does not detect a full disk
+    # The model is not written to a file here, because SentencePiece does not detect a full disk.
+    model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=itertools.chain([first], lines),
             model_writer=model,
-            vocab_size=how.vocab_size,
-            character_coverage=how.character_coverage,
-            model_type=how.model_type,
-            byte_fallback=how.byte_fallback,
-            normalization_rule_name=how.normalisation,
-            # so that text that contains them is never one piece
+            vocab_size=options.vocab_size,
+            character_coverage=options.character_coverage,
+            model_type=options.model_type,
+            byte_fallback=options.byte_fallback,
+            normalization_rule_name=options.normalisation,
+            # As control symbols, their names are never pieces of a text that contains them.
             control_symbols=[PAD, MASK],
             num_threads=2,
             minloglevel=2,
@@ -120,26 +164,28 @@ def train_model(files: Sequence[Path], how: SubwordOptions, text: TextOptions) -
     except InputError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
-        raise InputError(_in_words(str(error), how)) from None
+        raise InputError(_explain(str(error), options)) from None
     return model.getvalue()
 
 
-def _in_words(error: str, how: SubwordOptions) -> str:
+def _explain(error: str, options: SubwordOptions) -> str:
     """Rephrase an error of SentencePiece for users."""
-    most = re.search(r"<= (\d+)", error)
-    if most:
-        return f"--vocab-size {how.vocab_size:,}: this text gives at most {int(most[1]):,} pieces; choose fewer"
+    size = f"--vocab-size {options.vocab_size:,}"
+    limit = re.search(r"<= (\d+)", error)
+    if limit:
+        return f"{size}: this text gives at most {int(limit[1]):,} pieces; choose a smaller size"
     if "required_chars" in error:
         return (
-            f"--vocab-size {how.vocab_size:,}: too small for the characters of this text; choose a larger size or a "
-            "lower --character-coverage"
+            f"{size}: too small for the characters of this text; choose a larger size or a lower "
+            "--character-coverage"
         )
-    return f"SentencePiece could not be trained: {error.strip().splitlines()[-1]}"
+    return f"SentencePiece training failed: {error.strip().splitlines()[-1]}"
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:
-    """Yield the pieces of a SentencePiece model in order, without the special symbols, which
-    fairseq adds itself.
+    """Yield the pieces of a SentencePiece model in their order.
+
+    The special symbols are left out, because fairseq adds them itself.
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for index in range(processor.GetPieceSize()):

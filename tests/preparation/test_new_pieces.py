@@ -1,6 +1,7 @@
 """`lxsr prepare --from-model`: pieces of a model, and more for a language that it lacks."""
 
 import io
+import json
 from collections import Counter
 from itertools import accumulate, pairwise
 
@@ -56,14 +57,20 @@ def tokenizer(folder):
 
 
 def test_old_pieces_keep_their_numbers_and_old_text_its_pieces(tmp_path):
-    said = prepare(tmp_path, ("en", "xx"), "--new-pieces", 60).stdout
+    output = prepare(tmp_path, ("en", "xx"), "--new-pieces", 60).stdout
     subwords = tmp_path / "new" / "subwords"
     for name in (SENTENCEPIECE_FILE, DICTIONARY_FILE):
         before, after = ((folder / name).read_bytes() for folder in (tmp_path / "old", subwords))
         assert after.startswith(before)
         assert len(after) > len(before)
-    assert "and 60 new for xx, 0.0 % of the known text split otherwise" in said
-    assert f"--from {tmp_path / 'old'}" in said
+    assert f"{subwords}: pieces of {tmp_path / 'old'}" in output
+    assert json.loads((subwords / "stage.json").read_text())["report"] == {
+        # The symbol <mask> is added later.
+        "dictionary": len(read_dictionary(subwords / DICTIONARY_FILE)) + 1,
+        "new pieces": 60,
+        "split otherwise": 0.0,
+    }
+    assert f"--from {tmp_path / 'old'}" in output
     old, new = tokenizer(tmp_path / "old"), tokenizer(subwords)
     known, unknown = (
         list(read_lines(tmp_path / "new" / "corpus" / "en-xx" / f"train.{side}"))
@@ -93,15 +100,16 @@ def test_languages_that_the_model_has_keep_its_pieces(tmp_path, monkeypatch):
         "fairseq_lxsr.encoder.starting_model.trained_pairs", lambda encoder: "en-fr,en-de"
     )
     toy.write(tmp_path / "text", toy.sentences(600), ("fr", "de"))
-    assert "0 new, it has these languages" in prepare(tmp_path, ("fr", "de")).stdout
+    prepare(tmp_path, ("fr", "de"))
+    stage = json.loads((tmp_path / "new" / "subwords" / "stage.json").read_text())
+    assert stage["report"]["new pieces"] == stage["options"]["new_pieces"] == 0
     files = (tmp_path / "old" / DICTIONARY_FILE, tmp_path / "new" / "subwords" / DICTIONARY_FILE)
     assert len({path.read_bytes() for path in files}) == 1
     toy.write(tmp_path / "text", toy.sentences(600), ("cs", "xx"))
     refused(
         prepare(tmp_path, ("cs", "xx"), check=False),
         "cs-xx: ",
-        "neither of these languages",
-        "one of en, fr, de",
+        "en, fr, de",
     )
 
 
@@ -121,10 +129,10 @@ def test_merges_are_those_of_counting_again_after_each():
         (list("".join(rng.choice(list("abc"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
         for _ in range(60)
     ]
-    found = merge_pieces(
+    learnt = merge_pieces(
         [(list(pieces), count) for pieces, count in words], 25, lambda text: len(text) < 6
     )
-    assert found == merged_slowly(words, 25)
+    assert learnt == merged_slowly(words, 25)
 
 
 def merged_slowly(words, most):
@@ -162,7 +170,7 @@ def make_pieces(lines, kind="bpe", size=6):
 
 
 def test_another_kind_of_pieces_is_refused():
-    with pytest.raises(InputError, match="words or letters"):
+    with pytest.raises(InputError, match="words or characters"):
         learn_pieces(make_pieces(["x y"] * 10, "char", 5), {}, {}, 5)
 
 
@@ -196,25 +204,21 @@ def test_a_word_is_split_alike_everywhere_after_several_extensions():
 
 
 def ends(model, lines):
-    """Where the pieces of each line end."""
+    """The positions at which the pieces of each line end."""
     split = sentencepiece.SentencePieceProcessor(model_proto=model).EncodeAsPieces(lines)
     return [set(accumulate(map(len, pieces))) for pieces in split]
 
 
 @pytest.mark.parametrize("what", ["layers", "nothing", "damaged"])
 def test_what_training_cannot_go_on_from_is_refused(tmp_path, what):
-    said = {
-        "layers": "a model with layers",
-        "nothing": "no such file",
-        "damaged": "differs from the file",
-    }
+    file_name = {"layers": "", "nothing": "config.json", "damaged": WEIGHTS_FILE}
     small_model.write_folder(tmp_path / "old", **({} if what == "layers" else BAG))
     if what == "nothing":
         (tmp_path / "old" / "config.json").unlink()
     if what == "damaged":
         (tmp_path / "old" / WEIGHTS_FILE).write_bytes(b"damaged")
     toy.write(tmp_path / "text", toy.sentences(300), ("en", "xx"))
-    refused(prepare(tmp_path, check=False), tmp_path / "old", said[what])
+    refused(prepare(tmp_path, check=False), tmp_path / "old", file_name[what])
     assert not (tmp_path / "new" / "subwords").exists()
 
 
@@ -225,5 +229,5 @@ def test_a_piece_that_becomes_frequent_again_is_found_once():
             (list("".join(rng.choice(list("ab"), rng.integers(2, 9)))), int(rng.integers(1, 9)))
             for _ in range(20)
         ]
-        found = merge_pieces(words, 30, lambda text: True)
-        assert len(found) == len(set(found))
+        learnt = merge_pieces(words, 30, lambda text: True)
+        assert len(learnt) == len(set(learnt))

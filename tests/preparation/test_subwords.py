@@ -11,12 +11,12 @@ from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, t
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 WORDS = {
-    "thai": [
-        chr(code) for code in range(0xE01, 0xE0B)
-    ],  # consonants, which are written without blanks
+    # Consonants, which are written without spaces.
+    "thai": [chr(code) for code in range(0xE01, 0xE0B)],
     "greek": ["αβγ ", "δεζ ", "ηθι ", "κλμ "],
     "chinese": list("天地玄黄宇宙洪荒"),
-    "emoji": ["\U0001f600", "\U0001f609 ", "\U0001f60d"],  # four bytes each
+    # Four bytes each.
+    "emoji": ["\U0001f600", "\U0001f609 ", "\U0001f60d"],
 }
 
 
@@ -24,10 +24,10 @@ def text_of(words, size, seed=0):
     return "".join(random.Random(seed).choices(words, k=size // 3)).strip()
 
 
-def pieces_of(tmp_path, lines, **options):
+def pieces_of(tmp_path, lines, **changes):
     (tmp_path / "train.xx").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    how = SubwordOptions(**({"vocab_size": 26} | options))
-    model = train_model([tmp_path / "train.xx"], how, TextOptions(how.lowercase))
+    options = SubwordOptions(**({"vocab_size": 26} | changes))
+    model = train_model([tmp_path / "train.xx"], options, TextOptions(options.lowercase))
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return [processor.IdToPiece(number) for number in range(len(processor))]
 
@@ -41,7 +41,8 @@ def test_characters_that_stand_in_long_lines_alone_have_pieces(tmp_path, script,
     assert letters <= set(
         "".join(pieces_of(tmp_path, [*text, *lines], vocab_size=30, model_type=model_type))
     )
-    assert letters <= set("".join(pieces_of(tmp_path, lines)))  # all lines are long
+    # All lines are long.
+    assert letters <= set("".join(pieces_of(tmp_path, lines)))
 
 
 def test_long_lines_teach_what_their_words_in_short_lines_do(tmp_path):
@@ -83,7 +84,5 @@ def test_long_lines_count_by_their_bytes(tmp_path):
 
 @pytest.mark.parametrize("line", ["\ufffd", "\u2581 \u2581", "\u2585", "\u00ad", " \u3000"])
 def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
-    with pytest.raises(
-        InputError, match=r"train\.xx: no text; expected sentences to learn pieces from"
-    ):
+    with pytest.raises(InputError, match=r"train\.xx: no text"):
         pieces_of(tmp_path, [line] * 3)
