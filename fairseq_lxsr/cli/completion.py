@@ -1,18 +1,23 @@
-"""`lxsr --print-completion`: what a shell completes, written by shtab from the parsers of all
-verbs.
-"""
+"""`lxsr --print-completion`: shell completion, written by shtab from the parsers of all verbs."""
 
 import argparse
 import re
 
 from fairseq_lxsr.machine import require
 
-PLACES = r"FILE|FOLDER|DIR|DATA_BIN|PATH|PREFIX|TEMPLATE|\.jsonl|\.yaml"  # in the metavar of a file or folder
+# Options whose metavar matches take the name of a file or folder.
+FILE_METAVARS = r"FILE|FOLDER|DIR|DATA_BIN|PATH|PREFIX|TEMPLATE|\.jsonl|\.yaml"
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script by which a shell completes the verbs of a parser, their options, choices
-    and names of files.
+    """Return the script by which a shell completes a command line.
+
+    Completed are the verbs of the parser, their options, the choices of options, recipes, and names
+    of files.
+
+    Args:
+        parser: the parser of all verbs with their options.
+        shell: bash, zsh or fish.
     """
     require("shtab", "completion", "--print-completion")
     import shtab
@@ -22,21 +27,19 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     for action in _actions(parser):
         if action.dest == "recipe":
             action.choices = names()
-        elif re.search(PLACES, str(action.metavar)):
+        elif re.search(FILE_METAVARS, str(action.metavar)):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     return shtab.complete(parser, shell)
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """List the options of a parser and of those below it."""
-    if hasattr(parser, "add_all_options"):  # of a protocol, which otherwise come when it parses
+    """Return the options of a parser and of all its subparsers."""
+    if hasattr(parser, "add_all_options"):
+        # The parser of a protocol would otherwise add its options only when it parses.
         parser.add_all_options()
-    below = [
-        action.choices.values()
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-    ]
-    return [
-        *parser._actions,
-        *(action for some in below for one in some for action in _actions(one)),
-    ]
+    actions = list(parser._actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                actions += _actions(subparser)
+    return actions

@@ -42,7 +42,10 @@ def add_parser(verbs) -> None:
     parser = verbs.add_parser("embed", description=__doc__)
     add_any_model_options(parser)
     parser.add_argument(
-        "--lang", default="", metavar="LANG", help="of the text, where --model names several"
+        "--lang",
+        default="",
+        metavar="LANG",
+        help="language of the input, required if --model names several",
     )
     parser.add_argument(
         "--input",
@@ -51,149 +54,173 @@ def add_parser(verbs) -> None:
         action="extend",
         type=FILE_NAME,
         metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz, .bz2, .xz or .zst too, several one after the other; - for standard "
-        "input",
+        help="UTF-8 text, one sentence per line, also compressed (.gz, .bz2, .xz, .zst); several files "
+        "are read one after the other; - for standard input",
     )
     parser.add_argument(
         "--output",
         required=True,
         type=output_path,
         metavar="FILE",
-        help="embeddings, and FILE.json",
+        help="file for the embeddings; their metadata is written to FILE.json",
     )
     parser.add_argument(
         "--format",
         choices=EMBEDDING_FORMATS,
-        help="npy; raw: rows alone, as LASER's scripts read them; safetensors; parquet (default: what the name of "
-        "--output says, else npy)",
+        help="format of the output; raw has no header, as LASER's scripts expect (default: by the "
+        "name of --output, else npy)",
     )
     parser.add_argument(
         "--output-dtype",
         choices=EMBEDDING_DTYPES,
         default="float32",
-        help="of the file: int8, a byte a dimension, calibrated on the first 20,000 lines; binary, signs alone, eight "
-        "to a byte (default: float32)",
+        help="type of the stored values; int8 is calibrated on the first 20,000 lines, binary stores "
+        "the sign of each dimension as one bit (default: float32)",
     )
     parser.add_argument(
         "--dtype",
         choices=COMPUTE_DTYPES,
         default="float32",
-        help="of computation (default: float32)",
+        help="type of the values in computation (default: float32)",
     )
-    parser.add_argument("--normalize", action="store_true", help="embeddings of length one")
+    parser.add_argument("--normalize", action="store_true", help="scale embeddings to unit length")
     parser.add_argument(
-        "--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions"
+        "--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions only"
     )
     parser.add_argument(
         "--on-long",
         choices=ON_LONG,
         default="cut",
-        help="lines longer than the model reads: keep the beginning, the mean over all parts, or stop (default: cut)",
+        help="lines longer than the model's limit: cut keeps the beginning, split-mean averages over "
+        "all parts, error stops (default: cut)",
     )
     parser.add_argument(
         "--shard",
-        type=part_of_parts,
+        type=parse_shard,
         metavar="I/N",
-        help="only the I-th of N equal parts of the lines, 1/N to N/N",
+        help="embed only the I-th of N equal parts of the lines, 1/N to N/N",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on after an interruption; the bytes are the same"
+        "--resume",
+        action="store_true",
+        help="continue an interrupted run; the output is the same as without the interruption",
     )
     add_ray_options(parser, "--output is then a folder of files and shards.json")
     parser.set_defaults(run=run_embed)
 
 
 def run_embed(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import (
-        embed_lines,
-        index_path,
-        model_files,
-        refuse_idf,
-        side_files,
-        width_of,
-    )
+    from fairseq_lxsr.embeddings import refuse_idf
     from fairseq_lxsr.embeddings.formats import find_format
 
-    args.format = format_of_output(args)
+    args.format = output_format(args)
     find_format(args.format).check()
     refuse_idf(args.model)
     if in_cluster(args):
-        run_in_cluster(args)
-        return
-    refuse_overlap([args.output, *side_files(args.output)], [*args.input, *model_files(args.model)])
-    encoder = load_embedder(args)
-    total = count_input(args.input)
-    lines, some, first = shard(chain.from_iterable(map(read_lines, args.input)), total, args.shard)
+        embed_in_cluster(args)
+    else:
+        embed_here(args)
+
+
+def embed_here(args: argparse.Namespace) -> None:
+    """Embed the lines in this process."""
+    from fairseq_lxsr.embeddings import embed_lines, model_files, side_files, width_of
+
+    outputs = [args.output, *side_files(args.output)]
+    refuse_overlap(outputs, [*args.input, *model_files(args.model)])
+    encoder = load_encoder(args)
+    input_length = count_lines(args.input)
+    lines, num_lines, first_line = shard_lines(read_inputs(args), input_length, args.shard)
     line, lines = peek(lines)
-    layout = layout_of(args, width_of(encoder, text_of(args, line, first, total)))
-    settings = describe(args, encoder.fingerprint, layout, first)
+    width = width_of(encoder, input_text(args, line, first_line, input_length))
+    layout = output_layout(args, width)
+    settings = describe(args, encoder.fingerprint, layout, first_line)
     space = getattr(encoder, "space", encoder.fingerprint)
-    settings |= {"space": space} if space != encoder.fingerprint else {}
-    encode = embedder(args, total, encoder, first)
-    how = {"resume": args.resume, "total": some, "show_progress": True}
-    index = embed_lines(lines, encode, args.output, layout, settings, **how)
-    met = "".join(f", {index[name]:,} {name}" for name in ("empty", "long") if index[name])
-    print(
-        f"{args.output}: {index['count']:,} embeddings of width {layout.width}{met}, model {index['model']}, "
-        f"described in {index_path(args.output).name}"
+    if space != encoder.fingerprint:
+        settings["space"] = space
+    metadata = embed_lines(
+        lines,
+        line_embedder(args, input_length, encoder, first_line),
+        args.output,
+        layout,
+        settings,
+        resume=args.resume,
+        total=num_lines,
+        show_progress=True,
     )
-    if is_of_laser(layout):
-        print(f"LASER's scripts read it with {laser_options(layout)}")
+    print_summary(args.output, metadata, layout)
 
 
-def run_in_cluster(args: argparse.Namespace) -> None:
+def print_summary(output: Path, metadata: dict[str, Any], layout: "Layout") -> None:
+    from fairseq_lxsr.embeddings import index_path
+
+    special_lines = ""
+    for kind in ("empty", "long"):
+        if metadata[kind]:
+            special_lines += f", {metadata[kind]:,} {kind}"
+    print(
+        f"{output}: {metadata['count']:,} embeddings of width {layout.width}{special_lines}, "
+        f"model {metadata['model']}, described in {index_path(output).name}"
+    )
+    if is_laser_file(layout):
+        print(f"options of LASER's scripts for this file: {laser_options(layout)}")
+
+
+def embed_in_cluster(args: argparse.Namespace) -> None:
+    """Embed the lines in shards, in the workers of a Ray cluster."""
     from fairseq_lxsr.cluster import Embedding, embed_shards
     from fairseq_lxsr.embeddings import model_files
 
     if args.shard:
         raise InputError(
-            "--shard with --ray, which cuts the text itself; expected one or the other"
+            "both --shard and --ray given; expected --ray alone, which divides the text itself"
         )
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
-    total = count_input(args.input)
-    line, lines = peek(chain.from_iterable(map(read_lines, args.input)))
-    with workers(args, partial(load_embedder, args)) as those:
-        layout = layout_of(args, those.width_of(text_of(args, line, 0, total)))
-        settings = describe(args, those.model, layout, 0)
-        how = Embedding(layout, settings, partial(embedder, args, total))
-        done = embed_shards(lines, args.output, how, those)
+    input_length = count_lines(args.input)
+    line, lines = peek(read_inputs(args))
+    with workers(args, partial(load_encoder, args)) as cluster:
+        layout = output_layout(args, cluster.width_of(input_text(args, line, 0, input_length)))
+        settings = describe(args, cluster.model, layout, 0)
+        embedding = Embedding(layout, settings, partial(line_embedder, args, input_length))
+        report = embed_shards(lines, args.output, embedding, cluster)
     print(
-        f"{args.output}: {done['count']:,} embeddings of width {layout.width}, model {those.model}, "
-        f"{summary(done, those)}"
+        f"{args.output}: {report['count']:,} embeddings of width {layout.width}, "
+        f"model {cluster.model}, {summary(report, cluster)}"
     )
 
 
-def format_of_output(args: argparse.Namespace) -> str:
-    """Return the format that --format or the name of --output says, else npy."""
+def output_format(args: argparse.Namespace) -> str:
+    """Return the format that --format names, or the name of --output, or else npy."""
     from fairseq_lxsr.embeddings.formats import format_name
 
-    # in a cluster, --output is a folder
-    named = None if in_cluster(args) else format_name(args.output)
-    if named and args.format and named != args.format:
+    name = None
+    # In a cluster, --output is a folder of files.
+    if not in_cluster(args):
+        name = format_name(args.output)
+    if name and args.format and name != args.format:
         raise InputError(
-            f"--format {args.format} with --output {args.output}, the name of {named}; expected the same"
+            f"--format {args.format} does not match --output {args.output}, which is a name of "
+            f"{name}; leave out --format, or choose another name"
         )
-    return args.format or named or "npy"
+    return args.format or name or "npy"
 
 
-def load_embedder(args: argparse.Namespace) -> "Encoder":
-    """Load the encoder that --model names, with the options of the computation."""
+def load_encoder(args: argparse.Namespace) -> "Encoder":
+    """Load the encoder that --model names, with the options of computation."""
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
-    if not isinstance(encoder, ModelFolder) and (args.dtype, args.on_long) != (
-        COMPUTE_DTYPES[0],
-        ON_LONG[0],
-    ):
+    defaults = (COMPUTE_DTYPES[0], ON_LONG[0])
+    if (args.dtype, args.on_long) != defaults and not isinstance(encoder, ModelFolder):
         raise InputError(
-            f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; expected a model "
-            "folder of `lxsr export folder`"
+            f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; "
+            "expected a model folder of `lxsr export folder`, or neither option"
         )
     return encoder
 
 
-def layout_of(args: argparse.Namespace, width: int) -> "Layout":
-    """Return the layout of the output, given the width of the embeddings of the text."""
+def output_layout(args: argparse.Namespace, width: int) -> "Layout":
+    """Return the layout of the output, given the width of the encoder's embeddings."""
     from fairseq_lxsr.embeddings import Layout
 
     if args.truncate_dim and args.truncate_dim > width:
@@ -203,48 +230,70 @@ def layout_of(args: argparse.Namespace, width: int) -> "Layout":
     return Layout(args.format, args.output_dtype, args.truncate_dim or width)
 
 
-def text_of(args: argparse.Namespace, lines: list[str], first: int, total: int | None) -> "Text":
-    """Return lines of the input from number `first`, from 0, with their origin; `total` is None
-    where it is unknown.
+def read_inputs(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of all inputs."""
+    return chain.from_iterable(map(read_lines, args.input))
+
+
+def input_text(
+    args: argparse.Namespace, lines: list[str], first_line: int, input_length: int | None
+) -> "Text":
+    """Return lines of the input together with their origin.
+
+    Args:
+        args: the parsed command line.
+        lines: consecutive lines of the input.
+        first_line: number of the first of them, from 0.
+        input_length: number of lines of the complete input; None if unknown.
     """
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
 
-    file = args.input[0] if len(args.input) == 1 else ""
-    return Text(lines, args.lang, file, first + np.arange(len(lines)), total)
+    # With several inputs, the numbers of the lines are not numbers in one file.
+    file = ""
+    if len(args.input) == 1:
+        file = args.input[0]
+    return Text(lines, args.lang, file, first_line + np.arange(len(lines)), input_length)
 
 
-def embedder(
-    args: argparse.Namespace, total: int | None, encoder: "Encoder", first: int
+def line_embedder(
+    args: argparse.Namespace, input_length: int | None, encoder: "Encoder", first_line: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Return a function from windows of lines, the first of number `first`, to embeddings, as the
-    options say.
+    """Return a function that embeds one window of lines after the other.
+
+    Args:
+        args: the parsed command line.
+        input_length: number of lines of the complete input; None if unknown.
+        encoder: the encoder.
+        first_line: number of the first line of the first window, from 0.
     """
     from fairseq_lxsr.vectors.rows import unit_rows
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
-        start = first + counts["lines"]
+        start = first_line + counts["lines"]
+        text = input_text(args, window, start, input_length)
         try:
-            embeddings = encoder.embed(text_of(args, window, start, total), counts)[
-                :, : args.truncate_dim
-            ]
+            embeddings = encoder.embed(text, counts)[:, : args.truncate_dim]
         except SentenceError as error:
-            row, sentence, why = error.args
-            raise InputError(f"{place(args.input, start + row)}: {sentence!r:.60}: {why}") from None
-        return unit_rows(embeddings) if args.normalize else embeddings
+            row, sentence, problem = error.args
+            place = line_place(args.input, start + row)
+            raise InputError(f"{place}: {sentence!r:.60}: {problem}") from None
+        if args.normalize:
+            return unit_rows(embeddings)
+        return embeddings
 
     return encode
 
 
 def describe(
-    args: argparse.Namespace, fingerprint: str, layout: "Layout", first: int
+    args: argparse.Namespace, fingerprint: str, layout: "Layout", first_line: int
 ) -> dict[str, Any]:
-    """Collect all settings that the bytes depend on, for the description beside the output."""
+    """Return all settings that the bytes of the output depend on, for its metadata file."""
     settings = {
         "model": fingerprint,
         "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
-        "first_line": first + 1,
+        "first_line": first_line + 1,
         "shard": args.shard and "{}/{}".format(*args.shard),
         "computed_in": args.dtype,
         "normalize": args.normalize,
@@ -253,90 +302,111 @@ def describe(
     if args.truncate_dim:
         settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
-        settings["batch_size"] = args.batch_size  # int8 scales are computed per batch
+        # The scales of int8 are computed per batch.
+        settings["batch_size"] = args.batch_size
     if named_languages(args):
         settings["language"] = args.lang
-    if is_of_laser(layout):
+    if is_laser_file(layout):
         settings["laser_options"] = laser_options(layout)
     return settings
 
 
-def is_of_laser(layout: "Layout") -> bool:
-    """Return whether LASER's scripts can read a file."""
+def is_laser_file(layout: "Layout") -> bool:
+    """Return whether LASER's scripts can read a file of this layout."""
     return layout.format == "raw" and layout.dtype.startswith("float")
 
 
 def laser_options(layout: "Layout") -> str:
-    """Return the options of LASER's scripts (mine_bitexts.py, xsim.py) for raw embeddings, which
-    have no header.
+    """Return the options with which LASER's scripts (mine_bitexts.py, xsim.py) read raw embeddings.
+
+    Raw embeddings have no header, so the scripts need the dimension and the type of the values.
     """
-    return f"--dim {layout.width}" + (" --fp16" if layout.dtype == "float16" else "")
+    options = f"--dim {layout.width}"
+    if layout.dtype == "float16":
+        options += " --fp16"
+    return options
 
 
 def is_stream(name: str) -> bool:
-    """Return whether an input can be read only once: standard input, or a pipe such as `<(zcat a.gz
-    b.gz)`.
+    """Return whether an input can be read only once.
+
+    Standard input is such an input, and so is a pipe such as `<(zcat a.gz b.gz)`.
     """
-    return name == "-" or (
-        Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir()
-    )
+    path = Path(name)
+    return name == "-" or (path.exists() and not path.is_file() and not path.is_dir())
 
 
-def count_input(paths: list[str]) -> int | None:
-    """Count the lines of all inputs together; return None where one can be read only once."""
+def count_lines(paths: list[str]) -> int | None:
+    """Return the number of lines of all inputs together; None if one can be read only once."""
     if "-" in paths and len(paths) > 1:
-        raise InputError("standard input (-) beside files; expected one or the other")
+        raise InputError("--input - with other files; expected either standard input (-) or files")
     if any(map(is_stream, paths)):
         return None
-    count = sum(1 for _ in chain.from_iterable(map(read_lines, paths)))
-    if not count:
-        raise InputError(f"{' '.join(paths)}: empty file; expected one sentence a line")
-    return count
+    num_lines = sum(1 for _ in chain.from_iterable(map(read_lines, paths)))
+    if not num_lines:
+        raise InputError(f"{' '.join(paths)}: empty file; expected one sentence per line")
+    return num_lines
 
 
-def place(paths: list[str], number: int) -> str:
-    """Name the file and the line of a line of all inputs together, from 0; after a stream its
-    number alone.
+def line_place(paths: list[str], number: int) -> str:
+    """Return the file and the line number of a line of the input, for messages.
+
+    Args:
+        paths: the inputs.
+        number: number of the line in all inputs together, from 0.
     """
     if len(paths) == 1:
         return f"{paths[0]}, line {number + 1:,}"
-    before = 0
+    lines_before = 0
     for path in paths:
         if not Path(path).is_file():
+            # The lines of a stream are gone, and cannot be counted.
             break
-        count = sum(1 for _ in read_lines(path))
-        if number < before + count:
-            return f"{path}, line {number - before + 1:,}"
-        before += count
+        num_lines = sum(1 for _ in read_lines(path))
+        if number < lines_before + num_lines:
+            return f"{path}, line {number - lines_before + 1:,}"
+        lines_before += num_lines
     return f"line {number + 1:,} of the input"
 
 
-def part_of_parts(text: str) -> tuple[int, int]:
-    """Parse the value of --shard, as `type=` of argparse."""
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return the number of a shard and the number of shards, as `type=` of argparse."""
     part, _, parts = text.partition("/")
     try:
-        count = int(at_least(1)(parts))
-        return int(at_least(1, count)(part)), count
+        num_parts = int(at_least(1)(parts))
+        return int(at_least(1, num_parts)(part)), num_parts
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r:.60}; expected for example 2/4, the second of four parts"
         ) from None
 
 
-def shard(
-    lines: Iterator[str], total: int | None, which: tuple[int, int] | None
+def shard_lines(
+    lines: Iterator[str], input_length: int | None, shard: tuple[int, int] | None
 ) -> tuple[Iterator[str], int | None, int]:
-    """Return the lines of one part, their number where it is known, and the number of the first
-    line from 0.
+    """Return the lines of one shard of the input.
+
+    Args:
+        lines: the lines of the complete input.
+        input_length: their number; None if unknown.
+        shard: number of the shard, from 1, and number of shards; None for the complete input.
+
+    Returns:
+        the lines of the shard, their number (None if unknown), and the number of the first line
+        in the input, from 0.
     """
-    if which is None:
-        return lines, total, 0
-    part, parts = which
-    if total is None:
-        raise InputError("--shard of a stream, whose length is not known; give a file")
-    start, stop = (total * count // parts for count in (part - 1, part))
+    if shard is None:
+        return lines, input_length, 0
+    part, num_parts = shard
+    if input_length is None:
+        raise InputError(
+            f"--shard {part}/{num_parts} of a stream, whose length is unknown; expected a file"
+        )
+    start = input_length * (part - 1) // num_parts
+    stop = input_length * part // num_parts
     if start == stop:
         raise InputError(
-            f"--shard {part}/{parts}: this part of {total:,} lines is empty; expected fewer parts"
+            f"--shard {part}/{num_parts}: no lines in this part of {input_length:,} lines; expected "
+            "fewer parts"
         )
     return islice(lines, start, stop), stop - start, start

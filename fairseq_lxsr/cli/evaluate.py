@@ -1,6 +1,4 @@
-"""`lxsr eval`: score an encoder by one of the field's protocols. `lxsr compare`: compare two files
-of scores.
-"""
+"""`lxsr eval` scores an encoder by one of the field's protocols, `lxsr compare` compares scores."""
 
 import argparse
 import sys
@@ -39,8 +37,10 @@ def _add_eval_parser(verbs) -> None:
 
 
 class ProtocolParser(Parser):
-    """The parser of one protocol: its options come with its module, which brings numpy, when it
-    parses.
+    """The parser of one protocol.
+
+    It adds its options when it parses: they are declared in the module of the protocol, which
+    imports numpy.
     """
 
     def parse_known_args(self, args=None, namespace=None):
@@ -54,13 +54,14 @@ class ProtocolParser(Parser):
             "--output",
             type=FILE_NAME,
             metavar="FILE.jsonl",
-            help="file to add the scores to, as JSON",
+            help="file to which the scores are appended, one JSON object per line",
         )
 
 
 def run_eval(args: argparse.Namespace) -> None:
-    """Append scores to the file as they are measured; print the table and the signatures, even of
-    partial results.
+    """Measure the tasks of a protocol, and append the scores of each to the file.
+
+    The table and the signatures are printed at the end, even if the measurement is interrupted.
     """
     from fairseq_lxsr.embeddings import model_files
     from fairseq_lxsr.evaluation.score import append_scores, check_scores_file
@@ -69,14 +70,15 @@ def run_eval(args: argparse.Namespace) -> None:
     plan = filled(protocol_class(args.protocol), args).plan()
     refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])
     if args.output:
-        check_scores_file(args.output)  # it is written hours later
+        # The first scores may come hours later.
+        check_scores_file(args.output)
     encoder = load_any(args)
     scores: list[Score] = []
     try:
-        for some in plan.measure(encoder):
-            scores += some
+        for task_scores in plan.measure(encoder):
+            scores += task_scores
             if args.output:
-                append_scores(args.output, some)
+                append_scores(args.output, task_scores)
     finally:
         if scores:
             print(report_scores(scores))
@@ -84,7 +86,8 @@ def run_eval(args: argparse.Namespace) -> None:
 
 def _add_compare_parser(verbs) -> None:
     parser = verbs.add_parser(
-        "compare", description="Two files of scores, value by value, with confidence intervals."
+        "compare",
+        description="Compare two files of scores, value by value, with confidence intervals.",
     )
     parser.add_argument(
         "first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`"
@@ -94,17 +97,19 @@ def _add_compare_parser(verbs) -> None:
         type=FILE_NAME,
         nargs="?",
         metavar="B.jsonl",
-        help="another; differences are B - A (with --published it may be left out)",
+        help="second file, of which the differences are B - A; optional with --published",
     )
     parser.add_argument(
         "--draws",
         type=at_least(100),
         default=BOOTSTRAP_DRAWS,
         metavar="N",
-        help=f"of the bootstrap (default: {BOOTSTRAP_DRAWS})",
+        help=f"draws of the paired bootstrap (default: {BOOTSTRAP_DRAWS})",
     )
     parser.add_argument(
-        "--published", action="store_true", help="show scores from papers that measured alike"
+        "--published",
+        action="store_true",
+        help="also show published scores of the same protocols and test sets",
     )
     parser.set_defaults(run=run_compare)
 
@@ -114,7 +119,9 @@ def run_compare(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.tables import published_table
 
     if not (args.second or args.published):
-        raise InputError(f"compare {args.first}: one file of scores; expected two, or --published")
+        raise InputError(
+            f"compare {args.first}: one file of scores; expected two files, or --published"
+        )
     first = read_scores(args.first)
     if args.second:
         second = read_scores(args.second)
@@ -123,35 +130,36 @@ def run_compare(args: argparse.Namespace) -> None:
         second = []
         protocols = _show(first)
     if args.published:
-        missing = f"No published scores of {', '.join(dict.fromkeys(protocols))} are known here."
         scores = [score for score in (*first, *second) if score.protocol in protocols]
-        print(f"\n{published_table(scores) or missing}")
+        table = published_table(scores)
+        if not table:
+            names = ", ".join(dict.fromkeys(protocols))
+            table = f"This package has no published scores of {names} with these settings."
+        print(f"\n{table}")
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:
-    """Print the values of one file, and return their protocols."""
+    """Print the values of one file of scores, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import latest
     from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 
-    taken = list(latest(scores).values())
-    rows = [
-        (
-            f"{score.protocol} {score.task} {name} {score.settings.get('metric', '')}".strip(),
-            f"{value:8.1f}",
-        )
-        for score in taken
-        for name, value in score.values.items()
-        if name not in NOT_PERCENT
-    ]
+    latest_scores = list(latest(scores).values())
+    rows = []
+    for score in latest_scores:
+        metric = score.settings.get("metric", "")
+        for name, value in score.values.items():
+            if name not in NOT_PERCENT:
+                label = f"{score.protocol} {score.task} {name} {metric}".strip()
+                rows.append((label, f"{value:8.1f}"))
     _print_rows(f"{'A':>8}", rows)
     print(f"A: model {_models(scores)}")
-    return [score.protocol for score in taken]
+    return [score.protocol for score in latest_scores]
 
 
 def _compare(
     first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
 ) -> list[str]:
-    """Print the scores that both files have, side by side, and return their protocols."""
+    """Print the scores that both files of scores have, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)
@@ -159,13 +167,15 @@ def _compare(
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
         raise InputError(
-            f"{args.first} and {args.second} have no score that was measured alike; evaluate both again"
+            f"{args.first} and {args.second}: no scores of the same task and settings; evaluate both "
+            "models with the same options"
         )
     rows = []
-    for r in results:
-        interval = f"[{r.low:+.1f}, {r.high:+.1f}]"
-        row = f"{r.first:8.1f}{r.second:8.1f}{r.difference:+8.1f}   {interval:16}{r.p:8.3f}"
-        rows.append((f"{r.protocol} {r.task} {r.value} {r.metric}", row))
+    for result in results:
+        values = f"{result.first:8.1f}{result.second:8.1f}{result.difference:+8.1f}"
+        interval = f"[{result.low:+.1f}, {result.high:+.1f}]"
+        label = f"{result.protocol} {result.task} {result.value} {result.metric}"
+        rows.append((label, f"{values}   {interval:16}{result.p:8.3f}"))
     _print_rows(f"{'A':>8}{'B':>8}{'B - A':>8}   95 % interval        p", rows)
     print(f"A: model {_models(first)}, B: model {_models(second)}")
     print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")
@@ -173,12 +183,14 @@ def _compare(
 
 
 def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:
+    """Print a header and rows; the labels of the rows are padded to the same width."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, row in [("", header), *rows]:
         print(f"{name:{width}}{row}")
 
 
 def _models(scores: "Sequence[Score]") -> str:
+    """Return the different models of the scores."""
     from fairseq_lxsr.evaluation.compare import latest
 
     return " ".join(dict.fromkeys(score.system for score in latest(scores).values()))

@@ -1,5 +1,6 @@
-"""`lxsr export`: a fairseq checkpoint as a model folder that needs no fairseq, and that folder for
-other programs.
+"""`lxsr export`: export a checkpoint as a model folder, and a model folder to other formats.
+
+A model folder is used without fairseq.
 """
 
 import argparse
@@ -14,38 +15,44 @@ from fairseq_lxsr.options import FILE_NAME, STORED_TYPES, option
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.evaluation.score import Score
+    from fairseq_lxsr.export.card import TextSources
 
-OUTPUT_HELP = "folder to write; an older one of this command is replaced whole"
+OUTPUT_HELP = "folder to write; a folder of an earlier export is replaced"
+_NORMALIZE_HELP = "scale embeddings to unit length"
 _FILE: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FILE"}
 _FOLDER: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FOLDER"}
 
 
 @dataclass(frozen=True)
 class FolderExport:
-    """a model folder from a checkpoint of fairseq-train"""
+    """The options of `lxsr export folder`."""
 
     checkpoint: str = option(
-        "such as checkpoints/checkpoint_best.pt", allowed=FILE_NAME, metavar="FILE.pt"
+        "checkpoint of fairseq-train, such as checkpoints/checkpoint_best.pt",
+        allowed=FILE_NAME,
+        metavar="FILE.pt",
     )
     output: str = option(OUTPUT_HELP, **_FOLDER)
     dtype: str = option(
-        "stored: float16 is half, int8 a quarter, int4 an eighth for pieces",
+        "type of the stored weights; float16 halves the size, int8 quarters it, and int4 makes the "
+        "embeddings of word pieces an eighth",
         "float32",
         STORED_TYPES,
     )
     ema: bool = option(
-        "take the moving average of the weights, of fairseq-train --store-ema", False
+        "export the moving average of the weights, which fairseq-train --store-ema stores", False
     )
     data: str | None = option(
-        "fairseq-preprocess folder (default: text/ beside the checkpoint, or the one trained on)",
+        "folder of fairseq-preprocess (default: text/ next to the checkpoint, or the training data)",
         None,
         **_FOLDER,
     )
     sentencepiece_model: str | None = option(
-        "default: sentencepiece.model of the data folder", None, **_FILE
+        "SentencePiece model (default: sentencepiece.model in the data folder)", None, **_FILE
     )
     lowercase: bool | None = option(
-        "whether the training text was lower-cased (default: as text.json of the data folder says)",
+        "whether the training text was lower-cased (default: by text.json in the data folder)",
         None,
         action=argparse.BooleanOptionalAction,
     )
@@ -55,8 +62,10 @@ class FolderExport:
         from fairseq_lxsr.export.card import write_card
         from fairseq_lxsr.export.folder import export_checkpoint
 
-        data = filter(Path.is_file, Path(self.data).glob("*")) if self.data else ()
-        refuse_overlap([self.output], [self.checkpoint, self.sentencepiece_model, *data])
+        inputs: list[str | Path | None] = [self.checkpoint, self.sentencepiece_model]
+        if self.data:
+            inputs += [path for path in Path(self.data).glob("*") if path.is_file()]
+        refuse_overlap([self.output], inputs)
         folder = export_checkpoint(
             self.checkpoint,
             self.output,
@@ -71,34 +80,40 @@ class FolderExport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Card:
+class CardOptions:
+    """What a model card says in addition to what the model folder has."""
+
     scores: tuple[str, ...] = option(
-        "what `lxsr eval --output` wrote of this model",
+        "scores of this model, written by `lxsr eval --output`",
         (),
         FILE_NAME,
         nargs="+",
         metavar="FILE.jsonl",
     )
     sources: str | None = option(
-        "sources of its text, as examples/pretrained/sources.json",
+        "sources and licences of the training text, in the form of examples/pretrained/sources.json",
         None,
         FILE_NAME,
         metavar="FILE.json",
     )
 
-    def about(self, output: str | Path) -> tuple[Any, Any]:
-        """Read the scores and sources of a card, which must not be the output."""
+    def read(self, output: str | Path) -> "tuple[list[Score], TextSources | None]":
+        """Return the scores and the sources, after checking that the output overwrites neither."""
         from fairseq_lxsr.evaluation.score import read_scores
         from fairseq_lxsr.export.card import TextSources
 
         refuse_overlap([output], [*self.scores, self.sources])
-        scores = [score for path in self.scores for score in read_scores(path)]
-        return scores, TextSources.read(self.sources) if self.sources else None
+        scores = []
+        for path in self.scores:
+            scores += read_scores(path)
+        if self.sources is None:
+            return scores, None
+        return scores, TextSources.read(self.sources)
 
 
 @dataclass(frozen=True)
-class CardExport(_Card):
-    """a new model card (README.md) in a model folder, with scores"""
+class CardExport(CardOptions):
+    """The options of `lxsr export card`."""
 
     model: str = option(OUR_MODEL, **_FOLDER)
 
@@ -109,17 +124,19 @@ class CardExport(_Card):
         from fairseq_lxsr.export.card import write_card
 
         folder = find_model(self.model)
-        about = self.about(folder / CARD_FILE)
-        write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), *about)
+        scores, sources = self.read(folder / CARD_FILE)
+        write_card(folder, SentenceEncoder.from_pretrained(folder, "cpu"), scores, sources)
         print(f"{folder / CARD_FILE}: written")
 
 
 @dataclass(frozen=True)
-class _Converted:
+class Conversion:
+    """The options of all exports that start from a model folder."""
+
     model: str = option(OUR_MODEL, **_FOLDER)
     output: str = option(OUTPUT_HELP, **_FOLDER)
 
-    def encoder(self) -> "SentenceEncoder":
+    def load_encoder(self) -> "SentenceEncoder":
         """Load the model folder, after checking that --output is not one of its files."""
         from fairseq_lxsr.embeddings import model_files
         from fairseq_lxsr.encoder import SentenceEncoder
@@ -129,44 +146,52 @@ class _Converted:
 
 
 @dataclass(frozen=True)
-class SentenceTransformersExport(_Converted):
-    """a folder that sentence-transformers loads, and model2vec where a model has no layers"""
+class SentenceTransformersExport(Conversion):
+    """The options of `lxsr export sentence-transformers`."""
 
-    normalize: bool = option("embeddings of length one", False)
+    normalize: bool = option(_NORMALIZE_HELP, False)
     drop_order: bool = option(
-        "leave out the coefficients of the order of words, with which the folder of a model without layers needs this "
-        "package and trust_remote_code=True",
+        "leave out the word order coefficients of a model without layers; with them, the folder "
+        "needs this package and trust_remote_code=True",
         False,
     )
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_sentence_transformers
 
-        encoder = self.encoder()
+        encoder = self.load_encoder()
         difference = export_sentence_transformers(
             encoder, self.output, (), self.normalize, self.drop_order
         )
-        found = "were not compared: sentence-transformers is not installed"
-        found = found if difference is None else f"differ by at most {difference:.1g}"
-        print(f"{self.output}: for sentence-transformers; its vectors {found}")
-        self.print_needs(encoder)
+        if difference is None:
+            check = "were not compared, because sentence-transformers is not installed"
+        else:
+            check = f"differ by at most {difference:.1g}"
+        print(f"{self.output}: for sentence-transformers; its vectors {check}")
+        self.print_requirements(encoder)
 
-    def print_needs(self, encoder: "SentenceEncoder") -> None:
-        """Say in one line if the folder does not load by sentence-transformers alone, and why."""
+    def print_requirements(self, encoder: "SentenceEncoder") -> None:
+        """Print a line if sentence-transformers cannot load the folder by itself, and why."""
         from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
-        if why := unsupported_feature(without_order(encoder) if self.drop_order else encoder):
-            drop = (
-                "; --drop-order leaves them out" if "order" in why and encoder.size.is_bag else ""
-            )
-            print(f"{self.output}: needs this package and trust_remote_code=True, for {why}{drop}")
+        exported = encoder
+        if self.drop_order:
+            exported = without_order(encoder)
+        reason = unsupported_feature(exported)
+        if not reason:
+            return
+        advice = ""
+        is_bag = getattr(exported.size, "is_bag", False)
+        if is_bag and not unsupported_feature(without_order(exported)):
+            advice = "; --drop-order leaves them out"
+        print(f"{self.output}: needs this package and trust_remote_code=True, for {reason}{advice}")
 
 
 @dataclass(frozen=True)
-class WebExport(_Converted):
-    """a page that searches sentences in the browser, for a model without layers"""
+class WebExport(Conversion):
+    """The options of `lxsr export web`."""
 
-    input: tuple[str, ...] = option("sentences to search, one a line", nargs="+", **_FILE)
+    input: tuple[str, ...] = option("sentences to search, one per line", nargs="+", **_FILE)
     title: str = option("heading of the page", "Nearest sentences", metavar="TEXT")
     example: str = option("first query (default: none)", "", metavar="SENTENCE")
 
@@ -175,61 +200,70 @@ class WebExport(_Converted):
         from fairseq_lxsr.export.web_page import PAGE_FILE
 
         refuse_overlap([self.output], self.input)
-        encoder = self.encoder()
-        sentences = [line for path in self.input for line in read_lines(path)]
+        encoder = self.load_encoder()
+        sentences: list[str] = []
+        for path in self.input:
+            sentences += read_lines(path)
         count = export_web(encoder, sentences, self.output, self.title, self.example)
         page = Path(self.output) / PAGE_FILE
-        print(
-            f"{page}: {count:,} sentences, {page.stat().st_size / 1e6:.1f} MB; open it in a browser"
-        )
+        megabytes = page.stat().st_size / 1e6
+        print(f"{page}: {count:,} sentences, {megabytes:.1f} MB; open it in a browser")
 
 
 @dataclass(frozen=True)
-class OnnxExport(_Converted):
-    """a folder for ONNX Runtime, the library tokenizers and transformers.js"""
+class OnnxExport(Conversion):
+    """The options of `lxsr export onnx`."""
 
-    normalize: bool = option("embeddings of length one", False)
-    int8: bool = option("8-bit weights", False)
+    normalize: bool = option(_NORMALIZE_HELP, False)
+    int8: bool = option("store 8-bit weights", False)
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_onnx
         from fairseq_lxsr.export.onnx import TOKENIZER_CONFIG_FILE
 
-        agreement = export_onnx(self.encoder(), self.output, self.normalize, self.int8)
-        found = (
-            f"least cosine {agreement:.4f}"
-            if self.int8
-            else f"its vectors differ by at most {agreement:.1g}"
-        )
+        agreement = export_onnx(self.load_encoder(), self.output, self.normalize, self.int8)
+        if self.int8:
+            check = f"least cosine similarity {agreement:.4f} to the original vectors"
+        else:
+            check = f"its vectors differ by at most {agreement:.1g}"
+        limitation = ""
         if not (Path(self.output) / TOKENIZER_CONFIG_FILE).exists():
-            found += "; not for transformers.js, whose unigram models have no bytes for letters without a piece"
-        print(f"{self.output}: for onnx; {found}")
+            limitation = (
+                "; not for transformers.js, whose unigram models have no bytes for characters "
+                "without a word piece"
+            )
+        print(f"{self.output}: for ONNX Runtime; {check}{limitation}")
 
 
 @dataclass(frozen=True)
-class HubExport(SentenceTransformersExport, _Card):
-    """a folder for a hub of models, to upload with its own tool: for sentence-transformers, with a
-    card
-    """
+class HubExport(SentenceTransformersExport, CardOptions):
+    """The options of `lxsr export hub`."""
 
-    onnx: bool = option("write onnx/model.onnx too, of a model without layers", False)
+    onnx: bool = option("also write onnx/model.onnx, for a model without layers", False)
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_hub
 
-        about, encoder = self.about(self.output), self.encoder()
-        export_hub(encoder, self.output, *about, self.normalize, self.drop_order, self.onnx)
-        print(f"{self.output}: for a hub of models; upload it with the tool of the hub")
-        self.print_needs(encoder)
+        scores, sources = self.read(self.output)
+        encoder = self.load_encoder()
+        export_hub(
+            encoder, self.output, scores, sources, self.normalize, self.drop_order, self.onnx
+        )
+        print(f"{self.output}: for a model hub; upload it with the tool of the hub")
+        self.print_requirements(encoder)
 
 
-FORMS = {
-    "folder": FolderExport,
-    "card": CardExport,
-    "sentence-transformers": SentenceTransformersExport,
-    "hub": HubExport,
-    "web": WebExport,
-    "onnx": OnnxExport,
+# The options of each form of export, and what it writes.
+FORMS: dict[str, tuple[type, str]] = {
+    "folder": (FolderExport, "a model folder from a checkpoint of fairseq-train"),
+    "card": (CardExport, "a new model card (README.md) in a model folder, with scores"),
+    "sentence-transformers": (
+        SentenceTransformersExport,
+        "a folder for sentence-transformers, and for model2vec if the model has no layers",
+    ),
+    "hub": (HubExport, "a folder for a model hub: for sentence-transformers, with a model card"),
+    "web": (WebExport, "a page that searches sentences in the browser, by a model without layers"),
+    "onnx": (OnnxExport, "a folder for ONNX Runtime, the library tokenizers and transformers.js"),
 }
 
 
@@ -237,7 +271,7 @@ def add_parser(verbs) -> None:
     forms = verbs.add_parser("export", description=__doc__).add_subparsers(
         title="forms", required=True, metavar="FORM"
     )
-    for name, kind in FORMS.items():
-        form = forms.add_parser(name, help=kind.__doc__, description=f"Write {kind.__doc__}.")
+    for name, (kind, summary) in FORMS.items():
+        form = forms.add_parser(name, help=summary, description=f"Write {summary}.")
         add_options(form, kind)
         form.set_defaults(run=lambda args, kind=kind: filled(kind, args).run())

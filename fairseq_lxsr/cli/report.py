@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,14 @@ from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import file_path
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.embeddings import Encoder, Text
     from fairseq_lxsr.evaluation.score import Score
     from fairseq_lxsr.report import Sample
     from fairseq_lxsr.report.training_log import Curves
 
 SHOWN_PAIRS = 5000
-LOGS, SCORES = "**/*.log", "**/*.jsonl"
+LOGS = "**/*.log"
+SCORES = "**/*.jsonl"
 
 
 def add_parser(verbs) -> None:
@@ -31,21 +32,24 @@ def add_parser(verbs) -> None:
         "folder",
         type=file_path,
         metavar="DIR",
-        help="with *.log of fairseq-train and *.jsonl of lxsr eval; the text is DIR/corpus/PAIR/test.LANG, or what "
-        "--source or --data names",
+        help="folder with *.log of fairseq-train and *.jsonl of `lxsr eval`; the text is "
+        "DIR/corpus/PAIR/test.LANG unless --source or --data names other text",
     )
     parser.add_argument(
-        "--output", type=file_path, metavar="FILE.html", help="default: DIR/report.html"
+        "--output",
+        type=file_path,
+        metavar="FILE.html",
+        help="page to write (default: DIR/report.html)",
     )
-    parser.add_argument("--title", help="default: Training of, and the name of the folder")
+    parser.add_argument(
+        "--title", help="title of the page (default: Training of DIR, by the name of the folder)"
+    )
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
     parser.set_defaults(run=report)
 
 
 def report(args: argparse.Namespace) -> None:
-    from fairseq_lxsr.embeddings import model_files
-
     for library in ("plotly", "sklearn"):
         require(library, "report", "lxsr report")
     from fairseq_lxsr.report import write_report
@@ -53,43 +57,52 @@ def report(args: argparse.Namespace) -> None:
     if not args.folder.is_dir():
         raise InputError(f"{args.folder}: no such folder; expected one with *.log and *.jsonl")
     output = args.output or args.folder / "report.html"
-    files = aligned_texts(args)
-    texts = chain.from_iterable(pair[2:] for pair in files)
-    read = chain(
-        args.folder.glob(LOGS), args.folder.glob(SCORES), texts, model_files(args.model or [])
-    )
-    refuse_overlap([output], list(read))
+    texts = aligned_texts(args)
+    check_output(output, args, texts)
     logs = list(training_logs(args.folder))
     scores = list(all_scores(args.folder))
-    samples = list(closer_looks(args, files))
+    samples = list(measure_texts(args, texts))
     title = args.title or f"Training of {args.folder.resolve().name}"
     write_report(output, title, logs, scores, samples, training_pairs(args.folder))
     print(
-        f"{output}: {len(logs)} training logs, {len(scores)} scores, {len(samples)} language pairs looked at"
+        f"{output}: {len(logs)} training logs, {len(scores)} scores, "
+        f"{len(samples)} samples of test text"
     )
 
 
+def check_output(output: Path, args: argparse.Namespace, texts: list[AlignedFiles]) -> None:
+    """Refuse an output that would overwrite a file which the report reads."""
+    from fairseq_lxsr.embeddings import model_files
+
+    inputs: list[str | Path] = [*args.folder.glob(LOGS), *args.folder.glob(SCORES)]
+    for _, _, source, target in texts:
+        inputs += [source, target]
+    refuse_overlap([output], [*inputs, *model_files(args.model or [])])
+
+
 def training_pairs(folder: Path) -> int:
-    """Count the pairs that `lxsr prepare` kept for training; 0 where the folder does not tell."""
+    """Return the number of pairs that `lxsr prepare` kept for training; 0 if it is unknown."""
     from fairseq_lxsr.files.records import parse_json
 
     try:
         text = (folder / "prepare.json").read_text(encoding="utf-8")
         stages = parse_json(text)
-        return sum(
-            stages[pair]["report"]["pairs"]["train"]
-            for pair in stages["data-bin"]["report"]["pairs"]
-        )
+        count = 0
+        for pair in stages["data-bin"]["report"]["pairs"]:
+            count += stages[pair]["report"]["pairs"]["train"]
+        return count
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        # The report is complete without this number.
         return 0
 
 
 def training_logs(folder: Path) -> Iterator["Curves"]:
+    """Yield the curves of every training log below a folder."""
     from fairseq_lxsr.report.training_log import read_log
 
     for path in files_of(folder, LOGS):
-        with skipped_if_unfit():
-            # which can be written as UTF-8
+        with skipping_unreadable():
+            # The page is UTF-8, but the name of a file may have other bytes.
             name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()
             curves = read_log(path, name)
             if curves is not None:
@@ -97,16 +110,17 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
 
 def all_scores(folder: Path) -> Iterator["Score"]:
+    """Yield the scores of every file of `lxsr eval --output` below a folder."""
     from fairseq_lxsr.evaluation.score import read_scores
 
     for path in files_of(folder, SCORES):
-        with skipped_if_unfit():
+        with skipping_unreadable():
             yield from read_scores(path)
 
 
 @contextlib.contextmanager
-def skipped_if_unfit() -> Iterator[None]:
-    """Report and skip a file that is of another kind or unreadable, or text with too few pairs."""
+def skipping_unreadable() -> Iterator[None]:
+    """Report and skip a file that is unreadable or of another kind, or text with too few pairs."""
     try:
         yield
     except (InputError, OSError) as error:
@@ -119,59 +133,89 @@ def files_of(folder: Path, pattern: str) -> list[Path]:
 
 
 def names_text(args: argparse.Namespace) -> bool:
+    """Return whether the command line names the text to measure."""
     return any((args.source, args.target, args.data, args.dataset, args.lang_pairs))
 
 
 def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
-    """Return the text that was named, or the held-out text beside the model; empty where there is
-    no model.
+    """Return the text that the command line names, or else the test text of the folder.
+
+    Without --model, the model of the folder is used; without any model the list is empty.
     """
     from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
 
     if args.model is None:
-        if not (args.folder / "model" / CONFIG_FILE).is_file():
+        model = args.folder / "model"
+        if not (model / CONFIG_FILE).is_file():
             if names_text(args):
                 raise InputError(
-                    f"{args.folder} has no model folder, to look at that text with; name one, --model"
+                    f"{args.folder}: no folder model/ to measure the text with; name a model with "
+                    "--model"
                 )
             return []
-        args.model = [str(args.folder / "model")]
-    return filled(AlignedText, args).files() if names_text(args) else list(held_out(args.folder))
+        args.model = [str(model)]
+    if names_text(args):
+        return filled(AlignedText, args).files()
+    return list(prepared_texts(args.folder))
 
 
-def closer_looks(args: argparse.Namespace, files: list[AlignedFiles]) -> Iterator["Sample"]:
-    """Measure the model on each aligned text."""
-    import numpy as np
-
-    from fairseq_lxsr.embeddings import Text, embed
-    from fairseq_lxsr.report import measure_sample
-
-    encoder = load_any(args) if files else None
-    for first, second, source, target in files:
-        assert encoder is not None
-        pairs = list(read_parallel(source, target))
-        rows = [row for row, pair in enumerate(pairs) if not any(map(is_blank, pair))][:SHOWN_PAIRS]
-        texts = [
-            Text([pairs[row][side] for row in rows], language, path, np.array(rows), len(pairs))
-            for side, (language, path) in enumerate(((first, source), (second, target)))
-        ]
-        with contextlib.nullcontext() if names_text(args) else skipped_if_unfit():
-            embeddings = [embed(encoder, text) for text in texts]
-            languages = first or "source", second or "target"
-            yield measure_sample(
-                texts[0].lines,
-                texts[1].lines,
-                embeddings[0],
-                embeddings[1],
-                languages,
-                encoder.fingerprint,
-            )
-
-
-def held_out(folder: Path) -> Iterator[AlignedFiles]:
-    """Yield the test text of `lxsr prepare`."""
+def prepared_texts(folder: Path) -> Iterator[AlignedFiles]:
+    """Yield the test text of every language pair that `lxsr prepare` wrote."""
     for pair in sorted((folder / "corpus").glob("*-*")):
         first, second = pair.name.split("-", 1)
-        source, target = pair / f"test.{first}", pair / f"test.{second}"
+        source = pair / f"test.{first}"
+        target = pair / f"test.{second}"
         if source.is_file() and target.is_file():
             yield first, second, str(source), str(target)
+
+
+def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterator["Sample"]:
+    """Yield a sample of every text, with the measures of the model on it.
+
+    A text that cannot be measured is skipped, unless the command line names it.
+    """
+    if not texts:
+        return
+    encoder = load_any(args)
+    for files in texts:
+        source, target = read_pairs(files)
+        if names_text(args):
+            yield measure_text(encoder, source, target)
+        else:
+            with skipping_unreadable():
+                yield measure_text(encoder, source, target)
+
+
+def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
+    """Read the two sides of an aligned text: the first pairs without a blank side."""
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
+
+    first, second, source, target = files
+    pairs = list(read_parallel(source, target))
+    rows = []
+    for row, pair in enumerate(pairs):
+        if not any(map(is_blank, pair)):
+            rows.append(row)
+    rows = rows[:SHOWN_PAIRS]
+    sides = []
+    for side, (language, path) in enumerate(((first, source), (second, target))):
+        lines = [pairs[row][side] for row in rows]
+        sides.append(Text(lines, language, path, np.array(rows), len(pairs)))
+    return sides[0], sides[1]
+
+
+def measure_text(encoder: "Encoder", source: "Text", target: "Text") -> "Sample":
+    """Embed both sides of an aligned text, and measure the embeddings."""
+    from fairseq_lxsr.embeddings import embed
+    from fairseq_lxsr.report import measure_sample
+
+    return measure_sample(
+        source.lines,
+        target.lines,
+        embed(encoder, source),
+        embed(encoder, target),
+        (source.language or "source", target.language or "target"),
+        encoder.fingerprint,
+    )

@@ -6,12 +6,17 @@ import socket
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import FILE_NAME, file_path
 from fairseq_lxsr.serve import API_KEY, ServeOptions
+
+if TYPE_CHECKING:
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.search import CorpusIndex
 
 
 def add_parser(verbs) -> None:
@@ -20,10 +25,13 @@ def add_parser(verbs) -> None:
         "--model",
         type=FILE_NAME,
         metavar="FOLDER",
-        help=f"{OUR_MODEL} (default: the one that --index was made with)",
+        help=f"{OUR_MODEL} (default: the model that --index was built with)",
     )
     parser.add_argument(
-        "--index", type=file_path, metavar="FOLDER", help="folder of `lxsr index`, for /search"
+        "--index",
+        type=file_path,
+        metavar="FOLDER",
+        help="index folder of `lxsr index`, for /search",
     )
     parser.add_argument(
         "--device", metavar="NAME", help="cpu or cuda (default: as for `lxsr embed`)"
@@ -35,54 +43,94 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     for module in ("starlette", "uvicorn", "orjson", "prometheus_client"):
         require(module, "serve", "lxsr serve")
-    import uvicorn
-
-    from fairseq_lxsr.cli.search import index_model
-    from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.search import open_index
-    from fairseq_lxsr.serve.app import is_local, make_app
-
     options = filled(ServeOptions, args)
+    # A key that is empty is no key.
     options = replace(options, api_key=options.api_key or os.environ.get(API_KEY) or None)
-    with listen(options.host, options.port) as listener:  # before what takes time is loaded
-        index = open_index(args.index) if args.index else None
-        model = args.model or (index_model(index, args.index) if index is not None else None)
-        if model is None:
-            raise InputError(
-                "neither --model nor --index; expected a model, or an index, which names its model"
-            )
-        encoder = SentenceEncoder.from_pretrained(model, args.device)
-        name = options.name or (encoder.folder.resolve().name if encoder.folder else str(model))
-        app = make_app(encoder, name, options, index)
-        host, port = listener.getsockname()[:2]
-        if not is_local(host) and not options.api_key:
-            say(
-                f"every machine that reaches {host} may use this server; {API_KEY} in the environment demands a key"
-            )
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=ceil(options.timeout),
-        )
-        print(
-            f"{name}, {encoder.output_dim} wide: http://{f'[{host}]' if ':' in host else host}:{port}/v1",
-            flush=True,
-        )
-        # uvicorn has finished what was at work, and passes the signal on
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+    # Loading the model takes seconds, so an address that cannot be used is refused first.
+    with listen(options.host, options.port) as listener:
+        serve(args, options, listener)
     say("lxsr serve: stopped")
 
 
+def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.socket) -> None:
+    """Load the model and the index, and answer requests until a signal stops the server."""
+    import uvicorn
+
+    from fairseq_lxsr.encoder import SentenceEncoder
+    from fairseq_lxsr.search import open_index
+    from fairseq_lxsr.serve.app import make_app
+
+    index = None
+    if args.index:
+        index = open_index(args.index)
+    model = args.model or default_model(index, args)
+    encoder = SentenceEncoder.from_pretrained(model, args.device)
+    name = options.name or default_name(encoder, model)
+    app = make_app(encoder, name, options, index)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=ceil(options.timeout),
+    )
+    print_address(name, encoder.output_dim, options, listener)
+    # After Ctrl-C uvicorn answers the running requests, and then raises the signal again.
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:
+    """Return the model that the index was built with."""
+    from fairseq_lxsr.cli.search import index_model
+
+    if index is None:
+        raise InputError(
+            "neither --model nor --index; expected a model, or an index, which names its model"
+        )
+    return index_model(index, args.index)
+
+
+def default_name(encoder: "SentenceEncoder", model: str) -> str:
+    """Return the name of the model folder."""
+    if encoder.folder is None:
+        return str(model)
+    return encoder.folder.resolve().name
+
+
+def print_address(
+    name: str, dimension: int, options: ServeOptions, listener: socket.socket
+) -> None:
+    """Print the base URL of the API, and warn if other machines can use it without a key."""
+    from fairseq_lxsr.serve.app import is_local
+
+    host, port = listener.getsockname()[:2]
+    if not is_local(host) and not options.api_key:
+        say(
+            f"--host {host}: all machines that can connect may use this server; set {API_KEY} to "
+            "require an API key"
+        )
+    # In a URL, brackets separate an IPv6 address from the port.
+    url_host = host
+    if ":" in host:
+        url_host = f"[{host}]"
+    print(f"{name}, {dimension} dimensions: http://{url_host}:{port}/v1", flush=True)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket, before anything is loaded into a server that could not listen."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Open the socket of the server.
+
+    Raises:
+        InputError: if the host is unknown, or the port is in use or not permitted.
+    """
+    family = socket.AF_INET
+    if ":" in host:
+        family = socket.AF_INET6
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        problem = getattr(error, "strerror", None) or error
         raise InputError(
-            f"--host {host} --port {port}: {why}; choose others, --port 0 for a free one"
+            f"--host {host} --port {port}: {problem}; choose another host or port (--port 0 for any "
+            "free port)"
         ) from None

@@ -1,5 +1,6 @@
-"""Standard streams of the command line: what corpora and file names say never reaches a terminal as
-commands.
+"""Standard streams of the command line, which escape control characters.
+
+Text of a corpus and names of files may have sequences that a terminal would obey as commands.
 """
 
 import contextlib
@@ -11,12 +12,17 @@ from typing import Any, TextIO
 
 from fairseq_lxsr.errors import InputError, discard, printable
 
-PROGRESS = re.compile(r"(\x1b\[A|\r|\n)*")  # what tqdm writes by itself to move the cursor
+# tqdm writes these alone, to move the cursor to the line of a progress bar.
+CURSOR_MOVES = re.compile(r"(\x1b\[A|\r|\n)*")
+# Control characters that are not escaped.
+UNESCAPED = "\n\t"
 
 
 class EscapedStream:
-    """A stream of text without control characters but line ends and tabs; `exact` is the stream
-    that it writes to.
+    """A text stream that escapes control characters except line ends and tabs.
+
+    Attributes:
+        exact: the stream to write to.
     """
 
     def __init__(self, exact: TextIO):
@@ -27,7 +33,7 @@ class EscapedStream:
 
     def write(self, text: str) -> int:
         try:
-            self.exact.write(printable(text, but="\n\t"))
+            self.exact.write(printable(text, but=UNESCAPED))
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -40,43 +46,52 @@ class EscapedStream:
 
 
 class Messages(EscapedStream):
-    """Standard error: where it cannot be written, the work goes on, and the exit status says the
-    rest.
+    """Standard error, escaped; if it cannot be written, the messages are dropped.
+
+    The command continues without them, and its exit status still reports the result.
     """
 
     def write(self, text: str) -> int:
-        with self._lost():
-            start = "\r" if text.startswith("\r") else ""  # of a progress bar
-            escaped = (
-                text
-                if PROGRESS.fullmatch(text)
-                else start + printable(text.removeprefix("\r"), but="\n\t")
-            )
-            self.exact.write(escaped)
+        with self._dropping_errors():
+            self.exact.write(_escaped_message(text))
         return len(text)
 
     def flush(self) -> None:
-        with self._lost():
+        with self._dropping_errors():
             self.exact.flush()
 
     @contextlib.contextmanager
-    def _lost(self) -> Iterator[None]:
+    def _dropping_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError:
             discard(self.exact)
 
 
+def _escaped_message(text: str) -> str:
+    """Escape a message, but not the cursor movements of a progress bar."""
+    if CURSOR_MOVES.fullmatch(text):
+        return text
+    # A progress bar starts each update by moving to the start of its line.
+    start = ""
+    if text.startswith("\r"):
+        start = "\r"
+    return start + printable(text.removeprefix("\r"), but=UNESCAPED)
+
+
 @contextlib.contextmanager
 def escaped_streams() -> Iterator[None]:
-    """Escape what the block writes to the standard streams; no file gets the number of one that is
-    closed.
+    """Escape what the block writes to standard output and standard error.
+
+    A standard stream that is closed is connected to the null device first. Otherwise the next file
+    that is opened would get its descriptor, and receive the output.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            # The new file gets the lowest free descriptor, which is this one.
+            os.open(os.devnull, os.O_RDWR)
     with contextlib.ExitStack() as stack:
         if sys.stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(EscapedStream(sys.stdout)))
@@ -86,9 +101,15 @@ def escaped_streams() -> Iterator[None]:
 
 
 def results() -> TextIO:
-    """Return standard output for results that programs read: exact, but not on a terminal."""
+    """Return standard output for results that programs read.
+
+    The results are exact in a pipe or a file, and escaped on a terminal.
+
+    Raises:
+        InputError: if standard output is closed.
+    """
     if sys.stdout is None:
-        raise InputError(
-            "standard output is closed; expected --output FILE, or a reader of the results"
-        )
-    return sys.stdout if sys.stdout.isatty() else getattr(sys.stdout, "exact", sys.stdout)
+        raise InputError("standard output is closed; expected --output FILE, or an open output")
+    if sys.stdout.isatty():
+        return sys.stdout
+    return getattr(sys.stdout, "exact", sys.stdout)

@@ -1,6 +1,7 @@
 """The ONNX folder, run by ONNX Runtime and the library tokenizers with no code of ours."""
 
 import itertools
+import re
 import shutil
 
 import numpy as np
@@ -170,7 +171,7 @@ def test_a_folder_of_another_program_is_not_replaced(tmp_path):
 
 def test_int8_and_normalised(toy_model, exported_as_int8, tmp_path):
     folder, said = exported_as_int8
-    assert "least cosine 0.9" in said or "least cosine 1.0" in said
+    assert float(re.search(r" ([01]\.\d{4})", said)[1]) >= 0.9
     found = run_without_us(folder, tmp_path)
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES, normalize=True)
     assert (found * expected).sum(axis=1)[:-1].min() > 0.98

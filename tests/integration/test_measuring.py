@@ -81,7 +81,8 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     assert "an orientation, not a comparison: xsr, P@1" in beside
     refused(
         lxsr("compare", tmp_path / "b.jsonl", check=False),
-        "b.jsonl: one file of scores; expected two, or",
+        "b.jsonl: ",
+        "--published",
     )
 
 
@@ -220,7 +221,7 @@ def test_search(toy_model, test_text, tmp_path):
 
 def test_report_of_a_work_folder(toy_work, toy_model, tmp_path):
     done = lxsr("report", toy_work, "--output", tmp_path / "report.html", "--title", "toy")
-    assert "1 language pairs looked at" in done.stdout
+    assert re.search(r"1 \w+ of test text", done.stdout)
     assert "A closer look: en and fr, 200 pairs" in (tmp_path / "report.html").read_text()
 
 
@@ -252,48 +253,48 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
             "eval xsr --model {model} --source {text}.en",
             ("--source and --target", "--data and --lang-pairs"),
         ),
-        (f"{XSR} en", ("--lang-pairs en: 'en'; expected SRC-TGT",)),
-        (f"{XSR} en-de", ("test.de", "no such file")),
+        (f"{XSR} en", ("--lang-pairs", "'en'")),
+        (f"{XSR} en-de", ("test.de",)),
         (f"{XSR} en-fr,fr-en", ("--lang-pairs en-fr,fr-en",)),
         (f"{XSR} en-fr --device gpu", ("--device gpu",)),
         (f"{XSR} en-fr --device cpu:x", ("--device cpu:x",)),
         (f"{XSR} en-fr --device cuda:99", ("--device cuda:99",)),
         (f"{XSR} en-fr --batch-size 0", ("--batch-size: '0'",)),
         (f"{XSR} en-fr --seed -1", ("--seed: '-1'",)),
-        (f"{XSR} en-fr --model {{model}}", ("LANG=PATH",)),
-        ("eval xsr --model {stored} --data {text} --lang-pairs en-fr", ("--model FOLDER#dim=N",)),
+        (f"{XSR} en-fr --model {{model}}", ("--model",)),
+        ("eval xsr --model {stored} --data {text} --lang-pairs en-fr", ("#dim=N",)),
         (
             "eval xsr --model {folder}/none --data {text} --lang-pairs en-fr",
-            ("no such model folder",),
+            ("{folder}/none",),
         ),
         (
             "eval xsr --source {text}.fr --target {text}.fr --model en={model} --model en={model}",
-            ("one for each language",),
+            ("en={model}",),
         ),
-        ("eval xsr --model en={model} --data {text} --lang-pairs en-fr", ("'fr'", "only for en")),
+        ("eval xsr --model en={model} --data {text} --lang-pairs en-fr", ("'fr'", "en")),
         (
             "eval xsr --model {model} --source {folder}/short --target {folder}/short",
-            ("3 usable", "at least 10"),
+            ("3", "10"),
         ),
         (
             "eval xsr --model {model} --source {folder}/short --target {folder}/gap",
-            ("short has 3", "gap has 4"),
+            ("{folder}/short", "3", "{folder}/gap", "4"),
         ),
         (
             "eval tatoeba --model {model} --source {text}.en --target {folder}/empty",
-            ("empty file",),
+            ("{folder}/empty",),
         ),
         (
             "eval tatoeba --model {model} --source {text}.en --target {folder}/short",
-            ("200 lines",),
+            ("{text}.en", "200", "{folder}/short", "3"),
         ),
         (
             "eval tatoeba --model {model} --source {folder}/gap --target {folder}/gap",
-            ("line 2", "zero vector"),
+            ("{folder}/gap, line 2",),
         ),
         (
             "eval xsim --model {model} --source {folder}/short --target {folder}/short",
-            ("3 sentence pairs", "least 4"),
+            ("3", "4"),
         ),
         ("eval mldoc --model {model} --data {folder} --langs en", ("en.train",)),
         ("eval mldoc --model {model} --data {folder} --langs en --seeds 0", ("--seeds: '0'",)),
@@ -302,29 +303,30 @@ MINE = "mine --model {model} --source {text}.en --target {text}.fr"
             "eval bucc --model {model} --data {folder}/{{pair}} --lang-pairs fr-en",
             ("fr-en.training.fr",),
         ),
-        ("compare {folder}/a.jsonl {folder}/a.jsonl", ("line 1: not a score",)),
-        ("mine --model {model} --source {folder}/none --target {text}.fr", ("no such file",)),
+        ("compare {folder}/a.jsonl {folder}/a.jsonl", ("a.jsonl, line 1: ",)),
+        ("mine --model {model} --source {folder}/none --target {text}.fr", ("{folder}/none: ",)),
         (f"{MINE} --k 0", ("--k: '0'",)),
-        (f"{MINE} --kind int8 --precision bfloat16", ("--precision bfloat16 with --kind int8",)),
+        (f"{MINE} --kind int8 --precision bfloat16", ("--precision bfloat16", "--kind int8")),
         (
             "score --model {model} --source {text}.en --target {text}.fr --columns 1,2",
             ("--columns",),
         ),
-        ("index --model {model} --input {text}.fr --lists 100", ("100 lists", "flat")),
+        ("index --model {model} --input {text}.fr --lists 100", ("100", "flat")),
         (
             "search --index {folder}/index --model {folder}/other x",
-            ("/index: ", "model"),
+            ("{folder}/index",),
         ),
-        ("search --index {folder}/index \u200b", ("no text; expected sentences",)),
+        ("search --index {folder}/index \u200b", ("the command line: ",)),
         ("search --index {folder}/index --k 1", ("--input",)),
-        ("search --index {folder}/none x", ("not an index",)),
-        ("report {folder}/index --data {text} --lang-pairs en-fr", ("no model folder",)),
-        ("report {folder}/none", ("no such folder",)),
-        ("report {folder}/index", ("nothing to report",)),
+        ("search --index {folder}/none x", ("{folder}/none",)),
+        ("report {folder}/index --data {text} --lang-pairs en-fr", ("{folder}/index: ", "--model")),
+        ("report {folder}/none", ("{folder}/none: ",)),
+        ("report {folder}/index", ()),
     ],
 )
 def test_what_is_refused(places, tmp_path, command, fragments):
     words = [word.format(**places) for word in command.split(" ")]
     output = () if words[0] in ("compare", "search", "report") else ("--output", tmp_path / "out")
-    refused(lxsr(*words, *output, check=False), *fragments)
+    done = lxsr(*words, *output, check=False)
+    refused(done, *(fragment.format(**places) for fragment in fragments))
     assert not (tmp_path / "out").exists()
