@@ -1,4 +1,4 @@
-"""Embeds sentences with a model folder; fairseq is not needed."""
+"""Computes sentence embeddings with the model of a model folder, without fairseq."""
 
 import hashlib
 import json
@@ -35,25 +35,28 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
     from fairseq_lxsr.modules import SentenceNetwork
 
+# The limit on word pieces of a model without one
 NO_LIMIT = np.iinfo(np.int64).max
 
 
 class SentenceEncoder(SentenceTransformersMethods):
-    """Encodes sentences of all its training languages into one embedding space.
+    """An encoder that embeds sentences of all its training languages in one vector space.
 
-        encoder = SentenceEncoder.from_pretrained("model")
-        embeddings = encoder.encode(["A dog.", "Un chien."])  # float32 [2, D]
+        encoder = SentenceEncoder.from_pretrained("lxsr-static")
+        embeddings = encoder.encode(["The dog sleeps.", "Le chien dort."])
+        similarities = encoder.similarity(embeddings, embeddings)
 
-    An encoder without layers computes with numpy where it can (float32 on the CPU), and torch need
-    not be installed.
+    `embeddings` is a float32 array [2, D], and `similarities` a float32 array [2, 2].
+
+    An encoder without layers computes in NumPy if it can (in float32 on the CPU), and works without
+    torch then. Use `from_pretrained` to load a model; the constructor takes the parts of one.
 
     Args:
-        model: the encoder network, or the `Bag` that computes the same.
-        tokenizer: maps text to dictionary ids.
+        model: the encoder network, or the `Bag` that computes the same embeddings in NumPy.
+        tokenizer: splits text into word pieces and maps them to dictionary ids.
         config: the content of config.json.
-        device: device of the computation, `cuda` or `cpu`; None selects CUDA for layers where it is
-            available.
-        untrained: whether the weights are random and not those of the folder.
+        device: default device, `cpu` or `cuda`; with None, networks use CUDA if it is available.
+        untrained: whether the weights are random instead of those of the folder.
         folder: the model folder.
     """
 
@@ -66,30 +69,43 @@ class SentenceEncoder(SentenceTransformersMethods):
         untrained: bool = False,
         folder: Path | None = None,
     ):
-        self.untrained, self.folder = untrained, folder
+        self.untrained = untrained
+        self.folder = folder
         self.tokenizer = tokenizer
         self.config = config
-        self._bag = model if isinstance(model, Bag) else None
-        self._networks = None if isinstance(model, Bag) else _copies_of(model, device)
+        self._bag: Bag | None = None
+        self._networks: NetworkCopies | None = None
+        if isinstance(model, Bag):
+            self._bag = model
+        else:
+            self._networks = _copies_of(model, device)
 
     @classmethod
     def from_pretrained(
         cls, folder: str | Path, device: str | None = None, untrained: bool = False
     ) -> Self:
-        """Load a model folder that `lxsr export folder` wrote; nothing in it can run code.
+        """Load a model; nothing in a model folder can run code.
+
+            encoder = SentenceEncoder.from_pretrained("lxsr-static")
+            encoder = SentenceEncoder.from_pretrained("work/en-fr/model", device="cpu")
+            print(encoder.encode("A dog.").shape, encoder)
 
         Args:
-            folder: the model folder, the name of a model in this package, the address of an archive
-                with its checksum, see `encoder.locate.find_model`, or what `lxsr export
-                sentence-transformers` wrote of a model without layers, also after
-                sentence-transformers has trained and saved it.
-            device: as in `SentenceEncoder`.
-            untrained: use random weights (seed 1) of the same shape, as a baseline for the trained
+            folder: name of a model of this package, a model folder that `lxsr export folder` wrote,
+                or the address of an archive with its checksum, see `encoder.locate.find_model`. A
+                folder of `lxsr export sentence-transformers` is accepted too; if the model has no
+                layers, also after sentence-transformers has trained and saved it.
+            device: default device of `encode`, `cpu` or `cuda`; with None, networks use CUDA if it
+                is available.
+            untrained: use random weights (seed 1) of the same shapes, as a baseline for the trained
                 ones.
 
+        Returns:
+            The encoder, ready to use.
+
         Raises:
-            InputError: naming the file that is missing, changed or of another kind, for layers
-                without torch, for a device that is not there, and as `encoder.locate.find_model`.
+            InputError: if a file is missing, changed or invalid; if an archive cannot be downloaded;
+                if the model has layers and torch is not installed; or if the device does not exist.
         """
         check_device(device)
         folder = module_folder(find_model(folder))
@@ -108,24 +124,25 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def model(self) -> Any:
-        """The network; torch is imported. Exports use attributes that only one kind of network
-        has.
+        """The torch network; reading this property imports torch.
+
+        Its type is not declared: exports use attributes that only some architectures have.
         """
         return self._copies().network
 
     @property
     def device(self) -> str:
-        """Device of the computation: `cpu`, `cuda` or `cuda:0`."""
+        """Default device of the computation: `cpu`, `cuda` or `cuda:0`."""
         return str(self._networks.device) if self._networks else "cpu"
 
     @property
     def size(self) -> Any:
-        """Sizes of the encoder: `embed_dim`, `output_dim`, `max_positions` and others."""
+        """Sizes of the encoder, such as `embed_dim`, `output_dim` and `max_positions`."""
         return self._bag.config if self._bag else self.model.config
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name, float32 arrays; those of an encoder without layers need no torch."""
+        """Weights by name, as float32 arrays; an encoder without layers needs no torch for them."""
         if self._bag:
             return self._bag.weights
         return {
@@ -135,21 +152,22 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def output_dim(self) -> int:
-        """Width D of an embedding, in units; `size.embed_dim` is that of the token embeddings."""
+        """Width D of a sentence embedding; the width of a token embedding is `size.embed_dim`."""
         return self.size.output_dim
 
     @property
     def table(self) -> np.ndarray:
-        """Vectors of the pieces, float32 [V, D], of which an embedding is the weighted mean, before
-        gated layers.
+        """Vectors of the word pieces before gated layers, float32 [V, D], one row per dictionary id.
+
+        An embedding is their weighted mean.
 
         Raises:
-            InputError: for other layers, whose vectors of pieces depend on the sentence.
+            InputError: if the layers are not gated: the vectors then depend on the sentence.
         """
         if not getattr(self.size, "sums_rows", False):
             raise InputError(
                 f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; "
-                "take one without layers, or with gated ones"
+                "use a model without layers, or with gated layers"
             )
         return self.weights[TABLE]
 
@@ -162,23 +180,28 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that are equal only for encoders that give the same embeddings.
+        """Twelve hexadecimal digits that are the same only for encoders with the same embeddings.
 
-        The version of the reading of text does not count: embeddings of both can be compared.
+        The version of the text normalization is excluded: embeddings of all versions are
+        comparable.
         """
-        # the hash of the weights stands for the architecture as well
+        # The hash of the weights covers the architecture as well.
         essence = {name: self.config[name] for name in ("encoder", "text", "files")}
-        essence["text"] = {
-            name: value for name, value in essence["text"].items() if name != "version"
-        }
-        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:12]
-        limit = f"-max{self._max_seq_length}" if self._max_seq_length else ""
-        return f"{digest}{limit}-untrained" if self.untrained else digest + limit
+        essence["text"] = dict(essence["text"])
+        essence["text"].pop("version", None)
+        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
+        fingerprint = digest[:12]
+        if self._max_seq_length:
+            fingerprint += f"-max{self._max_seq_length}"
+        if self.untrained:
+            fingerprint += "-untrained"
+        return fingerprint
 
     @property
     def space(self) -> str:
-        """Fingerprint of the model with whose embeddings these can be compared: that of the
-        teacher, or the own one.
+        """Fingerprint of the model whose embeddings are comparable with these.
+
+        This is the teacher of a distilled model, and the model itself otherwise.
         """
         teacher = self.config.get("training", {}).get(TEACHER)
         return teacher if teacher and not self.untrained else self.fingerprint
@@ -196,79 +219,99 @@ class SentenceEncoder(SentenceTransformersMethods):
         on_long: str = "cut",
         counts: Counter[str] | None = None,
     ) -> np.ndarray:
-        """Embed sentences; several threads, and processes that received a copy, may call it at
-        once.
+        """Return the embeddings of sentences, in the order of the sentences.
 
-        Sentences are sorted by length for encoding and returned in the given order; an empty one
-        gives zeros, and so does one without a known word.
+            embeddings = encoder.encode(["The dog sleeps.", "Le chien dort."], normalize=True)
+            query = encoder.encode("Un chien dort.", normalize=True)
+            scores = embeddings @ query
+
+        An empty sentence gives zeros, and so does a sentence without a known word. Several threads
+        may call this method at once, and so may processes that received a copy of the encoder.
+
+        The option names of sentence-transformers are accepted too: `sentences`,
+        `normalize_embeddings`, `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`,
+        `precision`, and `output_dtype` with the meaning of `precision`.
 
         Args:
-            texts: N sentences: a list, a generator, or an array of strings; or one sentence.
-            batch_size: sentences encoded together; short ones that share a row of 64 pieces may be
-                more.
-            device: `cpu` or `cuda`; None takes the encoder's own.
-            dtype: precision of the computation: `float32`, `bfloat16`, `float16`, or on CPUs `int8`
-                (matrix products only; scales are computed per batch, so an embedding depends
-                slightly on its batch).
-            normalize: scale embeddings to length one (zero vectors stay zero).
-            truncate_dim: number of leading dimensions to keep; truncation precedes normalization.
+            texts: N sentences, as a list, a generator or an array of strings; or a single sentence.
+            batch_size: number of sentences encoded together. Short sentences that share a row of 64
+                word pieces may be more.
+            device: `cpu` or `cuda`; None uses the default device of the encoder.
+            dtype: precision of the computation: `float32`, `bfloat16` or `float16`, and on CPUs also
+                `int8`. With `int8`, only matrix products are quantized; the scales are computed per
+                batch, so an embedding depends slightly on its batch.
+            normalize: scale embeddings to unit length; zero vectors stay zero.
+            truncate_dim: number of leading dimensions to keep, 1 to D; None keeps all. Embeddings
+                are truncated before they are normalized.
             show_progress: show a progress bar.
-            on_long: how to treat a sentence of more than `max_positions` pieces: `cut` encodes its
-                beginning; `split-mean` encodes it in parts and takes their mean, weighted by
-                length; `error` refuses it. LASER has no such limit.
-            counts: counter to which the numbers of `empty` (without a known word) and `long`
-                sentences are added.
-
-        The names that sentence-transformers has are accepted too: `sentences`,
-        `normalize_embeddings`, `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`,
-        `precision` (and `output_dtype`, the same).
+            on_long: treatment of sentences with more than `max_seq_length` word pieces: `cut`
+                encodes the first pieces; `split-mean` encodes parts and returns their mean, weighted
+                by length; `error` raises an error. LASER encoders have no limit.
+            counts: a counter to update: `empty` is increased by the number of sentences without a
+                known word, and `long` by the number of long sentences.
 
         Returns:
-            float32 [N, D], or [N, truncate_dim]; of one sentence [D].
+            float32 [N, D], or [N, truncate_dim]. A single sentence gives [D] or [truncate_dim].
 
         Raises:
-            InputError: for an unknown option, what is no text, and a device that is not there; a
-                `SentenceError` for a long sentence with `error`, and for an embedding that is not
-                finite.
+            InputError: if an option is invalid, a text is not a string, or the device does not
+                exist.
+            SentenceError: if a sentence is too long and `on_long` is `error`, or if an embedding
+                contains NaN or infinity.
         """
         sentences = as_list(texts)
         check_device(device)
         self._check_options(batch_size, dtype, truncate_dim, on_long)
         ids, lengths = self.tokenizer.encode_known(sentences)
-        longest = self.max_seq_length or NO_LIMIT
+        limit = self.max_seq_length or NO_LIMIT
+        is_long = lengths > limit
         if counts is not None:
-            counts.update(empty=int((lengths == 0).sum()), long=int((lengths > longest).sum()))
-        if on_long == "error" and (lengths > longest).any():
-            row = int((lengths > longest).argmax())
-            why = f"{lengths[row]} pieces; expected at most {longest}: split it, or set on_long to cut or split-mean"
-            raise SentenceError(row, sentences[row], why)
-        starts, options = lengths.cumsum() - lengths, (batch_size, device, dtype, show_progress)
-        if on_long == "split-mean":
-            embeddings = self._encode_in_parts(FlatPieces(ids, starts, lengths), longest, *options)
-        else:
-            embeddings = self._encode_pieces(
-                FlatPieces(ids, starts, np.minimum(lengths, longest)), *options
+            counts.update(empty=int((lengths == 0).sum()), long=int(is_long.sum()))
+        if on_long == "error" and is_long.any():
+            row = int(is_long.argmax())
+            problem = (
+                f"{lengths[row]} word pieces; expected at most {limit}: split the sentence, or set "
+                "on_long to cut or split-mean"
             )
-        unusable = ~np.isfinite(embeddings).all(axis=1)
-        if unusable.any():
-            row = int(unusable.argmax())
-            why = f"its embedding in {dtype} has NaN or infinity in it; take float32, or another model"
-            raise SentenceError(row, sentences[row], why)
+            raise SentenceError(row, sentences[row], problem)
+
+        starts = lengths.cumsum() - lengths
+        options = (batch_size, device, dtype, show_progress)
+        if on_long == "split-mean":
+            pieces = FlatPieces(ids, starts, lengths)
+            embeddings = self._encode_in_parts(pieces, limit, *options)
+        else:
+            pieces = FlatPieces(ids, starts, np.minimum(lengths, limit))
+            embeddings = self._encode_pieces(pieces, *options)
+        is_invalid = ~np.isfinite(embeddings).all(axis=1)
+        if is_invalid.any():
+            row = int(is_invalid.argmax())
+            problem = (
+                f"the embedding in {dtype} contains NaN or infinity; use float32, or another model"
+            )
+            raise SentenceError(row, sentences[row], problem)
         embeddings = embeddings[:, :truncate_dim]
         return unit_rows(embeddings) if normalize else embeddings
 
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split sentences into the pieces that `encode` reads of them; the end of a long one is
-        cut.
+        """Split sentences into the word pieces that `encode` reads; long sentences are cut.
+
+            ids, lengths = encoder.split(["The dog sleeps.", "Le chien dort."])
+            vectors = encoder.table[ids]
+            first_sentence = vectors[: lengths[0]]
+
+        Args:
+            texts: N sentences.
 
         Returns:
-            Rows of the `table`, of one sentence after the other [P], and the number of pieces of
-            each [N].
+            The dictionary ids of the word pieces of all sentences, concatenated, int64 [P], and the
+            number of word pieces of each sentence, int64 [N]. The ids are rows of `table`.
         """
         ids, lengths = self.tokenizer.encode_known(texts)
-        places = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
-        longest = self.max_seq_length or NO_LIMIT
-        return ids[places < longest], lengths.clip(max=longest)
+        starts = lengths.cumsum() - lengths
+        positions = np.arange(len(ids)) - np.repeat(starts, lengths)
+        limit = self.max_seq_length or NO_LIMIT
+        return ids[positions < limit], lengths.clip(max=limit)
 
     def _check_options(
         self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str
@@ -282,50 +325,66 @@ class SentenceEncoder(SentenceTransformersMethods):
         if on_long not in ON_LONG:
             raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
-    def _encode_in_parts(self, pieces: FlatPieces, longest: int, *options) -> np.ndarray:
-        """Encode long sentences in parts of `longest` pieces; return the means of the parts,
-        weighted by length.
+    def _encode_in_parts(self, pieces: FlatPieces, limit: int, *options) -> np.ndarray:
+        """Encode sentences in parts of at most `limit` word pieces, and average the parts.
+
+        Args:
+            pieces: the word pieces of N sentences.
+            limit: largest number of word pieces of a part.
+            options: further arguments of `_encode_pieces`.
+
+        Returns:
+            The means of the embeddings of the parts, weighted by length, float32 [N, D].
         """
         lengths = pieces.lengths
-        parts = np.maximum(1, -(-lengths // longest))
-        owner = np.repeat(np.arange(len(lengths)), parts)
-        offset = (np.arange(len(owner)) - (parts.cumsum() - parts)[owner]) * longest
-        part_lengths = np.minimum(longest, lengths[owner] - offset)
-        vectors = self._encode_pieces(
-            FlatPieces(pieces.ids, pieces.starts[owner] + offset, part_lengths), *options
-        )
+        # Empty sentences have one empty part, so that each sentence has a row.
+        part_counts = np.maximum(1, -(-lengths // limit))
+        first_parts = part_counts.cumsum() - part_counts
+        # For each part: its sentence, its offset in the sentence, and its length.
+        sentences = np.repeat(np.arange(len(lengths)), part_counts)
+        offsets = (np.arange(len(sentences)) - first_parts[sentences]) * limit
+        part_lengths = np.minimum(limit, lengths[sentences] - offsets)
+        parts = FlatPieces(pieces.ids, pieces.starts[sentences] + offsets, part_lengths)
+        vectors = self._encode_pieces(parts, *options)
         embeddings = np.zeros((len(lengths), self.output_dim), dtype=np.float32)
-        share = part_lengths / np.maximum(1, lengths)[owner]
-        np.add.at(embeddings, owner, vectors * share[:, None].astype(np.float32))
+        weights = part_lengths / np.maximum(1, lengths)[sentences]
+        np.add.at(embeddings, sentences, vectors * weights[:, None].astype(np.float32))
         return embeddings
 
     def _encode_pieces(
-        self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str, progress: bool
+        self,
+        pieces: FlatPieces,
+        batch_size: int,
+        device: str | None,
+        dtype: str,
+        show_progress: bool,
     ) -> np.ndarray:
-        """Return the embeddings [N, D]."""
+        """Return the embeddings of N sentences, float32 [N, D]; options as in `encode`."""
         if self._bag and dtype == "float32" and device in (None, "cpu"):
             batches = self._bag.embed(pieces)
         else:
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        # a bar that is not shown would still take tqdm's lock, which a fork may find taken for ever
-        bars = (
-            Progress(total=count, desc="encode", unit=" sentences") if progress else nullcontext()
+        # Without a bar, tqdm is not called at all: even a disabled bar takes the lock of tqdm, which
+        # may be held forever in a forked process.
+        bar_context = (
+            Progress(total=count, desc="encode", unit=" sentences")
+            if show_progress
+            else nullcontext()
         )
-        with bars as bar:
+        with bar_context as bar:
             for sentences, vectors in batches:
                 embeddings[sentences] = vectors
                 if bar is not None:
                     bar.update(len(sentences))
             if bar is not None:
-                bar.update(count - bar.n)  # empty sentences stay zero
+                # Empty sentences are in no batch.
+                bar.update(count - bar.n)
         return embeddings
 
     def _copies(self) -> "NetworkCopies":
-        """Return the network, which is made when first asked for where numpy computes the
-        embeddings.
-        """
+        """Return the torch network and its copies, which a `Bag` creates on first use."""
         if self._networks is None:
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")
@@ -333,7 +392,8 @@ class SentenceEncoder(SentenceTransformersMethods):
 
 
 def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
-    # torch takes seconds to load
+    # Importing torch takes seconds.
     from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of
 
-    return NetworkCopies(network_of(model) if isinstance(model, Bag) else model, device)
+    network = network_of(model) if isinstance(model, Bag) else model
+    return NetworkCopies(network, device)

@@ -1,5 +1,6 @@
-"""What a model folder is: its files, their hashes, the options in config.json; torch is not needed
-to read them.
+"""The files of a model folder, their checksums, and the options in config.json.
+
+They are read without torch.
 """
 
 import json
@@ -24,14 +25,19 @@ from fairseq_lxsr.text.tokenizer import (
     read_dictionary,
 )
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
-CARD_FILE = "README.md"  # has the licences of the training text; not read with the model
+# The model card, with the licences of the training text; it is not needed to load the model
+CARD_FILE = "README.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
-DEFAULT_ARCHITECTURE = "transformer"  # for folders whose config.json does not name one
-TEACHER = "teacher"  # its fingerprint, where embeddings of both models can be compared
-TRAINING = {  # fields of config.json that describe the training, for the model card
+# The architecture of folders whose config.json does not name one
+DEFAULT_ARCHITECTURE = "transformer"
+# The field with the fingerprint of the teacher, if the embeddings of both models are comparable
+TEACHER = "teacher"
+# Fields of config.json that describe the training, and their types
+TRAINING = {
     "lang_pairs": str,
     "pairs": Mapping[str, int],
     "objective": str,
@@ -42,9 +48,11 @@ TRAINING = {  # fields of config.json that describe the training, for the model 
     TEACHER: str,
     "ema_decay": float,
 }
-# our folder in one of sentence-transformers, see export/st_module.py
+# The model folder inside a folder of sentence-transformers, see export/st_module.py
 ST_MODULE = "0_SentenceModule"
-DENSE = "torch.strided"  # layout of a tensor
+# The layout of a tensor that is not sparse
+DENSE = "torch.strided"
+# NumPy's names for the data types of safetensors
 ARRAY_TYPES = {
     "F64": "f8",
     "F32": "f4",
@@ -55,29 +63,54 @@ ARRAY_TYPES = {
     "U8": "u1",
     "BOOL": "?",
 }
-SCALE = ".scale"  # ends the name of the scales of a weight in 8 or 4 bits
-# of the largest scale; a smaller one cuts few numbers, rounds others better
+# Suffix of the name under which the scales of a quantized weight are stored
+SCALE = ".scale"
+# Scales to try, as shares of the scale that reaches the largest number of a row. A smaller scale
+# clips few numbers and rounds all the others more exactly.
 SCALE_SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
-ADVICE = "export the model again, or copy the whole folder"  # where files do not fit together
+# What to do if the files of a model folder do not belong together
+ADVICE = "export the model again, or copy the complete folder"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json of a model folder, and check that every file exists and has the hash that it
-    names.
+    """Read config.json of a model folder, and check that the folder is complete and unchanged.
+
+    Args:
+        folder: the model folder.
+
+    Returns:
+        The content of config.json, with the default architecture if it names none.
+
+    Raises:
+        InputError: if a file is missing, invalid, or has another checksum than config.json records.
     """
     restore_folder(folder)
+    advice = "create a model folder with `lxsr export folder`"
     if not folder.is_dir():
-        what = "is a file; expected a model folder" if folder.exists() else "no such model folder"
-        raise InputError(f"{folder}: {what}; make one with `lxsr export folder`")
+        problem = "a file; expected a model folder" if folder.exists() else "no such model folder"
+        raise InputError(f"{folder}: {problem}: {advice}")
     path = folder / CONFIG_FILE
     if not path.is_file():
-        what = "no such file, so the folder is not a model folder"
-        raise InputError(f"{path}: {what}; make one with `lxsr export folder`")
+        raise InputError(f"{path}: no such file; expected a model folder: {advice}")
+    config, checksums = _parse_config(path)
+    for name in (WEIGHTS_FILE, *TEXT_FILES):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder / name}: no such file; expected a complete model folder: {ADVICE}"
+            )
+        if sha256(folder / name) != checksums.get(name):
+            raise InputError(f"{folder / name}: checksum mismatch with {CONFIG_FILE}: {ADVICE}")
+    return config
+
+
+def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the checked content of config.json, and the checksums of the other files by name."""
     try:
         config = parse_json(path.read_text(encoding="utf-8"))
-        version, files = config["format_version"], dict(config["files"])
+        version = config["format_version"]
+        checksums = dict(config["files"])
         if version != MODEL_FORMAT:
-            raise InputError(f"format {version!r:.60}; this version reads format {MODEL_FORMAT}")
+            raise InputError(f"format {version!r:.60}; expected format {MODEL_FORMAT}")
         config.setdefault("architecture", DEFAULT_ARCHITECTURE)
         size_of(config)
         TextOptions(**config["text"])
@@ -86,21 +119,15 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: {error}; {ADVICE}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{path}: not the description of a model folder ({error!r:.200}); {ADVICE}"
+            f"{path}: not the config.json of a model folder ({error!r:.200}); {ADVICE}"
         ) from None
-    for name in (WEIGHTS_FILE, *TEXT_FILES):
-        if not (folder / name).is_file():
-            raise InputError(
-                f"{folder / name}: no such file, the model folder is not whole; {ADVICE}"
-            )
-        if sha256(folder / name) != files.get(name):
-            raise InputError(f"{folder / name}: differs from the file that was exported; {ADVICE}")
-    return config
+    return config, checksums
 
 
 def size_of(config: Mapping[str, Any]) -> EncoderSize:
-    """Return the sizes of the encoder that config.json describes; only other networks than ours
-    need torch.
+    """Return the sizes of the encoder that config.json describes.
+
+    Only architectures other than the default one need torch.
     """
     if config["architecture"] == DEFAULT_ARCHITECTURE:
         return TransformerConfig(**config["encoder"])
@@ -110,7 +137,7 @@ def size_of(config: Mapping[str, Any]) -> EncoderSize:
 
 
 def check_training(training: Any) -> None:
-    """Check the types of what config.json says of the training; any field may be missing."""
+    """Check the types of the training fields of config.json; each of them may be missing."""
     if not isinstance(training, dict):
         raise InputError(f"training {shown(training)}; expected an object")
     for name, kind in TRAINING.items():
@@ -120,79 +147,110 @@ def check_training(training: Any) -> None:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a model folder, and check that its dictionary has the size of the
-    table.
+    """Read the tokenizer of a model folder, and check the size of its dictionary.
+
+    Raises:
+        InputError: if a file is invalid, or the dictionary has another size than the encoder.
     """
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
-    if entries - len(symbols) not in (0, 1):  # training may have added <mask>
+    # Training may have added <mask>.
+    if entries - len(symbols) not in (0, 1):
         raise InputError(
-            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; the encoder has {entries:,}; {ADVICE}"
+            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; expected the {entries:,} of the "
+            f"encoder: {ADVICE}"
         )
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read the weights by name, and check that they belong to these text files."""
-    path, files = folder / WEIGHTS_FILE, config["files"]
+    """Return the weights of a model folder by name; weights in 8 or 4 bits become float32.
+
+    Raises:
+        InputError: if the file is invalid, or was saved with other text files than the folder has.
+    """
+    path = folder / WEIGHTS_FILE
+    checksums = config["files"]
     try:
         with safe_open(path, "np") as stored:
-            made_with = stored.metadata() or {}
-        weights = {name: _array(name, **about) for name, about in deserialize(path.read_bytes())}
+            metadata = stored.metadata() or {}
+        weights = {name: _array(name, **entry) for name, entry in deserialize(path.read_bytes())}
     except (SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path}: not a file of weights ({first_line(error)}); {ADVICE}") from None
+        raise InputError(
+            f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
+        ) from None
+    # Older folders do not record the text files in the metadata of the weights.
     for name in TEXT_FILES:
-        if made_with.get(name, files[name]) != files[name]:
-            raise InputError(f"{folder / name}: not the file that {path} was stored with; {ADVICE}")
-    return _scaled(weights, path)
+        if metadata.get(name, checksums[name]) != checksums[name]:
+            raise InputError(
+                f"{folder / name}: not the file that {path} was exported with: {ADVICE}"
+            )
+    return _dequantize(weights, path)
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D] to 8 bits: int8 [N, D] and the scale of each row, float32 [N], so that rows
-    = int8 * scale.
+    """Quantize the rows of a matrix to 8 bits, each with a scale of its own.
 
-    A scale for each dimension would lose more, because embeddings of pieces differ in length.
+    A scale per dimension would lose more, because embeddings of word pieces differ in length.
+
+    Args:
+        rows: float32 [N, D].
+
+    Returns:
+        Codes int8 [N, D] and scales float32 [N], so that rows are about codes * scales[:, None].
     """
-    codes, scales = _codes(rows, 127)
+    codes, scales = _quantize(rows, 127)
     return codes.astype(np.int8), scales
 
 
 def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D] of an even D to 4 bits, as uint8 [N, D/2], and the scale of each row,
-    float32 [N].
+    """Quantize the rows of a matrix to 4 bits, each with a scale of its own.
 
-    Codes -7 to 7 are stored as 1 to 15: of the first D/2 columns in the low bits, of the others in
-    the high ones.
+    Args:
+        rows: float32 [N, D] with an even D.
+
+    Returns:
+        Two codes per byte, uint8 [N, D/2], and scales float32 [N]. Codes of -7 to 7 are stored as 1
+        to 15: the first D/2 columns in the low bits, the other columns in the high bits.
     """
-    codes, scales = _codes(rows, 7, SCALE_SHARES)
-    first, last = np.hsplit((codes + 8).astype(np.uint8), 2)
-    return first | last << 4, scales
+    codes, scales = _quantize(rows, 7, SCALE_SHARES)
+    low, high = np.hsplit((codes + 8).astype(np.uint8), 2)
+    return low | high << 4, scales
 
 
-def _codes(
-    rows: np.ndarray, most: int, shares: Sequence[float] = (1,)
+def _quantize(
+    rows: np.ndarray, largest_code: int, shares: Sequence[float] = (1,)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Round rows [N, D], each at the most exact of its scales: shares of that which reaches the
-    largest number.
+    """Round each row at that of its possible scales with the least squared error.
+
+    Args:
+        rows: float32 [N, D].
+        largest_code: codes are -largest_code to largest_code.
+        shares: the scales to try, as shares of the scale that reaches the largest number of a row.
+
+    Returns:
+        Codes float32 [N, D] with whole numbers, and scales float32 [N].
     """
-    largest, least = np.abs(rows).max(axis=1, initial=0) / most, np.full(len(rows), np.inf)
-    codes, scales = np.zeros_like(rows), np.zeros(len(rows), np.float32)
-    divided = rows / np.where(largest > 0, largest, 1)[:, None]
+    full_scales = np.abs(rows).max(axis=1, initial=0) / largest_code
+    least_errors = np.full(len(rows), np.inf)
+    codes = np.zeros_like(rows)
+    scales = np.zeros(len(rows), np.float32)
+    scaled_rows = rows / np.where(full_scales > 0, full_scales, 1)[:, None]
     for share in shares:
-        tried = (share * largest).astype(np.float32)  # that of a tiny row may be rounded down
-        rounded = np.rint(rows / np.where(tried > 0, tried, 1)[:, None]).clip(-most, most)
-        errors = np.square(rounded * share - divided).sum(axis=1)
-        better = ~(errors >= least)
-        codes[better], scales[better], least[better] = (
-            rounded[better],
-            tried[better],
-            errors[better],
-        )
+        # The scale of a row of tiny numbers may be rounded down to 0.
+        tried = (share * full_scales).astype(np.float32)
+        rounded = np.rint(rows / np.where(tried > 0, tried, 1)[:, None])
+        rounded = rounded.clip(-largest_code, largest_code)
+        errors = np.square(rounded * share - scaled_rows).sum(axis=1)
+        is_better = ~(errors >= least_errors)
+        codes[is_better] = rounded[is_better]
+        scales[is_better] = tried[is_better]
+        least_errors[is_better] = errors[is_better]
     return codes, scales
 
 
-def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarray]:
-    """Multiply the rows of weights in 8 or 4 bits by their scales."""
+def _dequantize(stored: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
+    """Return weights in float32 for weights in 8 or 4 bits, which are multiplied by their scales."""
     weights = dict(stored)
     for name, codes in stored.items():
         if codes.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
@@ -200,23 +258,24 @@ def _scaled(stored: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarr
         scales = weights.pop(name + SCALE)
         if codes.ndim != 2 or scales.shape != codes.shape[:1] or scales.dtype != np.float32:
             raise InputError(
-                f"{where}: {name}, {codes.dtype} {list(codes.shape)}, has scales {scales.dtype} {list(scales.shape)}; "
-                f"expected float32, one for each row; {ADVICE}"
+                f"{path}: {name}, {codes.dtype} {list(codes.shape)}, has scales {scales.dtype} "
+                f"{list(scales.shape)}; expected float32 and one scale per row: {ADVICE}"
             )
-        if codes.dtype == np.uint8:  # two codes a byte
+        if codes.dtype == np.uint8:
+            # Each byte has two codes of 4 bits.
             codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
         weights[name] = np.multiply(codes, scales[:, None], dtype=np.float32)
     return weights
 
 
 def _array(name: str, shape: list[int], dtype: str, data: bytes) -> np.ndarray:
-    """Make an array of what safetensors stores; a bfloat16 is the upper half of a float32."""
+    """Return a tensor of a safetensors file as an array; bfloat16 becomes float32."""
     if dtype == "BF16":
-        return (
-            (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(shape)
-        )
+        # A bfloat16 is the upper half of a float32.
+        bits = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32).reshape(shape)
     if dtype not in ARRAY_TYPES:
-        raise ValueError(f"{name} has numbers of type {dtype}")
+        raise ValueError(f"{name} is of type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
 
 
@@ -226,31 +285,38 @@ def write_folder(
     description: Mapping[str, Any],
     save: Callable[..., bytes],
 ) -> None:
-    """Write a model folder, which appears only when it is complete; `texts` are the contents of the
-    `TEXT_FILES`.
+    """Write a model folder, which appears only when it is complete.
 
-    `description` has architecture, encoder, text and training of config.json; `save` serializes the
-    weights.
+    Args:
+        folder: the model folder; an older model folder is replaced.
+        texts: contents of the `TEXT_FILES`.
+        description: the fields architecture, encoder, text and training of config.json.
+        save: returns the serialized weights, given the metadata of the safetensors file.
+
+    Raises:
+        InputError: if `folder` exists and is not a model folder.
     """
     with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
         for name, content in zip(TEXT_FILES, texts, strict=True):
             (work / name).write_bytes(content)
-        made_with = {name: sha256(work / name) for name in TEXT_FILES}
-        metadata = {"format": "pt", **made_with}
-        (work / WEIGHTS_FILE).write_bytes(_ordered(save(metadata=metadata), metadata))
-        files = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **made_with}
-        config = {"format_version": MODEL_FORMAT, **description, "files": files}
-        # written last, because a folder without it does not load
-        (work / CONFIG_FILE).write_text(
-            json.dumps(sealed(config), indent=2) + "\n", encoding="utf-8"
-        )
+        text_checksums = {name: sha256(work / name) for name in TEXT_FILES}
+        metadata = {"format": "pt", **text_checksums}
+        weights = _with_ordered_metadata(save(metadata=metadata), metadata)
+        (work / WEIGHTS_FILE).write_bytes(weights)
+        checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
+        config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
+        # This file is written last, because a folder without it does not load.
+        content = json.dumps(sealed(config), indent=2) + "\n"
+        (work / CONFIG_FILE).write_text(content, encoding="utf-8")
 
 
-def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Order the metadata of safetensors, so that equal weights give equal bytes, as fingerprints
-    need.
+def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
+    """Return a safetensors file with its metadata in the given order.
+
+    Safetensors writes metadata in random order, but fingerprints need the same bytes for the same
+    weights.
     """
-    # offset of the weights, after the header's length and the header
+    # The weights come after the length of the header and the header.
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start]) | {"__metadata__": metadata}
     ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -258,26 +324,40 @@ def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
 
 
 def check_weights(
-    weights: Mapping[str, Any], expected: Mapping[str, list[int]], where: str | Path
+    weights: Mapping[str, Any], expected: Mapping[str, list[int]], path: str | Path
 ) -> None:
-    """Compare names and shapes of tensors or arrays, and look for integers, NaN and infinity."""
+    """Check the names, shapes and numbers of weights.
+
+    Args:
+        weights: arrays or tensors by name.
+        expected: shapes by name.
+        path: place of the weights, for messages.
+
+    Raises:
+        InputError: naming the first weight that is missing or unknown, has another type or shape,
+            or contains NaN or infinity.
+    """
     for name in sorted(weights.keys() ^ expected.keys()):
-        what = "has no" if name in expected else "has an unknown"
+        problem = "missing weight" if name in expected else "unknown weight"
         raise InputError(
-            f"{where}: {what} {name}, by the number of layers and the options it names; {ADVICE}"
+            f"{path}: {problem} {name}; expected the weights of the configured encoder: {ADVICE}"
         )
     for name, value in weights.items():
-        kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
-        if kind not in WEIGHT_TYPES or str(getattr(value, "layout", DENSE)) != DENSE:
+        dtype = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+        is_dense = str(getattr(value, "layout", DENSE)) == DENSE
+        if dtype not in WEIGHT_TYPES or not is_dense:
             raise InputError(
-                f"{where}: {name} is of type {kind}; expected one of {', '.join(WEIGHT_TYPES)}; {ADVICE}"
+                f"{path}: {name} is of type {dtype}; expected one of {', '.join(WEIGHT_TYPES)}: "
+                f"{ADVICE}"
             )
-        sizes = list(value.shape)
-        if sizes != expected[name]:
+        shape = list(value.shape)
+        if shape != expected[name]:
             raise InputError(
-                f"{where}: {name} has the sizes {sizes}; the options ask for {expected[name]}; {ADVICE}"
+                f"{path}: {name} has the shape {shape}; expected {expected[name]}: {ADVICE}"
             )
-        if not (np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()).all():
+        is_finite = np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()
+        if not is_finite.all():
             raise InputError(
-                f"{where}: {name} has NaN or infinity in it; take another checkpoint, or train again"
+                f"{path}: {name} contains NaN or infinity; expected finite numbers: use another "
+                "checkpoint, or train again"
             )

@@ -146,12 +146,10 @@ def test_another_sentencepiece_model_is_refused(run, checkpoint, tmp_path):
     other = small_model.write_pieces(tmp_path / "other", 99) / "sentencepiece.model"
     export = ("export", "folder", "--checkpoint", checkpoint, "--output", tmp_path / "model")
     given = (*export, "--sentencepiece-model", other)
-    refused(
-        lxsr_here(*given, check=False), other, "differs from", run / "data" / "sentencepiece.model"
-    )
+    refused(lxsr_here(*given, check=False), other, run / "data" / "sentencepiece.model")
     (run / "data" / "sentencepiece.model").unlink()  # then only its pieces can tell
     other = small_model.write_pieces(tmp_path / "other", 60) / "sentencepiece.model"
-    refused(lxsr_here(*given, check=False), other, "lacks 40 of the 101 entries of the dictionary")
+    refused(lxsr_here(*given, check=False), other, " 40 ", " 101 ")
     assert not (tmp_path / "model").exists()
 
 
@@ -182,11 +180,11 @@ def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_p
     [
         (
             lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")),
-            "embed_tokens.weight has NaN or infinity",
+            r"embed_tokens\.weight .*NaN",
         ),
         (
             lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
-            "embed_tokens.weight is of type int32",
+            r"embed_tokens\.weight .*int32",
         ),
         (
             lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
@@ -199,14 +197,14 @@ def test_text_options_that_the_command_does_not_name_stay(run, checkpoint, tmp_p
         (lambda w: w.pop(EMBEDDINGS), r"token embeddings.* \[\]"),
         (
             lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to_sparse()}),
-            "embed_tokens.weight is of type",
+            r"embed_tokens\.weight .*float32",
         ),
         (
             lambda w: w.update({BIAS: torch.ones(7)}),
-            r"fc1\.bias has the sizes \[7\]; the options ask for \[32\]",
+            r"fc1\.bias .*\[7\].*\[32\]",
         ),
-        (lambda w: w.pop(BIAS), r"has no layers\.0\.fc1\.bias"),
-        (lambda w: w.update({"encoder.more": torch.ones(1)}), "has an unknown more"),
+        (lambda w: w.pop(BIAS), r"layers\.0\.fc1\.bias"),
+        (lambda w: w.update({"encoder.more": torch.ones(1)}), r"\bmore\b"),
         (lambda w: w.clear(), r"\bmodel\b"),
         (lambda w: w.update(x=3), r"\bmodel\b"),
         (lambda w: w.update({3: torch.ones(1)}), r"\bmodel\b"),
@@ -249,7 +247,8 @@ def test_weights_beyond_half_precision_are_named(checkpoint, tmp_path):
     )
     refused(
         lxsr_here(*export, "float16", check=False),
-        "layers.0.fc1.bias has numbers as large as 1e+05",
+        "layers.0.fc1.bias",
+        "1e+05",
     )
     lxsr_here(*export, "bfloat16")
 

@@ -1,6 +1,7 @@
 """What a model folder must be to be read, without training one."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -96,26 +97,27 @@ def quantise(
         weights[f"{EMBEDDINGS}.scale"] = scales(codes)
 
 
-ONE_A_ROW = "expected float32, one for each row"
+# The message on scales names their type and shape, and the type that is expected
+ONE_A_ROW = r"scales .*\[.*\].* float32"
 WEIGHTS = {
-    "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN or infinity"),
-    "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN or infinity"),
+    "NaN": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("nan")), "NaN"),
+    "infinity": (lambda w: w[EMBEDDINGS].__setitem__((5, 2), float("-inf")), "NaN"),
     "int32": (
         lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].int()}),
-        "of type int32; expected one of float32",
+        "int32.* float32",
     ),
-    "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "of type bool"),
+    "bool": (lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS] > 0}), "bool.* float32"),
     "one dimension": (
         lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].flatten()}),
-        "; the options ask for [",
+        r"shape .*\[.*\[",
     ),
     "a row less": (
         lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS][1:].clone()}),
-        "; the options ask for [",
+        r"shape .*\[.*\[",
     ),
-    "missing": (lambda w: w.pop(EMBEDDINGS), f"has no {EMBEDDINGS}"),
-    "more": (lambda w: w.update(more=torch.ones(1)), "has an unknown more"),
-    "none": (lambda w: w.clear(), ": 0 weights; the options ask for"),
+    "missing": (lambda w: w.pop(EMBEDDINGS), EMBEDDINGS),
+    "more": (lambda w: w.update(more=torch.ones(1)), r"\bmore\b"),
+    "none": (lambda w: w.clear(), ": 0 weights"),
     "scales of columns": (
         lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1])),
         ONE_A_ROW,
@@ -131,16 +133,16 @@ WEIGHTS = {
     ),
     "NaN scales": (
         lambda w: quantise(w, lambda codes: torch.full((len(codes),), float("nan"))),
-        "NaN or infinity",
+        "NaN",
     ),
-    "no scales": (lambda w: quantise(w, None), "of type int8; expected one of float32"),
+    "no scales": (lambda w: quantise(w, None), "int8.* float32"),
     "no scales of 4 bits": (
         lambda w: quantise(w, None, dtype=torch.uint8),
-        "of type uint8; expected one of float32",
+        "uint8.* float32",
     ),
     "4 bits of twice the width": (
         lambda w: quantise(w, lambda codes: torch.ones(len(codes)), dtype=torch.uint8),
-        "; the options ask for [",
+        r"shape .*\[.*\[",
     ),
     "columns of 4 bits": (
         lambda w: quantise(w, lambda codes: torch.ones(codes.shape[1]), dtype=torch.uint8),
@@ -148,11 +150,11 @@ WEIGHTS = {
     ),
     "8-bit floats": (
         lambda w: w.update({EMBEDDINGS: w[EMBEDDINGS].to(torch.float8_e5m2)}),
-        "has numbers of type F8_E5M2",
+        "F8_E5M2",
     ),
     "scales alone": (
         lambda w: w.update({f"{EMBEDDINGS}.scale": torch.ones(3)}),
-        f"has an unknown {EMBEDDINGS}.scale",
+        f"{EMBEDDINGS}.scale",
     ),
 }
 
@@ -163,7 +165,7 @@ def test_weights_that_are_no_weights_of_this_encoder_are_named(folder, name):
     change_weights(folder, change)
     with pytest.raises(InputError) as caught:
         SentenceEncoder.from_pretrained(folder)
-    assert message in str(caught.value)
+    assert re.search(message, str(caught.value))
     assert str(folder / "model.safetensors") in str(caught.value)
     assert EMBEDDINGS in str(caught.value) or name in ("more", "none")
 
@@ -263,11 +265,11 @@ def test_every_verb_refuses_them(folder, tmp_path):
     (tmp_path / "text").write_text("one dog\n")
     given = ("--model", folder, "--input", tmp_path / "text", "--output", tmp_path / "output")
     for verb in ("embed", "index"):
-        refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN or infinity")
+        refused(lxsr_here(verb, *given, check=False), EMBEDDINGS, "NaN")
     done = lxsr_here(
         "export", "onnx", "--model", folder, "--output", tmp_path / "output", check=False
     )
-    refused(done, EMBEDDINGS, "NaN or infinity")
+    refused(done, EMBEDDINGS, "NaN")
     assert not (tmp_path / "output").exists()
 
 
@@ -275,32 +277,32 @@ SIZES = (
     (
         "embed_dim",
         10**12,
-        "embed_dim 1000000000000; expected a whole number of at least 1 and of at most 65,536",
+        r"embed_dim 1000000000000.*\b65,536",
     ),
-    ("embed_dim", 512.0, "embed_dim 512.0; expected a whole number"),
-    ("embed_dim", 65_536, "the options ask for ["),
-    ("vocab_size", 0, "vocab_size 0; expected a whole number of at least 1"),
-    ("vocab_size", 2**27, "the encoder has 134,217,728"),
-    ("padding_idx", 99_999, "padding_idx 99999; expected less than vocab_size"),
+    ("embed_dim", 512.0, r"embed_dim 512\.0"),
+    ("embed_dim", 65_536, "65536"),
+    ("vocab_size", 0, "vocab_size 0"),
+    ("vocab_size", 2**27, "134,217,728"),
+    ("padding_idx", 99_999, "padding_idx 99999.*vocab_size"),
     ("padding_idx", -1, "padding_idx -1"),
-    ("num_layers", 10**9, "num_layers 1000000000; expected a whole number"),
-    ("num_layers", 1000, "the options ask for 1,000 layers"),
-    ("dropout", float("nan"), "dropout nan; expected a number"),
-    ("dropout", 1, "dropout 1; expected a number of at least 0.0 and below 1"),
-    ("width", 3, "unexpected keyword"),
+    ("num_layers", 10**9, "num_layers 1000000000"),
+    ("num_layers", 1000, "1,000"),
+    ("dropout", float("nan"), "dropout nan"),
+    ("dropout", 1, "dropout 1;"),
+    ("width", 3, "width"),
 )
 OF_THE_TRANSFORMER = (
-    ("gated", "no", "gated 'no'; expected true or false"),
-    ("order_coefficients", 10**9, "order_coefficients 1000000000; expected a whole number"),
-    ("order_coefficients", 1000, "has no order"),
-    ("pooling", "max", "pooling 'max'; expected one of mean, mean_max"),
-    ("pooling", ["mean"], "pooling ['mean']; expected one of"),
-    ("num_heads", 3, "num_heads 3; expected a multiple"),
+    ("gated", "no", "gated 'no'"),
+    ("order_coefficients", 10**9, "order_coefficients 1000000000"),
+    ("order_coefficients", 1000, "order"),
+    ("pooling", "max", "pooling 'max'.* mean, mean_max"),
+    ("pooling", ["mean"], r"pooling \['mean'\]"),
+    ("num_heads", 3, "num_heads 3"),
     ("max_positions", 10**9, "max_positions 1000000000"),
     (
         "max_positions",
         41,
-        "embed_positions.weight has the sizes [40, 16]; the options ask for [41, 16]",
+        r"embed_positions\.weight .*\[40, 16\].*\[41, 16\]",
     ),
 )
 
@@ -311,7 +313,7 @@ def refuses_size(folder, name, value, message, untrained=False):
         InputError, match=r"config\.json: |dict\.txt: |model\.safetensors: "
     ) as caught:
         SentenceEncoder.from_pretrained(folder, untrained=untrained)
-    assert message in str(caught.value)
+    assert re.search(message, str(caught.value))
 
 
 @pytest.mark.parametrize(("name", "value", "message"), SIZES)
@@ -371,7 +373,7 @@ NO_CONFIGS = {
 @pytest.mark.parametrize("text", NO_CONFIGS.values(), ids=NO_CONFIGS)
 def test_config_that_is_something_else(folder, text):
     (folder / "config.json").write_text(text)
-    with pytest.raises(InputError, match=r"config\.json: not the description of a model folder"):
+    with pytest.raises(InputError, match=re.escape(str(folder / "config.json"))):
         SentenceEncoder.from_pretrained(folder)
 
 
@@ -390,16 +392,18 @@ def other_pieces(folder):
     shutil.copy(other / "sentencepiece.model", folder)
 
 
-OTHER_TEXT = "not the file that .*model.safetensors was stored with"
-TEXT_FILES = {  # change, and the message; an older folder does not say which text files the weights go with
+OTHER_TEXT = r".*model\.safetensors"
+# A change, whether the folder is an older one, whose weights do not record their text files, and
+# the message
+TEXT_FILES = {
     "reversed": (reverse_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
     "cut": (cut_dictionary, False, rf"dict\.txt: {OTHER_TEXT}"),
     "pieces": (other_pieces, False, rf"sentencepiece\.model: {OTHER_TEXT}"),
-    "older, cut": (cut_dictionary, True, r"dict\.txt: \d+ entries; the encoder has"),
+    "older, cut": (cut_dictionary, True, r"dict\.txt: \d+ entries.* \d+"),
     "older, pieces": (
         other_pieces,
         True,
-        r"sentencepiece\.model: lacks \d+ of the \d+ entries of the dictionary, for",
+        r"sentencepiece\.model: .*\b\d+ of the \d+ ",
     ),
 }
 
@@ -425,9 +429,7 @@ def test_numbers_that_a_precision_lacks_are_not_written(tmp_path, dtype, number)
     with torch.no_grad():
         network.embed_tokens.weight[7, 3] = -number
     files = data / "dict.txt", data / "sentencepiece.model"
-    with pytest.raises(
-        InputError, match=rf"--dtype {dtype}: embed_tokens\.weight has numbers as large as"
-    ):
+    with pytest.raises(InputError, match=rf"--dtype {dtype}: embed_tokens\.weight"):
         save_folder(tmp_path / "model", network, *files, TextOptions(True), {}, dtype)
     assert list(tmp_path.iterdir()) == [data]
 
@@ -436,9 +438,7 @@ def test_an_embedding_that_is_no_number_is_named(tmp_path):
     """Weights that are numbers, and too large together."""
     folder = small_model.write_folder(tmp_path / "model", num_layers=0, gated=True)
     change_weights(folder, lambda weights: weights[EMBEDDINGS].fill_(3e38))
-    with pytest.raises(
-        InputError, match="sentence 2, 'one dog': its embedding in float32 has NaN or infinity"
-    ):
+    with pytest.raises(InputError, match=r"sentence 2, 'one dog': .*float32.* NaN"):
         SentenceEncoder.from_pretrained(folder, "cpu").encode(["", "one dog"])
 
 

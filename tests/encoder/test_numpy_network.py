@@ -105,7 +105,7 @@ def test_other_precisions_and_the_network_come_from_the_same_weights(folder):
     assert encoder.model.state_dict().keys() == encoder._bag.weights.keys()
     table = encoder.model.embed_tokens.weight.detach().numpy()
     assert np.shares_memory(table, encoder._bag.weights["embed_tokens.weight"])
-    with pytest.raises(InputError, match=r"int8 on cuda|device cuda; expected cpu"):
+    with pytest.raises(InputError, match=r"int8.*cuda|device cuda.*cpu"):
         encoder.encode(["dog"], dtype="int8", device="cuda")
 
 

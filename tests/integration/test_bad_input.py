@@ -197,12 +197,12 @@ def test_training_that_cannot_begin(tmp_path, toy_work, change, options, fragmen
 @pytest.mark.parametrize(
     ("name", "change", "fragment"),
     [
-        ("model.safetensors", None, "not whole"),
-        ("model.safetensors", lambda content: content[:-4], "differs"),
-        ("sentencepiece.model", lambda content: b"x", "differs"),
-        ("dict.txt", None, "not whole"),
-        ("config.json", lambda content: b"{", "not the description of a model folder"),
-        ("config.json", None, "no such file, so the folder is not a model folder"),
+        ("model.safetensors", None, "no such file"),
+        ("model.safetensors", lambda content: content[:-4], "checksum"),
+        ("sentencepiece.model", lambda content: b"x", "checksum"),
+        ("dict.txt", None, "no such file"),
+        ("config.json", lambda content: b"{", "JSONDecodeError"),
+        ("config.json", None, "no such file"),
         (
             "config.json",
             lambda content: content.replace(b'version": 1', b'version": 9'),
