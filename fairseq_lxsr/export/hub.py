@@ -1,6 +1,4 @@
-"""Writes a folder as hubs of models expect it, to be uploaded by their own tools; nothing is
-sent.
-"""
+"""Writes a folder for upload to a model hub; nothing is sent."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +16,8 @@ from fairseq_lxsr.export.st_folder import check_libraries, without_order, write_
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
-LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")  # which git keeps elsewhere
+# Files that git keeps in large-file storage
+LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
 
 
 def export_hub(
@@ -30,44 +29,55 @@ def export_hub(
     drop_order: bool = False,
     with_onnx: bool = False,
 ) -> None:
-    """Write what `export_sentence_transformers` does, a card for the hub, and on demand the graph
-    for ONNX Runtime.
+    """Write a folder for sentence-transformers with a model card, to upload with the hub's tool.
 
-        export_hub(SentenceEncoder.from_pretrained("model", "cpu"), "my-model")  # then: hf upload NAME my-model
+        export_hub(SentenceEncoder.from_pretrained("model", "cpu"), "my-model")
+        # then: hf upload NAME my-model
 
     Args:
         encoder: the encoder to export.
-        output: folder to write; its name is that of the model in the card.
-        scores: of this model, that `lxsr eval --output` wrote.
-        sources: of its text, for the table of licences.
-        normalize: scale embeddings to length one.
-        drop_order: as in `export_sentence_transformers`.
-        with_onnx: write onnx/model.onnx and tokenizer_config.json too, for fastembed and
+        output: folder to write; the card takes the name of the model from it.
+        scores: scores of this model, from `lxsr eval --output`.
+        sources: sources of its training text, for the table of licences.
+        normalize: scale embeddings to unit length.
+        drop_order: leave out the word-order coefficients, see `export_sentence_transformers`.
+        with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
             transformers.js.
 
     Raises:
-        InputError: where a library is missing, vectors differ, or the graph is asked for of a model
-            with layers.
+        InputError: if a library is missing, if the embeddings differ, or if `with_onnx` is set for
+            a model with layers or word order.
     """
     exported = without_order(encoder) if drop_order else encoder
     check_libraries(exported)
-    static = getattr(exported.size, "is_bag", False) and not exported.size.order_coefficients
-    if with_onnx and not static:
-        raise InputError(
-            "with_onnx: the graph stands beside a model without layers and order; see lxsr export onnx"
-        )
     if with_onnx:
-        require("onnx", "onnx", "this export")
+        _check_onnx(exported)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
         write_for_st(exported, work, normalize)
         if with_onnx:
-            onnx.write_graph(exported, work / onnx.MODEL_FILE, normalize, int8=False)
-            onnx.write_tokenizer_config(
-                exported, json.loads((work / onnx.TOKENIZER_FILE).read_text("utf-8")), work
-            )
-            config = json.loads((work / CONFIG_FILE).read_text(encoding="utf-8"))
-            config = onnx.description(exported, normalize, int8=False) | config
-            (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            _add_onnx(exported, work, normalize)
         write_card(work, encoder, scores, sources, Path(output).resolve().name, ST, exported)
-        lines = (f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES)
-        (work / ".gitattributes").write_text("".join(lines), encoding="ascii")
+        attributes = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES]
+        (work / ".gitattributes").write_text("".join(attributes), encoding="ascii")
+
+
+def _check_onnx(encoder: SentenceEncoder) -> None:
+    size = encoder.size
+    if not getattr(size, "is_bag", False) or size.order_coefficients:
+        raise InputError(
+            "with_onnx: the model has layers or word order; expected a model without: use "
+            "`lxsr export onnx`"
+        )
+    require("onnx", "onnx", "this export")
+
+
+def _add_onnx(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
+    """Add the graph to a folder for sentence-transformers, whose tokenizer.json it shares."""
+    onnx.write_graph(encoder, folder / onnx.MODEL_FILE, normalize, int8=False)
+    tokenizer = json.loads((folder / onnx.TOKENIZER_FILE).read_text("utf-8"))
+    onnx.write_tokenizer_config(encoder, tokenizer, folder)
+    path = folder / CONFIG_FILE
+    # The values of model2vec take precedence.
+    config = onnx.description(encoder, normalize, int8=False)
+    config |= json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -12,10 +12,10 @@ from fairseq_lxsr.vectors.rows import unit_rows
 
 
 class MtebEncoder:
-    """Implements mteb's `EncoderProtocol`; mteb itself is imported only for the model description.
+    """An encoder for mteb, which implements its `EncoderProtocol`.
 
-    For tasks of mteb beyond this package's protocols, whose scores `lxsr eval` also gives in mteb's
-    forms.
+    It is for tasks of mteb that this package has no protocol for; `lxsr eval` also writes its own
+    scores in mteb's formats. mteb itself is imported only for the description of the model.
 
         mteb.evaluate(MtebEncoder.from_pretrained("model"), mteb.get_tasks(["Tatoeba"]))
 
@@ -25,19 +25,31 @@ class MtebEncoder:
     """
 
     def __init__(self, encoder: SentenceEncoder, name: str = "fairseq-lxsr/model"):
-        self.encoder, self.name = encoder, name
+        self.encoder = encoder
+        self.name = name
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None) -> "MtebEncoder":
-        """Load a model folder; results bear its name."""
+        """Load a model folder, whose name the results bear.
+
+        Args:
+            folder: model folder, or the name of a model.
+            device: device of the computation, see `SentenceEncoder.from_pretrained`.
+        """
         folder = find_model(folder)
-        return cls(
-            SentenceEncoder.from_pretrained(folder, device), f"fairseq-lxsr/{folder.resolve().name}"
-        )
+        encoder = SentenceEncoder.from_pretrained(folder, device)
+        return cls(encoder, f"fairseq-lxsr/{folder.resolve().name}")
 
     def encode(self, inputs, *, batch_size: int = 256, **options) -> np.ndarray:
-        """Embed batches of {"text": [...]} to float32 [N, D]; prompts and mteb's other options are
-        ignored.
+        """Embed batches of sentences; prompts and other options of mteb are ignored.
+
+        Args:
+            inputs: batches `{"text": [...]}` with N sentences in all.
+            batch_size: number of sentences encoded together.
+            **options: only `show_progress_bar` is used.
+
+        Returns:
+            float32 embeddings [N, D].
         """
         sentences = [sentence for batch in inputs for sentence in batch["text"]]
         return self.encoder.encode(
@@ -45,35 +57,31 @@ class MtebEncoder:
         )
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Compute the cosine of all pairs: [N, D], [M, D] -> [N, M]."""
+        """Compute the cosine similarities of all pairs: [N, D], [M, D] -> [N, M]."""
         return _unit(embeddings1) @ _unit(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Compute the cosine of aligned pairs: [N, D], [N, D] -> [N]."""
+        """Compute the cosine similarities of aligned pairs: [N, D], [N, D] -> [N]."""
         return np.einsum("nd,nd->n", _unit(embeddings1), _unit(embeddings2))
 
     @cached_property
     def mteb_model_meta(self):
-        """mteb's description of the model, with the fingerprint as its revision."""
+        """The description of the model for mteb, with the fingerprint as revision."""
         from mteb.models import ModelMeta
 
-        known = {
+        values = {
             "name": self.name,
             "revision": self.encoder.fingerprint,
             "embed_dim": self.encoder.output_dim,
-        }
-        known |= {
             "max_tokens": self.encoder.size.max_positions,
             "n_parameters": self.encoder.parameters,
-        }
-        about = {
             "similarity_fn_name": "cosine",
             "use_instructions": False,
             "framework": ["PyTorch"],
         }
-        return ModelMeta.create_empty(known | about)
+        return ModelMeta.create_empty(values)
 
 
 def _unit(embeddings: Any) -> np.ndarray:
-    """Scale one vector or many, as array or tensor, to length one; zero vectors stay zero."""
+    """Scale one embedding or many to unit length; a zero vector stays zero."""
     return unit_rows(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))

@@ -1,8 +1,7 @@
-"""Exports the network to ONNX, from piece ids to sentence embeddings; docs/encoding.md describes
-the folder.
+"""Exports an encoder to ONNX, from ids of word pieces to sentence embeddings.
 
-The pipeline of transformers.js takes the mean of an output [B, T, D], so the graph has one with
-that mean.
+docs/encoding.md describes the folder. Programs such as transformers.js take the mean of an output
+[B, T, D], so the graph has an output with that mean as well.
 """
 
 import contextlib
@@ -29,80 +28,78 @@ from fairseq_lxsr.vectors.rows import unit_rows
 
 MODEL_FILE = "onnx/model.onnx"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-INPUT, MASK_INPUT, OUTPUT, PIECES_OUTPUT = (
-    "input_ids",
-    "attention_mask",
-    "sentence_embedding",
-    "last_hidden_state",
-)
-# in the order of the graph: programs take the first output
+INPUT = "input_ids"
+MASK_INPUT = "attention_mask"
+OUTPUT = "sentence_embedding"
+PIECES_OUTPUT = "last_hidden_state"
+# In the order of the graph: programs take the first output.
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
-LEAST_COSINE = 0.98  # smallest cosine of an embedding and its int8 version
+# Smallest allowed cosine similarity of an embedding and its int8 version
+LEAST_COSINE = 0.98
 
 
 def export_onnx(
     encoder: SentenceEncoder, output: str | Path, normalize: bool = False, int8: bool = False
 ) -> float:
-    """Write the folder; it appears under its name only when ONNX Runtime gives the same embeddings
-    from it.
+    """Write a folder for ONNX Runtime, after checking that it gives the same embeddings.
 
-    For programs without Python or torch, among them browsers; `export_sentence_transformers` is for
-    Python.
+    It is for programs without Python or torch, such as browsers; `export_sentence_transformers` is
+    for Python.
 
         export_onnx(SentenceEncoder.from_pretrained("model", "cpu"), "model_onnx")
 
     Args:
-        encoder: a transformer or an encoder without layers, with mean pooling.
-        output: folder to write.
-        normalize: scale embeddings to length one.
-        int8: store weights of matrix products as 8-bit integers; activations are quantized at run
-            time.
+        encoder: a transformer, or an encoder without layers, with mean pooling.
+        output: folder to write; it appears only when it is complete.
+        normalize: scale embeddings to unit length.
+        int8: store the weights of matrix products as 8-bit integers; activations are quantized at
+            run time.
 
     Returns:
-        Largest difference of a coordinate; with int8 the smallest cosine.
+        The largest difference of a coordinate; with `int8`, the smallest cosine similarity.
 
     Raises:
-        InputError: where a library is missing, or the embeddings differ by more than rounding.
+        InputError: if a library is missing, or if the embeddings differ by more than rounding.
     """
     fast_tokenizer.check_exportable(encoder, "onnx")
-    for library in (
-        "onnx",
-        "onnxruntime",
-        "tokenizers",
-        *(() if encoder.size.is_bag else ("onnxscript",)),
-    ):
+    for library in ("onnx", "onnxruntime", "tokenizers"):
         require(library, "onnx", "this export")
+    if not encoder.size.is_bag:
+        require("onnxscript", "onnx", "this export")
     with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=fast_tokenizer.EXPORT_SIGN) as work:
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work)
-        found = embed_by_onnx(work, fast_tokenizer.SAMPLE)
-        agreement = _check(
-            found, encoder.encode(fast_tokenizer.SAMPLE, device="cpu", normalize=normalize), int8
-        )
-        written = [MODEL_FILE, *(path.name for path in sorted(work.glob("*token*")))]
-        files = {name: sha256(work / name) for name in written}
-        config = (
-            description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY | {"files": files}
-        )
+        embeddings = embed_by_onnx(work, fast_tokenizer.SAMPLE)
+        expected = encoder.encode(fast_tokenizer.SAMPLE, device="cpu", normalize=normalize)
+        agreement = _check_embeddings(embeddings, expected, int8)
+        names = [MODEL_FILE, *(path.name for path in sorted(work.glob("*token*")))]
+        config = description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY
+        config["files"] = {name: sha256(work / name) for name in names}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return agreement
 
 
 def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[str, Any]:
-    """Return the content of config.json without the files."""
-    config = encoder.size
+    """Return the content of config.json without the checksums of the files.
+
+    Args:
+        encoder: the exported encoder.
+        normalize: whether the graph scales embeddings to unit length.
+        int8: whether the weights are 8-bit integers.
+    """
+    size = encoder.size
     return {
-        "model_type": "bert",  # a type that transformers.js knows: one graph, ids in, states out
-        "transformers.js_config": {
-            "dtype": "fp32"
-        },  # its name for model.onnx; its default in browsers differs
-        "hidden_size": config.embed_dim,
+        # transformers.js knows this type: one graph from ids to states.
+        "model_type": "bert",
+        # fp32 is its name for model.onnx; in browsers its default is another file.
+        "transformers.js_config": {"dtype": "fp32"},
+        "hidden_size": size.embed_dim,
         "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
         "optional_input": {"name": MASK_INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
         "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.output_dim]},
-        "padding": config.padding_idx,
-        "pad_token_id": config.padding_idx,
-        "max_positions": config.max_positions,
+        "padding": size.padding_idx,
+        "pad_token_id": size.padding_idx,
+        "max_positions": size.max_positions,
         "normalize": normalize,
         "int8": int8,
         "model": encoder.fingerprint,
@@ -110,11 +107,9 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
 
 
 def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
-    """Write the ONNX file; the numbers of sentences and pieces are dynamic, and the mask is
-    optional.
-    """
+    """Write the ONNX file; batch size and length are dynamic, and the mask is optional."""
     path.parent.mkdir(exist_ok=True)
-    with _quiet():
+    with _silence_exporters():
         if encoder.size.is_bag:
             write_bag(encoder, path, GRAPH_NAMES, normalize)
         else:
@@ -129,13 +124,11 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write tokenizer.json, and tokenizer_config.json, without which transformers.js refuses a
-    folder.
-    """
-    model = encoder.size
-    symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, model.vocab_size)
+    """Write tokenizer.json and, for transformers.js, tokenizer_config.json."""
+    size = encoder.size
+    symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, size.vocab_size)
     tokenizer = fast_tokenizer.tokenizer_json(
-        encoder.tokenizer, symbols, model.max_positions, model.padding_idx
+        encoder.tokenizer, symbols, size.max_positions, size.padding_idx
     )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
@@ -145,36 +138,52 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
 def write_tokenizer_config(
     encoder: SentenceEncoder, tokenizer: dict[str, Any], folder: Path
 ) -> None:
-    """Write tokenizer_config.json beside a tokenizer.json with this content, where transformers.js
-    reads it rightly.
+    """Write tokenizer_config.json if transformers.js reads the tokenizer correctly.
+
+    transformers.js refuses a folder without this file.
+
+    Args:
+        encoder: the exported encoder.
+        tokenizer: content of tokenizer.json.
+        folder: folder to write to.
     """
-    model, kind = encoder.size, tokenizer["model"]
-    if kind["type"] == "Unigram" and kind["byte_fallback"]:
-        return  # its unigram models have no byte fallback, so its pieces would differ
+    size = encoder.size
+    model = tokenizer["model"]
+    if model["type"] == "Unigram" and model["byte_fallback"]:
+        # The unigram models of transformers.js have no byte fallback: their pieces would differ.
+        return
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": model.max_positions,
-        "pad_token": _name(kind, model.padding_idx),
-        "unk_token": _name(kind, encoder.tokenizer.unknown),
+        "model_max_length": size.max_positions,
+        "pad_token": _symbol(model, size.padding_idx),
+        "unk_token": _symbol(model, encoder.tokenizer.unknown),
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    (folder / TOKENIZER_CONFIG_FILE).write_text(
-        json.dumps(config, indent=2) + "\n", encoding="utf-8"
-    )
-    # fastembed asks for the file; a token in it would no longer be text where a sentence has it
+    content = json.dumps(config, indent=2) + "\n"
+    (folder / TOKENIZER_CONFIG_FILE).write_text(content, encoding="utf-8")
+    # fastembed requires this file. It stays empty, because a sentence may contain the text of a
+    # special token, which stays text.
     (folder / "special_tokens_map.json").write_text("{}\n", encoding="utf-8")
 
 
-def _name(model: dict[str, Any], number: int) -> str:
-    """Return the name of an id in tokenizer.json, which may have a blank before that of the
-    dictionary.
-    """
-    return model["vocab"][number][0] if model["type"] == "Unigram" else list(model["vocab"])[number]
+def _symbol(model: dict[str, Any], number: int) -> str:
+    """Return the symbol of an id in tokenizer.json, where it may begin with a blank."""
+    if model["type"] == "Unigram":
+        return model["vocab"][number][0]
+    return list(model["vocab"])[number]
 
 
 def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
-    """Embed sentences with an exported folder by ONNX Runtime, as a user of the folder would."""
+    """Embed sentences with ONNX Runtime, as a user of the folder would.
+
+    Args:
+        folder: folder that `export_onnx` wrote.
+        sentences: the sentences [N].
+
+    Returns:
+        float32 embeddings [N, D].
+    """
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -182,33 +191,36 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
     session = onnxruntime.InferenceSession(
         str(folder / MODEL_FILE), providers=["CPUExecutionProvider"]
     )
-    ids = np.array(
-        [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))], dtype=np.int64
-    )
+    encodings = tokenizer.encode_batch(list(sentences))
+    ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
     return session.run([OUTPUT], {INPUT: ids})[0]
 
 
-def _check(found: np.ndarray, expected: np.ndarray, int8: bool) -> float:
+def _check_embeddings(embeddings: np.ndarray, expected: np.ndarray, int8: bool) -> float:
+    """Check embeddings [N, D] of the built-in sentences, and return their agreement."""
     if int8:
-        agreement = (unit_rows(found) * unit_rows(expected)).sum(axis=1)
-        # of sentences that are empty in both
-        agreement[~(found.any(axis=1) | expected.any(axis=1))] = 1
-        worst, what, form = int(agreement.argmin()), "cosine", "to int8"
+        cosines = (unit_rows(embeddings) * unit_rows(expected)).sum(axis=1)
+        # An empty sentence has a zero embedding in both.
+        cosines[~(embeddings.any(axis=1) | expected.any(axis=1))] = 1
+        row = int(cosines.argmin())
+        value = float(cosines[row])
+        is_close = value >= LEAST_COSINE
+        problem = f"(cosine {value:.3g}); this model cannot be exported to int8"
     else:
-        agreement = np.abs(found - expected).max(axis=1)
-        worst, what, form = int(agreement.argmax()), "difference", "exactly"
-    value = float(agreement[worst])
-    if not (value >= LEAST_COSINE if int8 else value <= fast_tokenizer.LARGEST_DIFFERENCE):
-        raise InputError(
-            f"ONNX Runtime gives another embedding for {fast_tokenizer.SAMPLE[worst]!r:.60} ({what} {value:.3g}); "
-            f"this model cannot be exported {form}"
-        )
+        differences = np.abs(embeddings - expected).max(axis=1)
+        row = int(differences.argmax())
+        value = float(differences[row])
+        is_close = value <= fast_tokenizer.LARGEST_DIFFERENCE
+        problem = f"(difference {value:.3g}); this model cannot be exported exactly"
+    if not is_close:
+        sentence = fast_tokenizer.SAMPLE[row]
+        raise InputError(f"ONNX Runtime gives another embedding for {sentence!r:.60} {problem}")
     return value
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[Any]:
-    """Silence the exporters, which log every step; errors are still raised."""
+def _silence_exporters() -> Iterator[Any]:
+    """Suppress warnings and output of the exporters, which log every step; errors are raised."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""The network of a model with layers as an ONNX graph, by torch."""
+"""Writes a model with layers as an ONNX graph; torch traces the network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,55 +11,66 @@ from fairseq_lxsr.export.onnx_static import LEAST_NORM
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.modules.pooling import order_weights
 
+# Upper bound of the dynamic batch size
 MAX_BATCH = 65_536
 
 
 class _Graph(torch.nn.Module):
-    """The exported graph: ids and mask [B, T], padded at the end, to states [B, T, D] and
-    embeddings [B, D].
+    """The network to export, with ids and mask as inputs.
+
+    Args:
+        model: the network.
+        unknown: id of the unknown piece.
+        normalize: scale embeddings to unit length.
     """
 
     def __init__(self, model: TransformerSentenceEncoder, unknown: int, normalize: bool):
         super().__init__()
-        self.model, self.unknown, self.normalize = model, unknown, normalize
+        self.model = model
+        self.unknown = unknown
+        self.normalize = normalize
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute states [B, T, D] and embeddings [B, D] from ids and mask [B, T].
+
+        Sentences are padded at the end.
+        """
         config = self.model.config
         input_ids = torch.where(attention_mask > 0, input_ids, config.padding_idx)
-        # one more column of padding, so that a batch of empty sentences has a column
-        padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)[
-            :, : config.max_positions
-        ]
-        # pieces that are not in the dictionary have ids beyond it
-        known = torch.where(padded < config.vocab_size, padded, self.unknown)
-        embeddings, states = self.model(known)[0]
+        # One more column of padding, so that a batch of empty sentences has a column.
+        padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)
+        padded = padded[:, : config.max_positions]
+        # Pieces that are not in the dictionary have larger ids.
+        ids = torch.where(padded < config.vocab_size, padded, self.unknown)
+        embeddings, states = self.model(ids)[0]
         if config.order_coefficients:
-            states = states * self._share(known.ne(config.padding_idx))
+            states = states * self._shares(ids.ne(config.padding_idx))
         if self.normalize:
-            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)  # [B, 1]
-            embeddings, states = embeddings / length, states / length[:, None]
+            # [B, 1]
+            length = embeddings.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)
+            embeddings = embeddings / length
+            states = states / length[:, None]
         return states[:, : input_ids.shape[1]], embeddings
 
-    def _share(self, is_token: Tensor) -> Tensor:
-        """Compute the weights of states in the embedding relative to a mean: is_token [B, T] -> [B,
-        T, D].
-        """
-        weights = order_weights(is_token, self.model.config.order_coefficients)[1:]  # [k, B, T]
-        lengths = is_token.sum(dim=1, keepdim=True)  # [B, 1]
+    def _shares(self, is_token: Tensor) -> Tensor:
+        """Compute the weights of states relative to those of a mean: is_token [B, T] -> [B, T, D]."""
+        # [k, B, T]
+        weights = order_weights(is_token, self.model.config.order_coefficients)[1:]
+        # [B, 1]
+        lengths = is_token.sum(dim=1, keepdim=True)
         return 1 + torch.einsum("kbt,kd->btd", weights * lengths, self.model.order)
 
 
 def write_network(
     encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool
 ) -> None:
-    """Write the graph of a transformer; `names` as in `write_bag`."""
-    config = encoder.size
+    """Write the graph of a model with layers; the arguments are those of `write_bag`."""
+    size = encoder.size
     example = torch.full((3, 7), encoder.tokenizer.unknown)
-    example[1, 4:] = config.padding_idx
-    longest = config.max_positions
+    example[1, 4:] = size.padding_idx
     shape = {
         0: torch.export.Dim("sentences", max=MAX_BATCH),
-        1: torch.export.Dim("pieces", max=longest),
+        1: torch.export.Dim("pieces", max=size.max_positions),
     }
     graph = _Graph(encoder.model, encoder.tokenizer.unknown, normalize).eval()
     program = torch.onnx.export(

@@ -1,4 +1,4 @@
-"""A model without layers as an ONNX graph, by numpy and the library onnx; torch is not needed."""
+"""Writes a model without layers as an ONNX graph; torch is not needed."""
 
 import math
 from collections.abc import Sequence
@@ -11,24 +11,30 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 
-OPSET, IR_VERSION = 18, 9  # ONNX Runtime since 1.17 reads both
-LEAST_NORM = 1e-12  # lower bound of the length that normalization divides by
+# ONNX Runtime reads both since version 1.17.
+OPSET = 18
+IR_VERSION = 9
+# Numbers of the types in ONNX
+FLOAT = 1
+BOOL = 9
+# Lower bound of the length by which normalization divides
+LEAST_NORM = 1e-12
 
 
 class _Graph:
-    """Nodes and constants of a graph; every method that adds a node returns the name of its
-    output.
-    """
+    """Nodes and constants of a graph."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
 
     def constant(self, name: str, value: Any) -> str:
+        """Add a constant and return its name."""
         self.constants[name] = np.asarray(value)
         return name
 
     def add(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Add a node and return the name of its output."""
         from onnx import helper
 
         output = output or f"{kind.lower()}_{len(self.nodes)}"
@@ -37,29 +43,32 @@ class _Graph:
 
 
 def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool) -> None:
-    """Write the graph; `names` are those of ids and mask [B, T], of states [B, T, D] and of
-    embeddings [B, D].
+    """Write the graph of a model without layers.
+
+    Args:
+        encoder: the encoder to export.
+        path: file to write.
+        names: names of ids [B, T], mask [B, T], states [B, T, D] and embeddings [B, D].
+        normalize: scale embeddings to unit length.
     """
     from onnx import TensorProto, helper, numpy_helper, save
 
     ids, mask, states, embeddings = names
-    graph, size = _Graph(), encoder.size
-    _embed(graph, encoder, names, normalize)
-    rows, pieces = "sentences", "pieces"
-    about = [
-        *(
-            helper.make_tensor_value_info(name, TensorProto.INT64, [rows, pieces])
-            for name in (ids, mask)
-        ),
-        helper.make_tensor_value_info(states, TensorProto.FLOAT, [rows, None, size.embed_dim]),
-        helper.make_tensor_value_info(embeddings, TensorProto.FLOAT, [rows, size.embed_dim]),
+    width = encoder.size.embed_dim
+    graph = _Graph()
+    _add_embedding(graph, encoder, names, normalize)
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["sentences", "pieces"])
+        for name in (ids, mask)
+    ]
+    outputs = [
+        helper.make_tensor_value_info(states, TensorProto.FLOAT, ["sentences", None, width]),
+        helper.make_tensor_value_info(embeddings, TensorProto.FLOAT, ["sentences", width]),
     ]
     constants = [numpy_helper.from_array(value, name) for name, value in graph.constants.items()]
-    made = helper.make_graph(graph.nodes, "bag", about[:2], about[2:], constants)
-    opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(
-        made,
-        opset_imports=opset,
+        helper.make_graph(graph.nodes, "bag", inputs, outputs, constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
         producer_name="fairseq-lxsr",
         producer_version=__version__,
         ir_version=IR_VERSION,
@@ -67,57 +76,72 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
     save(model, str(path))
 
 
-def _embed(graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool) -> None:
-    """Add all nodes; pieces that are not in the dictionary have ids beyond it."""
-    size, constant, add = encoder.size, graph.constant, graph.add
-    longest, one = constant("longest", [size.max_positions]), constant("one", [1])
-    padding, given = constant("padding", size.padding_idx), add("Cast", names[1], to=9)  # bool
-    cut = add("Slice", add("Where", given, names[0], padding), constant("zero", [0]), longest, one)
-    unknown, entries = (
-        constant("unknown", encoder.tokenizer.unknown),
-        constant("entries", size.vocab_size),
-    )
-    ids = add("Where", add("Less", cut, entries), cut, unknown)  # [B, T]
-    is_token = add("Cast", add("Not", add("Equal", ids, padding)), to=1)
-    lengths = add("ReduceSum", is_token, one, keepdims=1)
-    lengths = add("Max", lengths, constant("least", np.float32(1)))  # [B, 1]
+def _add_embedding(
+    graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool
+) -> None:
+    """Add all nodes; the arguments are those of `write_bag`."""
+    size = encoder.size
+    constant = graph.constant
+    add = graph.add
+    input_ids, mask, states_output, embeddings_output = names
+    longest = constant("longest", [size.max_positions])
+    axis_1 = constant("one", [1])
+    padding = constant("padding", size.padding_idx)
+    # Masked pieces are read as padding, and long sentences are cut.
+    unmasked = add("Where", add("Cast", mask, to=BOOL), input_ids, padding)
+    cut = add("Slice", unmasked, constant("zero", [0]), longest, axis_1)
+    # Pieces that are not in the dictionary have larger ids.
+    unknown = constant("unknown", encoder.tokenizer.unknown)
+    is_entry = add("Less", cut, constant("entries", size.vocab_size))
+    # [B, T]
+    ids = add("Where", is_entry, cut, unknown)
+    is_token = add("Cast", add("Not", add("Equal", ids, padding)), to=FLOAT)
+    # [B, 1]
+    lengths = add("ReduceSum", is_token, axis_1, keepdims=1)
+    lengths = add("Max", lengths, constant("least", np.float32(1)))
     table = constant("table", encoder.weights[TABLE] * np.float32(math.sqrt(size.embed_dim)))
-    last = constant("last", [2])
+    axis_2 = constant("last", [2])
     # [B, T, D], 0 at padding
-    states = add("Mul", add("Gather", table, ids), add("Unsqueeze", is_token, last))
+    states = add("Mul", add("Gather", table, ids), add("Unsqueeze", is_token, axis_2))
     if size.order_coefficients:
-        states = add("Mul", states, _share(graph, encoder, is_token, lengths))
-    embeddings = add("Div", add("ReduceSum", states, one, keepdims=0), lengths)
+        states = add("Mul", states, _add_shares(graph, encoder, is_token, lengths))
+    # [B, D]
+    embeddings = add("Div", add("ReduceSum", states, axis_1, keepdims=0), lengths)
     if normalize:
-        norm = add("ReduceL2", embeddings, one, keepdims=1)
-        norm = add("Max", norm, constant("least_norm", np.float32(LEAST_NORM)))  # [B, 1]
-        embeddings, states = (
-            add("Div", embeddings, norm),
-            add("Div", states, add("Unsqueeze", norm, last)),
-        )
-    add("Identity", states, output=names[2])
-    add("Identity", embeddings, output=names[3])
+        # [B, 1]
+        norm = add("ReduceL2", embeddings, axis_1, keepdims=1)
+        norm = add("Max", norm, constant("least_norm", np.float32(LEAST_NORM)))
+        embeddings = add("Div", embeddings, norm)
+        states = add("Div", states, add("Unsqueeze", norm, axis_2))
+    add("Identity", states, output=states_output)
+    add("Identity", embeddings, output=embeddings_output)
 
 
-def _share(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str) -> str:
-    """Add the weights of the pieces in the embedding relative to a mean [B, T, D], see
-    `pooling.order_weights`.
+def _add_shares(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str) -> str:
+    """Add the weights of the pieces relative to those of a mean [B, T, D].
+
+    `pooling.order_weights` computes the same.
     """
-    constant, add = graph.constant, graph.add
-    place = add(
-        "Sub", add("CumSum", is_token, constant("axis", 1)), constant("half", np.float32(0.5))
-    )
-    angle = add("Unsqueeze", add("Div", place, lengths), "last")  # [B, T, 1], (t + 1/2) / T
+    constant = graph.constant
+    add = graph.add
+    # t + 1/2 for the positions t = 0, 1, ...
+    position = add("CumSum", is_token, constant("axis", 1))
+    position = add("Sub", position, constant("half", np.float32(0.5)))
+    # (t + 1/2) / T [B, T, 1]
+    angle = add("Unsqueeze", add("Div", position, lengths), "last")
     factors = np.pi * np.arange(1, encoder.size.order_coefficients + 1)
     # [B, T, k]
     cosines = add("Cos", add("Mul", angle, constant("factors", factors.astype(np.float32))))
-    share = add("MatMul", cosines, constant("order", encoder.weights[ORDER]))
-    return add("Add", share, "least")
+    shares = add("MatMul", cosines, constant("order", encoder.weights[ORDER]))
+    return add("Add", shares, "least")
 
 
 def make_mask_optional(path: Path, names: Sequence[str]) -> None:
-    """Make the mask of a graph an input of the type optional, all ones where it is not given;
-    `names`: `write_bag`.
+    """Make the mask of a graph an optional input, by default all ones.
+
+    Args:
+        path: the ONNX file, which is replaced.
+        names: names of inputs and outputs, see `write_bag`.
     """
     from onnx import TensorProto, helper, load, save
 
@@ -127,23 +151,21 @@ def make_mask_optional(path: Path, names: Sequence[str]) -> None:
         node.input[:] = ["read_mask" if name == mask else name for name in node.input]
 
     def branch(name: str, *nodes: Any) -> Any:
-        found = helper.make_tensor_value_info(name, TensorProto.INT64, [None, None])
-        return helper.make_graph(nodes, name, [], [found])
+        output = helper.make_tensor_value_info(name, TensorProto.INT64, [None, None])
+        return helper.make_graph(nodes, name, [], [output])
 
-    ones = helper.make_tensor("ones", TensorProto.INT64, [1], [1])
+    fill_value = helper.make_tensor("ones", TensorProto.INT64, [1], [1])
     given = branch("given_mask", helper.make_node("OptionalGetElement", [mask], ["given_mask"]))
     shape = helper.make_node("Shape", [ids], ["mask_shape"])
-    full = helper.make_node("ConstantOfShape", ["mask_shape"], ["full_mask"], value=ones)
-    left_out = branch("full_mask", shape, full)
-    first = [
+    full = helper.make_node("ConstantOfShape", ["mask_shape"], ["full_mask"], value=fill_value)
+    default = branch("full_mask", shape, full)
+    nodes = [
         helper.make_node("OptionalHasElement", [mask], ["has_mask"]),
-        helper.make_node(
-            "If", ["has_mask"], ["read_mask"], then_branch=given, else_branch=left_out
-        ),
+        helper.make_node("If", ["has_mask"], ["read_mask"], then_branch=given, else_branch=default),
+        *model.graph.node,
     ]
-    nodes = [*first, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    (about,) = (value for value in model.graph.input if value.name == mask)
-    about.type.CopyFrom(helper.make_optional_type_proto(about.type))
+    (mask_info,) = (value for value in model.graph.input if value.name == mask)
+    mask_info.type.CopyFrom(helper.make_optional_type_proto(mask_info.type))
     save(model, str(path))

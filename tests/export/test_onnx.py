@@ -56,7 +56,8 @@ def exported_as_int8(toy_model, tmp_path_factory):
 
 def test_the_same_vectors_without_our_code(toy_model, exported, tmp_path):
     folder, said = exported
-    assert "its vectors differ by at most" in said
+    (difference,) = re.findall(r"\d[\d.]*e-\d+", said)
+    assert float(difference) < 1e-4
     expected = SentenceEncoder.from_pretrained(toy_model, "cpu").encode(SENTENCES)
     np.testing.assert_allclose(run_without_us(folder, tmp_path), expected, atol=1e-5)
 
@@ -151,8 +152,8 @@ def test_epsilon_of_the_model(tmp_path):
 def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
     folder = shutil.copytree(toy_model, tmp_path / "model")
     done = lxsr("export", "onnx", "--model", folder, "--output", folder, check=False)
-    refused(done, folder, "which is read")
-    with pytest.raises(InputError, match=r"model: exists and has no onnx/model\.onnx"):
+    refused(done, folder)
+    with pytest.raises(InputError, match=r"model\b.*onnx/model\.onnx"):
         export_onnx(SentenceEncoder.from_pretrained(toy_model, "cpu"), folder)
 
 
@@ -165,7 +166,7 @@ def test_a_folder_of_another_program_is_not_replaced(tmp_path):
     (tmp_path / "onnx" / "config.json").write_text(
         '{"model_type": "bert", "transformers.js_config": {}}'
     )
-    with pytest.raises(InputError, match=r"its config\.json is not of this command"):
+    with pytest.raises(InputError, match=r"config\.json"):
         export_onnx(encoder, tmp_path / "onnx")
 
 
@@ -186,10 +187,10 @@ def test_vectors_that_differ_are_not_exported(tmp_path, monkeypatch):
     )
     real = onnx.embed_by_onnx
     monkeypatch.setattr(onnx, "embed_by_onnx", lambda *arguments: real(*arguments) + 0.01)
-    with pytest.raises(InputError, match=r"gives another embedding for .*difference"):
+    with pytest.raises(InputError, match=r"difference 0\.01"):
         export_onnx(encoder, tmp_path / "onnx")
     monkeypatch.setattr(onnx, "embed_by_onnx", lambda *arguments: real(*arguments)[:, ::-1])
-    with pytest.raises(InputError, match=r"gives another embedding for .*cosine.*to int8"):
+    with pytest.raises(InputError, match=r"cosine .*int8"):
         export_onnx(encoder, tmp_path / "onnx", int8=True)
     assert not (tmp_path / "onnx").exists()
 
@@ -197,10 +198,10 @@ def test_vectors_that_differ_are_not_exported(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("export", "message"),
     [
-        (export_onnx, r"needs onnx, .* install .*\bonnxscript"),
+        (export_onnx, r"\bonnx\b.* install .*\bonnxscript"),
         (
             export_sentence_transformers,
-            r"needs sentence_transformers, .* install .*sentence-transformers",
+            r"\bsentence_transformers\b.* install .*sentence-transformers",
         ),
     ],
 )
