@@ -314,7 +314,7 @@ def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
     """
     file = read_sentencepiece(model)
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
-    compared = scores.values()
+    compared = list(scores.values())
     if file.kind != BPE:
         compared = [score for text, score in scores.items() if len(text) == 1]
     lowest = min(compared, default=0.0)

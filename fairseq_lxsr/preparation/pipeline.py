@@ -1,5 +1,6 @@
-"""The stages of a whole preparation, from raw text to fairseq-train's data; unchanged stages are
-skipped.
+"""The stages of a complete preparation, from raw text to the data of fairseq-train.
+
+A stage is skipped if nothing that it depends on has changed.
 """
 
 import json
@@ -13,10 +14,10 @@ from fairseq_lxsr.files.lines import count_file_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_folders
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
-from fairseq_lxsr.preparation.clean import make_filters
+from fairseq_lxsr.preparation.clean import TextPair, make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
 from fairseq_lxsr.preparation.corpus import make_corpus, warn_of_empty_sources
-from fairseq_lxsr.preparation.formats import find_source
+from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.new_pieces import extend_subwords
 from fairseq_lxsr.preparation.splits import HeldOut
@@ -31,22 +32,39 @@ SUMMARY_FILE = "prepare.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of a preparation."""
+    """The result of a preparation.
 
-    pairs: int  # for training, of all language pairs together
-    unknown: float  # largest percent of unknown pieces of a text
-    data: list[Path]  # the data folder, or its shards
-    summary: Path  # file with the manifests of all stages
+    Attributes:
+        pairs: the number of training pairs of all language pairs together.
+        unknown: the highest percent of unknown pieces of a text.
+        data: the data folder, or its shards.
+        summary: the file with the manifests of all stages.
+    """
+
+    pairs: int
+    unknown: float
+    data: list[Path]
+    summary: Path
 
 
 def prepare_corpora(
     config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
 ) -> Prepared | None:
-    """Run all stages, or `until` clean or subwords, and write the manifests of all stages into one
-    file.
+    """Run all stages, and write their manifests to one file.
 
-    A corpus without a named text, and the subwords, may have been made elsewhere: they are used as
-    they are.
+    A corpus without a text in `config.pairs`, and the subwords, may be external: made by another
+    program in the work folder. They are used unchanged.
+
+    Args:
+        config: the options of the preparation.
+        locale_folders: the folders of the gettext catalogues of this machine.
+        until: `clean` or `subwords`, the last stage to run; None runs all of them.
+
+    Returns:
+        The result; None if `until` is given.
+
+    Raises:
+        InputError: an option does not fit the text, or a text cannot be read.
     """
     corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     if config.subwords.simplify_chinese:
@@ -56,7 +74,7 @@ def prepare_corpora(
         return None
     subwords = Path(config.work) / "subwords"
     if is_external(subwords, SUBWORD_FILES):
-        print(f"{subwords}: made elsewhere, kept")
+        print(f"{subwords}: external subwords, used unchanged")
     elif config.subwords.from_model:
         extend_subwords(subwords, corpora, config.subwords)
     else:
@@ -70,50 +88,80 @@ def prepare_corpora(
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Where two pairs share a language, they hold out the same sentences of it as far as both have
-    them, and text that is held out in one is removed from the other's training text.
+    Two pairs that share a language hold out the same sentences of it, as far as both have them.
+    Text that one pair holds out is removed from the training text of the other.
+
+    Args:
+        config: the options of the preparation.
+        locale_folders: the folders of the gettext catalogues of this machine.
+
+    Raises:
+        InputError: an option does not fit the text, or a text cannot be read.
     """
-    named = {
-        pair: text for pair, text in config.pairs.items() if not _is_corpus_external(config, pair)
-    }
-    elsewhere = {
-        split_pair(pair): corpus_folder(config, pair) for pair in config.pairs.keys() - named.keys()
-    }
-    for folder in elsewhere.values():
+    external = _external_corpora(config)
+    for folder in external.values():
         print(
-            f"{folder}: made elsewhere, kept; its training text may have what other pairs hold out"
+            f"{folder}: external corpus, used unchanged; its training text may contain sentences "
+            "that other pairs hold out"
         )
-    columns = parse_columns(config.columns) if config.columns else None
-    pairs = {split_pair(pair): text for pair, text in named.items()}
-    sources = {
-        pair: find_source(text, *pair, locale_folders, columns) for pair, text in pairs.items()
-    }
-    for languages, source in sources.items():  # raises before any work
-        make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
-    shared = shares_a_language(config)
-    parent = Path(config.work) / ("cleaned" if shared else "corpus")
-    folders = {languages: parent / "-".join(languages) for languages in sources}
-    reports = {}
+    sources = _find_sources(config, external, locale_folders)
+    is_shared = shares_a_language(config)
+    # With a shared language the final corpora are made from the cleaned ones.
+    parent = Path(config.work) / ("cleaned" if is_shared else "corpus")
+    folders: dict[TextPair, Path] = {}
+    reports: dict[TextPair, dict] = {}
     for languages, source in sources.items():
         held_out = HeldOut(
             config.valid_size, config.test_size, config.seed, shared_side(config, languages)
         )
-        how = (config.cleaning, held_out, config.workers)
-        reports[languages] = make_corpus(folders[languages], languages, source, *how)
-    if shared:
+        folders[languages] = parent / "-".join(languages)
+        reports[languages] = make_corpus(
+            folders[languages], languages, source, config.cleaning, held_out, config.workers
+        )
+    if is_shared:
         for languages, folder in folders.items():
-            others = {
-                other: made for other, made in (folders | elsewhere).items() if other != languages
-            }
+            other_corpora = folders | external
+            del other_corpora[languages]
             final = corpus_folder(config, "-".join(languages))
-            reports[languages] = drop_leaks(final, languages, folder, others, config.workers)
+            reports[languages] = drop_leaks(final, languages, folder, other_corpora, config.workers)
+    # The warnings come last, where they are read.
     for languages, report in reports.items():
         warn_of_empty_sources(languages, report)
 
 
+def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:
+    """Return the folders of the corpora that another program made."""
+    external = {}
+    for pair in config.pairs:
+        if _is_corpus_external(config, pair):
+            external[split_pair(pair)] = corpus_folder(config, pair)
+    return external
+
+
 def _is_corpus_external(config: PrepareConfig, pair: str) -> bool:
-    text = [f"train.{language}" for language in split_pair(pair)]
-    return config.pairs[pair] is None and is_external(corpus_folder(config, pair), text)
+    names = [f"train.{language}" for language in split_pair(pair)]
+    return config.pairs[pair] is None and is_external(corpus_folder(config, pair), names)
+
+
+def _find_sources(
+    config: PrepareConfig, external: dict[TextPair, Path], locale_folders: Sequence[Path]
+) -> dict[TextPair, Source]:
+    """Find the text of every language pair without an external corpus.
+
+    Raises:
+        InputError: there is no text, or a filter does not fit its languages. This is found for
+            all pairs before any text is read.
+    """
+    columns = parse_columns(config.columns) if config.columns else None
+    sources = {}
+    for pair, text in config.pairs.items():
+        languages = split_pair(pair)
+        if languages not in external:
+            sources[languages] = find_source(text, *languages, locale_folders, columns)
+    for languages, source in sources.items():
+        # The filters are made for the errors only; each worker makes its own.
+        make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
+    return sources
 
 
 def shares_a_language(config: PrepareConfig) -> bool:
@@ -124,21 +172,25 @@ def shares_a_language(config: PrepareConfig) -> bool:
 def shared_side(
     config: PrepareConfig, languages: tuple[str, str]
 ) -> Literal["source", "target"] | None:
-    """Return the side of a language pair whose language is in most pairs, if any of them is in
-    another pair.
+    """Return the side of a language pair whose language is in most pairs.
+
+    Returns:
+        The side; None if no other pair has one of the two languages.
     """
     pairs = _pairs_by_language(config)
-    codes = [parse_tag(language).language for language in languages]
-    source, target = (pairs[code] for code in codes)
-    if max(source, target) == 1:
+    source, target = (parse_tag(language).language for language in languages)
+    if max(pairs[source], pairs[target]) == 1:
         return None
-    return "source" if (source, codes[0]) >= (target, codes[1]) else "target"
+    # Of languages in equally many pairs, the code decides, so that all pairs agree.
+    return "source" if (pairs[source], source) >= (pairs[target], target) else "target"
 
 
 def _pairs_by_language(config: PrepareConfig) -> Counter[str]:
-    return Counter(
-        parse_tag(language).language for pair in config.pairs for language in split_pair(pair)
-    )
+    """Count the language pairs in which each language is, in any spelling of its code."""
+    counts: Counter[str] = Counter()
+    for pair in config.pairs:
+        counts.update(parse_tag(language).language for language in split_pair(pair))
+    return counts
 
 
 def corpus_folder(config: PrepareConfig, pair: str) -> Path:
@@ -147,25 +199,23 @@ def corpus_folder(config: PrepareConfig, pair: str) -> Path:
 
 
 def summarise(config: PrepareConfig) -> Prepared:
-    """Write the manifests of all stages into one file."""
+    """Write the manifests of all stages to one file, and return what was prepared."""
     work = Path(config.work)
     corpora = {pair: corpus_folder(config, pair) for pair in config.pairs}
     stages = dict(corpora)
     if shares_a_language(config):
         stages |= {f"cleaned {pair}": work / "cleaned" / pair for pair in config.pairs}
     stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
-    manifests = {
-        name: json.loads((folder / STAGE_FILE).read_text(encoding="utf-8"))
-        for name, folder in stages.items()
-        if (folder / STAGE_FILE).is_file()  # what was made elsewhere has none
-    }
+    manifests = {}
+    for name, folder in stages.items():
+        # An external folder has no manifest.
+        if (folder / STAGE_FILE).is_file():
+            manifests[name] = json.loads((folder / STAGE_FILE).read_text(encoding="utf-8"))
     with atomic_write(work / SUMMARY_FILE) as stream:
         stream.write(json.dumps(manifests, indent=2) + "\n")
+    training_texts = [folder / f"train.{split_pair(pair)[0]}" for pair, folder in corpora.items()]
     return Prepared(
-        pairs=sum(
-            count_file_lines(folder / f"train.{split_pair(pair)[0]}")
-            for pair, folder in corpora.items()
-        ),
+        pairs=sum(map(count_file_lines, training_texts)),
         unknown=max(manifests["data-bin"]["report"]["unknown per cent"].values()),
         data=list(shard_folders(work / "data-bin")),
         summary=work / SUMMARY_FILE,

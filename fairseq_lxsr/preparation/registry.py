@@ -5,95 +5,138 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.download import get_archive
 from fairseq_lxsr.text.languages import best_code
 
+T = TypeVar("T")
 CORPORA_FILE = Path(__file__).with_name("sources.json")
-TWO_LETTERS, OTHER_CODES = (
-    "de es fr it nl pt ru sv tr zh",
-    "deu spa fra ita nld por rus swe tur cmn",
-)
-THREE_LETTERS = dict(zip(TWO_LETTERS.split(), OTHER_CODES.split(), strict=True))
+# Three-letter codes of languages, which some archives use.
+THREE_LETTERS = {
+    "de": "deu",
+    "es": "spa",
+    "fr": "fra",
+    "it": "ita",
+    "nl": "nld",
+    "pt": "por",
+    "ru": "rus",
+    "sv": "swe",
+    "tr": "tur",
+    "zh": "cmn",
+}
 
 
 @dataclass(frozen=True)
 class PublicCorpus:
-    """One entry of the registry."""
+    """One entry of the registry.
 
-    name: str  # with its version where there are several
-    format: str  # `moses.zip`, `moses.tgz` (one file per language) or `tsv.zip`; others are local and have no url
+    Attributes:
+        name: the name, with a version if there are several.
+        format: `moses.zip` or `moses.tgz`, with one file per language, or `tsv.zip`. Other formats
+            are local and have no url.
+        licence: the licence of the text.
+        about: a short description.
+        url: the address of the archive. In it {first}-{second} are the languages in alphabetical
+            order, {other} is the one that is not English, {other3} its three-letter code, and
+            {language} the requested language.
+        member: the file in the archive, with the same placeholders.
+        languages: the codes of the languages.
+        partner: the language that every pair includes; None if all pairs are available.
+        size: the size in bytes of the archive of a pair, by SRC-TGT or TGT-SRC, as published.
+        sha256: the SHA-256 of the archive of a pair in the same way.
+    """
+
+    name: str
+    format: str
     licence: str
     about: str
-    # of the archive; {first}-{second} are the languages in alphabetical order, {other} is the one
-    # that is not English, {other3} its three-letter code, {language} the requested one
     url: str | None = None
-    member: str = ""  # file in the archive, with the same placeholders
-    # of which all pairs are available, or only those with `partner`
+    member: str = ""
     languages: tuple[str, ...] = ()
-    partner: str | None = None  # language that every pair includes; None for all pairs
-    # of a pair's archive, by SRC-TGT or TGT-SRC, where the publisher states them
+    partner: str | None = None
     size: Mapping[str, int] = field(default_factory=dict)
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def pair(self, source: str, target: str) -> tuple[str, str] | None:
-        """Return the codes that the corpus has for a pair of languages, of any spelling; None where
-        it has no such.
+        """Return the codes that the corpus uses for a language pair, given in any spelling.
+
+        Returns:
+            The codes of source and target; None if the corpus does not contain the pair.
         """
-        known = [*self.languages, *filter(None, [self.partner])]
-        found = best_code(source, known), best_code(target, known)
-        if (
-            found[0] is None
-            or found[1] is None
-            or found[0] == found[1]
-            or self.partner not in (None, *found)
-        ):
+        codes = list(self.languages)
+        if self.partner:
+            codes.append(self.partner)
+        source_code = best_code(source, codes)
+        target_code = best_code(target, codes)
+        if source_code is None or target_code is None or source_code == target_code:
             return None
-        return found[0], found[1]
+        if self.partner and self.partner not in (source_code, target_code):
+            return None
+        return source_code, target_code
 
     def has(self, source: str, target: str) -> bool:
+        """Return whether the corpus contains a language pair, given in any spelling."""
         return self.pair(source, target) is not None
 
     def fill(self, template: str, source: str, target: str, language: str = "") -> str:
+        """Replace the placeholders in `url` or `member`."""
         first, second = sorted((source, target))
-        other = source if target == (self.partner or "en") else target
+        foreign = target
+        if target == (self.partner or "en"):
+            foreign = source
         return template.format(
             first=first,
             second=second,
-            other=other,
-            other3=THREE_LETTERS.get(other, other),
+            other=foreign,
+            other3=THREE_LETTERS.get(foreign, foreign),
             language=language,
         )
 
 
 @cache
 def registry(path: Path = CORPORA_FILE) -> dict[str, PublicCorpus]:
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    found = {}
-    for row in rows:
-        languages, partner = tuple(row.pop("languages", "").split()), row.pop("with", None)
-        found[row["name"]] = PublicCorpus(languages=languages, partner=partner, **row)
-    return found
+    """Return all public corpora by name."""
+    corpora = {}
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        languages = tuple(row.pop("languages", "").split())
+        partner = row.pop("with", None)
+        corpora[row["name"]] = PublicCorpus(languages=languages, partner=partner, **row)
+    return corpora
 
 
 def find_corpus(
     name: str, source: str, target: str, corpora: dict[str, PublicCorpus] | None = None
 ) -> PublicCorpus:
-    """Find a corpus to download."""
-    corpora = registry() if corpora is None else corpora
+    """Return a corpus to download.
+
+    Args:
+        name: the name in the registry.
+        source: the source language, in any spelling of its code.
+        target: the target language, in any spelling of its code.
+        corpora: the corpora by name; None stands for the registry.
+
+    Raises:
+        InputError: there is no such corpus to download, or it does not contain the pair.
+    """
+    if corpora is None:
+        corpora = registry()
     corpus = corpora.get(name)
     if corpus is None or corpus.url is None:
-        remote = [
-            known.name for known in corpora.values() if known.url and known.has(source, target)
-        ]
+        names = []
+        for candidate in corpora.values():
+            if candidate.url and candidate.has(source, target):
+                names.append(candidate.name)
         raise InputError(
-            f"{name!r}: no corpus to download; {source}-{target} has {', '.join(remote) or 'none'}"
+            f"{name!r}: no such corpus to download; corpora of {source}-{target}: "
+            f"{', '.join(names) or 'none'}"
         )
     if not corpus.has(source, target):
-        partner = f" with {corpus.partner}" if corpus.partner else ""
+        partner = f", each paired with {corpus.partner}" if corpus.partner else ""
         raise InputError(
-            f"{name} has no {source}-{target}; it has {', '.join(corpus.languages)}{partner}"
+            f"{name}: no {source}-{target} in this corpus; its languages are "
+            f"{', '.join(corpus.languages)}{partner}"
         )
     return corpus
 
@@ -101,29 +144,48 @@ def find_corpus(
 def get_corpus(
     corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False
 ) -> list[Path]:
-    """Download and unpack the text of a language pair of a corpus with a url; an interrupted
-    download resumes.
+    """Download and unpack a language pair of a corpus; an interrupted download is resumed.
 
-    The files are for `formats.find_source`: NAME.SRC-TGT.SRC and .TGT, or NAME.SRC-TGT.tsv, by the
-    codes of the corpus.
+    Args:
+        corpus: a corpus with a url.
+        source: the source language, in any spelling of its code.
+        target: the target language, in any spelling of its code.
+        folder: the folder of the files.
+        keep_archive: whether the archive is kept after unpacking.
+
+    Returns:
+        The files, as `formats.find_source` takes them: NAME.SRC-TGT.SRC and NAME.SRC-TGT.TGT, or
+        NAME.SRC-TGT.tsv, with the language codes of the corpus.
+
+    Raises:
+        InputError: the download fails, or the archive differs from the published one.
     """
     source, target = corpus.pair(source, target) or (source, target)
-    if corpus.format.startswith("tsv") and source != corpus.partner:
-        source, target = target, source  # the columns have a fixed order
-    pair = f"{source}-{target}"
-    archive = folder / f"{corpus.name}.{pair}.{corpus.format.rpartition('.')[2]}"
-    if corpus.format.startswith("tsv"):
-        wanted = {corpus.fill(corpus.member, source, target): folder / f"{corpus.name}.{pair}.tsv"}
+    is_table = corpus.format.startswith("tsv")
+    if is_table and source != corpus.partner:
+        # The columns of the table have a fixed order.
+        source, target = target, source
+    prefix = f"{corpus.name}.{source}-{target}"
+    archive = folder / f"{prefix}.{corpus.format.rpartition('.')[2]}"
+    members = {}
+    if is_table:
+        members[corpus.fill(corpus.member, source, target)] = folder / f"{prefix}.tsv"
     else:
-        wanted = {
-            corpus.fill(corpus.member, source, target, language): folder
-            / f"{corpus.name}.{pair}.{language}"
-            for language in (source, target)
-        }
-    either = pair, f"{target}-{source}"
-    size = next((corpus.size[name] for name in either if name in corpus.size), None)
-    sha256 = next((corpus.sha256[name] for name in either if name in corpus.sha256), None)
-    get_archive(
-        corpus.fill(corpus.url or "", source, target), archive, wanted, (size, sha256), keep_archive
+        for language in (source, target):
+            member = corpus.fill(corpus.member, source, target, language)
+            members[member] = folder / f"{prefix}.{language}"
+    published = (
+        _value_of_pair(corpus.size, source, target),
+        _value_of_pair(corpus.sha256, source, target),
     )
-    return list(wanted.values())
+    url = corpus.fill(corpus.url or "", source, target)
+    get_archive(url, archive, members, published, keep_archive)
+    return list(members.values())
+
+
+def _value_of_pair(values: Mapping[str, T], source: str, target: str) -> T | None:
+    """Return the value of a language pair in either direction; None if it is not published."""
+    for name in (f"{source}-{target}", f"{target}-{source}"):
+        if name in values:
+            return values[name]
+    return None

@@ -1,11 +1,9 @@
-"""Assigns each pair of a corpus to train, valid, test, or nothing, from the keys of the pairs
-only.
-"""
+"""Assigns each pair of a corpus to train, valid, test, or nothing, by the keys of its sentences."""
 
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,161 +13,231 @@ import numpy as np
 from fairseq_lxsr.preparation.clean import comparable
 
 ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
-MAX_CANDIDATES = 2_000_000  # largest number of candidate pairs for the held-out splits
+# A drawn pair that may be in either held-out split.
+ANY_SPLIT = 0
+# The maximum number of candidate pairs for the held-out splits.
+MAX_CANDIDATES = 2_000_000
+# The number of keys that are compared at a time, 300 MB.
+KEYS_AT_ONCE = 8_000_000
+# The number of keys that are read at a time.
+KEYS_READ = 1_000_000
+# The keys of a pair, as `sentence_key` makes them.
+KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
+# 2**64 divided by the golden ratio: an odd number, whose multiples are spread evenly.
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """How many pairs are held out, and how they are drawn.
 
-    `shared_side` is the side that language pairs share: they hold out the same sentences of it, as far as
-    each has them, so that few are lost to what others hold out. None draws pairs at random.
+    Attributes:
+        valid_size: the number of pairs for validation. None stands for 1,000, or 5 % of the pairs
+            of a small text.
+        test_size: the number of pairs for testing. None stands for 2,000, or 10 % of the pairs of
+            a small text.
+        seed: the seed of the draw.
+        shared_side: the side with a language that other language pairs have too. All of them hold
+            out the same sentences of it, as far as they have them, so that they lose few training
+            pairs to each other. None draws pairs at random.
     """
 
-    valid_size: int | None = None  # of text that has enough: 1,000, and at most 5 % of the pairs
-    test_size: int | None = None  # 2,000, and at most 10 %
+    valid_size: int | None = None
+    test_size: int | None = None
     seed: int = 1
     shared_side: Literal["source", "target"] | None = None
 
     def sizes(self, pairs: int) -> tuple[int, int]:
-        """Return the number of pairs for validation and for testing, of so many."""
-        valid = max(1, min(1000, pairs // 20)) if self.valid_size is None else self.valid_size
-        return valid, max(1, min(2000, pairs // 10)) if self.test_size is None else self.test_size
+        """Return the number of pairs for validation and for testing of a text of some size."""
+        valid_size = self.valid_size
+        if valid_size is None:
+            valid_size = max(1, min(1000, pairs // 20))
+        test_size = self.test_size
+        if test_size is None:
+            test_size = max(1, min(2000, pairs // 10))
+        return valid_size, test_size
 
 
 def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
-    """Decide the split of each pair that the filters kept, from its row of `KEY` in a file: uint8
-    [N].
+    """Assign the pairs that the filters kept to splits.
 
-    None of the held-out sentences occurs on the same side of another split.
+    No sentence of a held-out split occurs on the same side of another split.
+
+    Args:
+        keys: a file of `KEY` rows, one for each pair.
+        repeats: what counts as a duplicate; see `repeated`.
+        held_out: the sizes of the held-out splits, and how they are drawn.
+
+    Returns:
+        The assignment of each pair, one of `ASSIGNMENTS`: uint8 [pairs].
     """
-    marked = repeated(keys, repeats)
-    assigned = marked.astype(np.uint8) * np.uint8(REPEATED)
+    is_repeated = repeated(keys, repeats)
+    assigned = is_repeated.astype(np.uint8) * np.uint8(REPEATED)
     if not len(assigned):
         return assigned
     rows = np.memmap(keys, dtype=KEY, mode="r")
-    held: tuple[set[int], set[int]] = (set(), set())
-    valid_size, test_size = held_out.sizes(int(np.count_nonzero(~marked)))
-    free = {TEST: test_size, VALID: valid_size}
-    for place, preferred in _draws(rows, held_out):
-        left = [split for split, size in free.items() if size]
-        if not left:
-            break
-        split, key = preferred or left[0], rows[place].item()
-        if (
-            split in left
-            and assigned[place] == TRAIN
-            and not any(side in known for side, known in zip(key, held, strict=True))
-        ):
-            assigned[place] = split
-            free[split] -= 1
-            for side, known in zip(key, held, strict=True):
-                known.add(side)
+    held_keys = _hold_out(rows, assigned, held_out)
     for side, name in enumerate(KEY.names or ()):
-        held_keys = np.fromiter(held[side], dtype=np.uint64, count=len(held[side]))
-        for start in range(0, len(assigned), MAX_CANDIDATES):
-            here = slice(start, start + MAX_CANDIDATES)
-            leaks = np.isin(rows[name][here], held_keys) & (assigned[here] == TRAIN)
-            assigned[here][leaks] = HELD_OUT
+        _drop_held_out(rows[name], held_keys[side], assigned)
     return assigned
 
 
+def _hold_out(
+    rows: np.ndarray, assigned: np.ndarray, held_out: HeldOut
+) -> tuple[set[int], set[int]]:
+    """Assign pairs to the splits TEST and VALID.
+
+    Args:
+        rows: the keys of the pairs: `KEY` [pairs].
+        assigned: the assignment of each pair, which is changed.
+        held_out: the sizes of the splits, and how pairs are drawn.
+
+    Returns:
+        The keys of the held-out sentences of each side.
+    """
+    sources: set[int] = set()
+    targets: set[int] = set()
+    valid_size, test_size = held_out.sizes(int(np.count_nonzero(assigned == TRAIN)))
+    missing = {TEST: test_size, VALID: valid_size}
+    for position, preferred_split in _draws(rows, held_out):
+        unfilled = [split for split, size in missing.items() if size]
+        if not unfilled:
+            break
+        split = preferred_split or unfilled[0]
+        if split not in unfilled or assigned[position] != TRAIN:
+            continue
+        source, target = rows[position].item()
+        if source in sources or target in targets:
+            continue
+        assigned[position] = split
+        missing[split] -= 1
+        sources.add(source)
+        targets.add(target)
+    return sources, targets
+
+
+def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) -> None:
+    """Assign training pairs with a held-out sentence on one side to HELD_OUT."""
+    held = np.fromiter(held_keys, dtype=np.uint64, count=len(held_keys))
+    for start in range(0, len(assigned), MAX_CANDIDATES):
+        part = slice(start, start + MAX_CANDIDATES)
+        is_leak = np.isin(keys[part], held) & (assigned[part] == TRAIN)
+        assigned[part][is_leak] = HELD_OUT
+
+
 def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of pairs in the order in which they are drawn, each with its split; 0 is
-    any.
+    """Yield the positions of pairs in the order in which they are drawn, each with its split.
+
+    The split is ANY_SPLIT if the pair may be in either one.
     """
-    count = len(rows)
     if held_out.shared_side is None:
-        rng = np.random.default_rng(held_out.seed)
-        some = (
-            np.arange(count)
-            if count <= MAX_CANDIDATES
-            else np.unique(rng.integers(count, size=MAX_CANDIDATES))
-        )
-        yield from zip(rng.permutation(some), itertools.repeat(0))
-        return
-    # those of the smallest hashes: the same sentences, and for the same split, in whatever text
-    # they stand
-    most = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
-    keys = rows[held_out.shared_side]
-    parts = [
-        np.flatnonzero(_mixed(keys[start : start + MAX_CANDIDATES], held_out.seed) <= most) + start
-        for start in range(0, count, MAX_CANDIDATES)
-    ]
-    places = np.concatenate(parts)
-    order = _mixed(keys[places], held_out.seed)
-    places, order = places[np.argsort(order, kind="stable")], np.sort(order)
-    valid_size, test_size = held_out.sizes(count)
-    share = test_size / max(1, test_size + valid_size)
-    splits = np.where((order & np.uint64(2**32 - 1)) < share * 2**32, TEST, VALID)
-    yield from zip(places, splits, strict=True)
-    yield from zip(places, itertools.repeat(0))  # where too few of one split were among them
+        positions = _random_positions(len(rows), held_out.seed)
+        yield from zip(positions, itertools.repeat(ANY_SPLIT))
+    else:
+        yield from _draws_by_hash(rows[held_out.shared_side], held_out)
 
 
-def _mixed(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys again, by SplitMix64 (Steele et al. 2014), so that another seed gives another
-    order.
+def _random_positions(count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    candidates = np.arange(count)
+    if count > MAX_CANDIDATES:
+        candidates = np.unique(rng.integers(count, size=MAX_CANDIDATES))
+    return rng.permutation(candidates)
+
+
+def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
+    """Yield draws that depend on the keys of one side only.
+
+    These are the sentences with the smallest hashes: in every text the same sentences, and for
+    the same split.
     """
-    mixed = keys + np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
+    count = len(keys)
+    limit = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
+    parts = []
+    for start in range(0, count, MAX_CANDIDATES):
+        hashes = _hash_keys(keys[start : start + MAX_CANDIDATES], held_out.seed)
+        parts.append(np.flatnonzero(hashes <= limit) + start)
+    positions = np.concatenate(parts)
+    hashes = _hash_keys(keys[positions], held_out.seed)
+    positions = positions[np.argsort(hashes, kind="stable")]
+    hashes = np.sort(hashes)
+    valid_size, test_size = held_out.sizes(count)
+    test_share = test_size / max(1, test_size + valid_size)
+    splits = np.where((hashes & np.uint64(2**32 - 1)) < test_share * 2**32, TEST, VALID)
+    yield from zip(positions, splits, strict=True)
+    # A small text may have too few sentences for one of the splits.
+    yield from zip(positions, itertools.repeat(ANY_SPLIT))
+
+
+def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
+    """Hash keys by SplitMix64 (Steele et al. 2014), so that each seed gives another order."""
+    hashes = keys + np.uint64(seed * GOLDEN_RATIO % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))
+        hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
+    return hashes ^ (hashes >> np.uint64(31))
 
 
-KEYS_AT_ONCE = 8_000_000  # keys compared at a time, 300 MB
-KEYS_READ = 1_000_000  # keys read at a time
-KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
+def repeated(keys: Path, repeats: str) -> np.ndarray:
+    """Return which pairs are duplicates of earlier pairs.
 
+    Args:
+        keys: a file of `KEY` rows, one for each pair.
+        repeats: what counts as a duplicate. `pair`: an earlier pair has the same keys; `side`: an
+            earlier pair has the same source or the same target, even if that pair is a duplicate
+            itself; `keep`: nothing.
 
-def repeated(keys: Path, what: str) -> np.ndarray:
-    """Mark the pairs that are duplicates of earlier pairs: bool [N], from a file of `KEY` rows.
-
-    What is a duplicate: `pair`, an earlier pair has the same keys; `side`, an earlier pair has the
-    same source or the same target (whether or not it is kept); `keep`, nothing.
+    Returns:
+        Whether each pair is a duplicate: bool [pairs].
     """
     count = keys.stat().st_size // KEY.itemsize
-    marked = np.zeros(count, dtype=bool)
-    if what == "keep":
-        return marked
-    rows = np.memmap(keys, dtype=KEY, mode="r") if count else np.zeros(0, KEY)
-    combine = {
+    is_repeated = np.zeros(count, dtype=bool)
+    if repeats == "keep" or not count:
+        return is_repeated
+    rows = np.memmap(keys, dtype=KEY, mode="r")
+    functions = {
         "pair": [_pair_key],
         "side": [lambda block: block["source"], lambda block: block["target"]],
-    }[what]
-    for key_of in combine:
+    }
+    for key_of in functions[repeats]:
         for values, positions in _parts(rows, key_of, keys.parent):
             order = np.argsort(values, kind="stable")
-            again = values[order[1:]] == values[order[:-1]]
-            marked[positions[order[1:][again]]] = True
-    return marked
+            is_equal = values[order[1:]] == values[order[:-1]]
+            is_repeated[positions[order[1:][is_equal]]] = True
+    return is_repeated
 
 
 def _pair_key(block: np.ndarray) -> np.ndarray:
-    # the odd factor makes the two sides count differently; the product wraps around
-    return block["source"] * np.uint64(0x9E3779B97F4A7C15) + block["target"]
+    # The odd factor makes the two sides count differently; the product wraps around.
+    return block["source"] * np.uint64(GOLDEN_RATIO) + block["target"]
 
 
-def _parts(rows: np.ndarray, key_of, folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield parts of keys and their positions; equal keys are in the same part, in order."""
+def _parts(
+    rows: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], folder: Path
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield parts of the keys, which fit into memory, and their positions.
+
+    Equal keys are in the same part, in the order of their positions. Several parts are stored in
+    temporary files in `folder`.
+    """
     count = -(-len(rows) // KEYS_AT_ONCE)
     if count <= 1:
         yield np.asarray(key_of(rows[:])), np.arange(len(rows))
         return
-    pair = np.dtype([("key", "<u8"), ("position", "<i8")])
+    row_type = np.dtype([("key", "<u8"), ("position", "<i8")])
     with tempfile.TemporaryDirectory(dir=folder, prefix=".parts.") as temporary:
-        names = [Path(temporary) / str(part) for part in range(count)]
+        files = [Path(temporary) / str(part) for part in range(count)]
         for start in range(0, len(rows), KEYS_READ):
-            block = np.empty(min(KEYS_READ, len(rows) - start), dtype=pair)
+            block = np.empty(min(KEYS_READ, len(rows) - start), dtype=row_type)
             block["key"] = key_of(rows[start : start + KEYS_READ])
             block["position"] = np.arange(start, start + len(block))
-            part_of = block["key"] % np.uint64(count)
-            for part, name in enumerate(names):
-                with open(name, "ab") as stream:
-                    stream.write(block[part_of == part].tobytes())
-        for name in names:
-            found = np.fromfile(name, dtype=pair)
-            yield found["key"].copy(), found["position"].copy()
-            name.unlink()
+            part_of_key = block["key"] % np.uint64(count)
+            for part, file in enumerate(files):
+                with open(file, "ab") as stream:
+                    stream.write(block[part_of_key == part].tobytes())
+        for file in files:
+            part_rows = np.fromfile(file, dtype=row_type)
+            yield part_rows["key"].copy(), part_rows["position"].copy()
+            file.unlink()
 
 
 def sentence_key(text: str) -> int:
@@ -179,7 +247,6 @@ def sentence_key(text: str) -> int:
 
 
 def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:
-    """Return the keys of the sentences of files."""
-    return frozenset(
-        sentence_key(text) for text in itertools.chain.from_iterable(files) if text.strip()
-    )
+    """Return the keys of the sentences of files, apart from empty ones."""
+    sentences = itertools.chain.from_iterable(files)
+    return frozenset(sentence_key(sentence) for sentence in sentences if sentence.strip())

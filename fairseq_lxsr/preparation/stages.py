@@ -1,4 +1,4 @@
-"""Stages: each makes one folder from inputs, and is skipped while its inputs have not changed."""
+"""Stages: each makes one folder from its inputs, and is skipped while they have not changed."""
 
 import hashlib
 import json
@@ -19,58 +19,62 @@ def run_stage(
     inputs: Iterable[Path],
     build: Callable[[Path], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Build `folder` unless it was built from the same options and input bytes and its files are
-    unchanged.
+    """Build a folder, unless it was built from the same inputs and its files are unchanged.
 
-    `options` are everything except files that the result depends on, `inputs` these files; `build`
-    fills the given folder and returns a report of plain values, which is returned also when it was
-    skipped.
+    Args:
+        folder: the folder to build.
+        options: everything except files that the result depends on, as JSON values.
+        inputs: the files that the result depends on; they are compared by their content.
+        build: fills the empty folder that it is given, and returns a report of JSON values.
+
+    Returns:
+        The report, also if the stage was skipped.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)
     key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     restore_folder(folder)
-    manifest = folder / STAGE_FILE
-    done = read_manifest(manifest)
-    if done is not None and done["key"] == digest and _untouched(folder, done["files"]):
+    manifest = read_manifest(folder / STAGE_FILE)
+    if manifest and manifest["key"] == digest and _is_untouched(folder, manifest["files"]):
         print(f"{folder}: unchanged, kept")
-        return done["report"]
+        return manifest["report"]
     with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
-        files = {
-            str(path.relative_to(work)): sha256(path)
-            for path in sorted(work.rglob("*"))
-            if path.is_file()
-        }
+        paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
+        files = {str(path.relative_to(work)): sha256(path) for path in paths}
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
-        (work / STAGE_FILE).write_text(
-            json.dumps(sealed(record), indent=2) + "\n", encoding="utf-8"
-        )
+        content = json.dumps(sealed(record), indent=2) + "\n"
+        (work / STAGE_FILE).write_text(content, encoding="utf-8")
     return report
 
 
 def is_external(folder: Path, names: Iterable[str]) -> bool:
-    """Return whether a folder has these files and was made by no stage, so that it is used as it
-    is.
-    """
+    """Return whether a folder has these files, but was not made by a stage."""
     restore_folder(folder)
-    return not (folder / STAGE_FILE).is_file() and all((folder / name).is_file() for name in names)
+    if (folder / STAGE_FILE).is_file():
+        return False
+    return all((folder / name).is_file() for name in names)
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """Read a manifest; return None where it is missing or corrupt, so that the stage is built
-    again.
+    """Read a manifest.
+
+    Returns:
+        The manifest; None if it is missing or damaged, so that the stage runs again.
     """
     try:
-        done = parse_json(path.read_text(encoding="utf-8"))
-        return done if {"key", "inputs", "files", "report"} <= done.keys() else None
+        manifest = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    if {"key", "inputs", "files", "report"} <= manifest.keys():
+        return manifest
+    return None
 
 
-def _untouched(folder: Path, files: dict[str, str]) -> bool:
+def _is_untouched(folder: Path, checksums: dict[str, str]) -> bool:
+    """Return whether the files of a folder are those of its manifest."""
     return all(
-        (folder / name).is_file() and sha256(folder / name) == value
-        for name, value in files.items()
+        (folder / name).is_file() and sha256(folder / name) == checksum
+        for name, checksum in checksums.items()
     )

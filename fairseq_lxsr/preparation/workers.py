@@ -18,27 +18,37 @@ from fairseq_lxsr.errors import InputError
 In = TypeVar("In")
 Out = TypeVar("Out")
 WORKER_KILLED = (
-    "a working process was killed, perhaps for lack of memory; "
-    "expected it to go on: run again with fewer --workers"
+    "a worker process was killed, perhaps because memory ran out; expected it to finish: run again "
+    "with fewer --workers"
 )
-BLOCK_ITEMS = 10_000  # largest number of sentences or pairs of a block
-BLOCK_CHARACTERS = 10_000_000  # number of characters at which a block ends
+# The maximum number of sentences or pairs in a block.
+BLOCK_ITEMS = 10_000
+# A block ends at this number of characters.
+BLOCK_CHARACTERS = 10_000_000
 
 
 def in_blocks(
     items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS
 ) -> Iterator[list[In]]:
-    """Group texts, or tuples of texts, into blocks, which end at `size` items or at `weight`
-    characters.
+    """Group texts, or tuples of texts, into blocks.
+
+    Args:
+        items: the texts or tuples.
+        size: the maximum number of items in a block.
+        weight: the number of characters at which a block ends.
     """
     block: list[In] = []
-    total = 0
+    characters = 0
     for item in items:
         block.append(item)
-        total += sum(map(len, item)) if isinstance(item, tuple) else len(item)  # type: ignore[arg-type]
-        if len(block) == size or total >= weight:
+        if isinstance(item, tuple):
+            characters += sum(map(len, item))
+        else:
+            characters += len(item)  # type: ignore[arg-type]
+        if len(block) == size or characters >= weight:
             yield block
-            block, total = [], 0
+            block = []
+            characters = 0
     if block:
         yield block
 
@@ -50,25 +60,37 @@ def ordered_map(
     start: Callable[..., None] | None = None,
     start_arguments: tuple[Any, ...] = (),
 ) -> Iterator[Out]:
-    """Map with `workers` processes: results come in the order of the items, and few are in memory
-    at a time.
+    """Map items with several processes; the results come in the order of the items.
 
-    With one worker, or a single item, this process does the work. `function` and `start`, which
-    every process calls once, are functions of modules.
+    Only a few items are in memory at a time. With one worker, or a single item, this process does
+    the work.
+
+    Args:
+        function: maps an item; a function of a module.
+        items: the items.
+        workers: the number of processes.
+        start: a function of a module that every process calls once, before the first item.
+        start_arguments: the arguments of `start`.
+
+    Raises:
+        InputError: a process was killed.
     """
     iterator = iter(items)
-    few = list(islice(iterator, 2))
-    if workers == 1 or len(few) < 2:  # a process takes a second to start
+    first_items = list(islice(iterator, 2))
+    # For a single item a process is not worth the second that it takes to start.
+    if workers == 1 or len(first_items) < 2:
         if start:
             start(*start_arguments)
-        yield from map(function, chain(few, iterator))
+        yield from map(function, chain(first_items, iterator))
         return
-    context = multiprocessing.get_context("spawn")  # a fork could copy locks that threads hold
+    # A forked process could copy locks that other threads hold.
+    context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _begin, (start, start_arguments)) as pool:
         pending: deque = deque()
         try:
-            for item in chain(few, iterator):
-                with _blocked_interrupts():  # processes start here
+            for item in chain(first_items, iterator):
+                # The pool starts its processes here.
+                with _blocked_interrupts():
                     pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
                     yield pending.popleft().result()
@@ -82,10 +104,12 @@ def ordered_map(
 
 
 def call_in_subprocess(function: Callable[..., Out], *arguments: Any) -> Out:
-    """Call a module-level function in its own process, which ends immediately when this one is
-    interrupted.
+    """Call a function of a module in another process, which ends when this one is interrupted.
 
-    It is for C++ code that runs for minutes without checking for signals.
+    This is for C++ code that runs for minutes without checking for signals.
+
+    Raises:
+        InputError: the process was killed.
     """
     context = multiprocessing.get_context("spawn")
     results, sending = context.Pipe(duplex=False)
@@ -117,10 +141,9 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Shield processes started in the block from the terminal's interrupt; their parent ends
-    them.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    """Block interrupts from the terminal for processes started here; their parent ends them."""
+    # Windows has no signal masks.
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -131,7 +154,7 @@ def _blocked_interrupts() -> Iterator[None]:
 
 
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    """Prepare a new process, and make it end with its parent, even where the parent is killed."""
+    """Prepare a new process, and make it end with its parent, even if the parent is killed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if start:
         start(*arguments)

@@ -273,11 +273,9 @@ def test_the_registry_is_sound():
                 or corpus.format == "tsv.zip"
             )
     assert find_corpus("Europarl-v7", "en", "fr").fill("{other}", "en", "fr") == "fr"
-    with pytest.raises(InputError, match=r"ParaCrawl-v5 has no fr-de; it has bg, cs, .* with en"):
+    with pytest.raises(InputError, match=r"ParaCrawl-v5: .*fr-de.*bg, cs, .* en$"):
         find_corpus("ParaCrawl-v5", "fr", "de")
-    with pytest.raises(
-        InputError, match=r"'nope': no corpus to download; fr-de has Europarl-v8, Tatoeba"
-    ):
+    with pytest.raises(InputError, match=r"'nope': .*fr-de.*Europarl-v8, Tatoeba"):
         find_corpus("nope", "fr", "de")
 
 
