@@ -1,3 +1,1 @@
-"""Embeddings without parallel text: mining of similar sentences, and the rounds that train on
-them.
-"""
+"""Training without parallel text: mining of similar sentences, and training in rounds."""

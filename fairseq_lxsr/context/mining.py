@@ -15,14 +15,19 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
-# rounds of all language pairs without a new pair of sentences, after which mining stops
+# Mining stops after this number of rounds of all language pairs without a new sentence pair.
 MAX_EMPTY_ROUNDS = 20
 
 
 @dataclass(frozen=True)
 class MinedPair:
-    """A mined pair: its CSLS, the cosine of the two embeddings, and language and number of either
-    sentence.
+    """A mined pair of sentences.
+
+    Attributes:
+        score: the CSLS of the pair.
+        cosine: the cosine similarity of the two embeddings.
+        languages: the languages of the two sentences.
+        sentences: the line number of each sentence in the text of its language, from 0.
     """
 
     score: float
@@ -32,27 +37,35 @@ class MinedPair:
 
 
 class LazyEmbeddings:
-    """Normalized embeddings of the sentences of one language, computed on first access and kept in
-    a file.
+    """Normalized embeddings of the sentences of one language, computed on first access.
+
+    They are kept in a file, which has space for all sentences from the start.
+
+    Args:
+        encoder: the encoder.
+        sentences: the sentences.
+        dtype: the precision of encoding.
+        file: the file, which is created.
     """
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
-        self.encoder, self.sentences, self.dtype = encoder, sentences, dtype
+        self.encoder = encoder
+        self.sentences = sentences
+        self.dtype = dtype
+        shape = (len(sentences), encoder.output_dim)
         with naming(file), open(file, "wb") as stream:
-            reserve(stream, len(sentences) * encoder.output_dim * np.dtype(np.float32).itemsize)
-        self.vectors = np.memmap(
-            file, dtype=np.float32, mode="r+", shape=(len(sentences), encoder.output_dim)
-        )
-        self.known = np.zeros(len(sentences), dtype=bool)
+            reserve(stream, shape[0] * shape[1] * np.dtype(np.float32).itemsize)
+        self.vectors = np.memmap(file, dtype=np.float32, mode="r+", shape=shape)
+        self.is_computed = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        missing = np.sort(index[~self.known[index]])
+        """Return the embeddings of some sentences: float32 [index, dimensions]."""
+        missing = np.sort(index[~self.is_computed[index]])
         if len(missing):
-            vectors = self.encoder.encode(
-                [self.sentences[number] for number in missing], dtype=self.dtype
-            )
+            sentences = [self.sentences[number] for number in missing]
+            vectors = self.encoder.encode(sentences, dtype=self.dtype)
             self.vectors[missing] = normalise_rows(vectors)
-            self.known[missing] = True
+            self.is_computed[missing] = True
         return self.vectors[index]
 
 
@@ -64,17 +77,30 @@ def mine_draws(
     seed: int,
     neighbours: int = 10,
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Draw sentences of two languages and keep the best pairs by CSLS, until there are `count`
-    different pairs.
+    """Draw sentences of two languages, and keep the best pairs by CSLS, until there are enough.
 
-    Pairs of languages take turns. `draw` is m, sentences of either side in a draw (all where there
-    are fewer), and `best` the largest number of pairs kept of it. Beside the pairs, in the order
-    they were found: seconds of `encode` and `search`, number of `draws`.
+    The pairs of languages take turns.
+
+    Args:
+        embedded: the embeddings of each language.
+        draw: the number of sentences of either side in a draw, m in the paper; all sentences if
+            there are fewer.
+        best: the maximum number of pairs kept from a draw.
+        count: the number of different pairs to mine.
+        seed: the seed of the draws.
+        neighbours: the number of neighbours of CSLS.
+
+    Returns:
+        The pairs in the order in which they were mined, and the seconds of `encode` and `search`
+        with the number of `draws`.
+
+    Raises:
+        InputError: the draws stop yielding new pairs.
     """
     rng = np.random.default_rng(seed)
-    found: dict[tuple, MinedPair] = {}
+    mined: dict[tuple, MinedPair] = {}
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
-    fruitless = 0
+    empty_draws = 0
     with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
         turns = list(itertools.combinations(embedded, 2))
         for languages in itertools.cycle(turns):
@@ -84,21 +110,23 @@ def mine_draws(
                 embedded[language][side] for language, side in zip(languages, sides, strict=True)
             ]
             encoded = time.perf_counter()
-            before = len(found)
-            for pair in _best_of(languages, sides, vectors, best, neighbours):
-                if len(found) < count:
-                    found.setdefault((pair.languages, pair.sentences), pair)
+            count_before = len(mined)
+            for pair in _best_pairs(languages, sides, vectors, best, neighbours):
+                if len(mined) < count:
+                    mined.setdefault((pair.languages, pair.sentences), pair)
             seconds["encode"] += encoded - start
             seconds["search"] += time.perf_counter() - encoded
             seconds["draws"] += 1
-            bar.update(len(found) - before)
-            fruitless = 0 if len(found) > before else fruitless + 1
-            if len(found) == count:
-                return list(found.values()), seconds
-            if fruitless == MAX_EMPTY_ROUNDS * len(turns):
+            bar.update(len(mined) - count_before)
+            empty_draws = 0 if len(mined) > count_before else empty_draws + 1
+            if len(mined) == count:
+                return list(mined.values()), seconds
+            if empty_draws == MAX_EMPTY_ROUNDS * len(turns):
                 raise InputError(
-                    f"pairs {count:,}: only {len(found):,} different ones were found; ask for fewer"
+                    f"pairs {count:,}: only {len(mined):,} different pairs could be mined; ask for "
+                    "fewer, or give more text"
                 )
+    # The loop only ends by one of the two statements above.
     raise AssertionError
 
 
@@ -106,30 +134,57 @@ def _draw(rng: np.random.Generator, size: int, draw: int) -> np.ndarray:
     return rng.choice(size, min(draw, size), replace=False)
 
 
-def _best_of(languages, sides, vectors, best: int, neighbours: int) -> Iterator[MinedPair]:
-    k = min(neighbours, *map(len, vectors))
-    scores, rows, columns = csls_pairs(
-        vectors[0], vectors[1], min(best, len(vectors[0]) * len(vectors[1])), k
-    )
-    cosines = (vectors[0][rows] * vectors[1][columns]).sum(axis=1)
+def _best_pairs(
+    languages: tuple[str, str],
+    sides: Sequence[np.ndarray],
+    vectors: Sequence[np.ndarray],
+    best: int,
+    neighbours: int,
+) -> Iterator[MinedPair]:
+    """Yield the pairs of a draw with the highest CSLS.
+
+    Args:
+        languages: the two languages.
+        sides: the line numbers of the drawn sentences of each language.
+        vectors: their embeddings: [sentences, dimensions] for each language.
+        best: the maximum number of pairs.
+        neighbours: the number of neighbours of CSLS.
+    """
+    source, target = vectors
+    limit = min(best, len(source) * len(target))
+    k = min(neighbours, len(source), len(target))
+    scores, rows, columns = csls_pairs(source, target, limit, k)
+    cosines = (source[rows] * target[columns]).sum(axis=1)
     for score, cosine, row, column in zip(scores, cosines, rows, columns, strict=True):
-        yield MinedPair(
-            float(score), float(cosine), languages, (int(sides[0][row]), int(sides[1][column]))
-        )
+        sentences = (int(sides[0][row]), int(sides[1][column]))
+        yield MinedPair(float(score), float(cosine), languages, sentences)
 
 
 def precision(
     pairs: Sequence[MinedPair], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
 ) -> float:
-    """Share of true pairs among the pairs with a sentence that occurs in the true pairs; NaN
-    without any such pair.
+    """Return the share of true pairs among the mined pairs that can be judged.
+
+    A pair can be judged if one of its sentences occurs in the true pairs.
+
+    Args:
+        pairs: the mined pairs.
+        texts: the sentences of each language.
+        gold: the true pairs, in either direction.
+
+    Returns:
+        The precision from 0 to 1; NaN if no pair can be judged.
     """
-    known = {sentence for pair in gold for sentence in pair}
-    judged = right = 0
+    gold_sentences = {sentence for pair in gold for sentence in pair}
+    judged = 0
+    correct = 0
     for pair in pairs:
-        one, other = (
-            texts[language][at] for language, at in zip(pair.languages, pair.sentences, strict=True)
+        first, second = (
+            texts[language][number]
+            for language, number in zip(pair.languages, pair.sentences, strict=True)
         )
-        judged += one in known or other in known
-        right += (one, other) in gold or (other, one) in gold
-    return right / judged if judged else float("nan")
+        judged += first in gold_sentences or second in gold_sentences
+        correct += (first, second) in gold or (second, first) in gold
+    if not judged:
+        return float("nan")
+    return correct / judged

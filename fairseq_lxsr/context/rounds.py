@@ -1,6 +1,4 @@
-"""Training without parallel text: both stages and all rounds, each step kept when it is
-finished.
-"""
+"""Training without parallel text: both stages and all rounds, which can be resumed."""
 
 import contextlib
 import hashlib
@@ -45,70 +43,76 @@ from fairseq_lxsr.options import (
 )
 from fairseq_lxsr.text.languages import check_language_code
 
-# the presets of training/context/model.py, which only fairseq can import
-SIZES = ("base", "small", "static", "static_mean", "tiny")
-CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{size}" for size in SIZES)
+# The presets of training/context/model.py, which can only be imported with fairseq.
+PRESETS = ("base", "small", "static", "static_mean", "tiny")
+CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{preset}" for preset in PRESETS)
 
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """Options of both stages and all rounds; defaults are the values of Wang et al. where they
-    state them.
+    """Options of both stages and all rounds.
+
+    The defaults are the values of Wang et al., as far as they state them.
     """
 
-    documents: Mapping[str, str] = option("file or folder of each language")
+    documents: Mapping[str, str] = option("text file or folder of documents, by language")
     work: str = option("folder of all results", "work/context", FILE_NAME)
     arch: str = option(
-        "a preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES
+        "preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES
     )
     vocab_size: int = option(
-        "entries of the dictionary of all languages", 16_000, at_least(1, 10_000_000)
+        "entries of the joint dictionary of all languages", 16_000, at_least(1, 10_000_000)
     )
     lowercase: bool = option("lower-case all text", True)
     split_han: bool = option("treat every Chinese character as a word", True)
-    valid_documents: int = option("documents of each language that are held out", 10, at_least(1))
+    valid_documents: int = option("number of held-out documents per language", 10, at_least(1))
     shards: int = option(
-        "parts of the training data, of whole documents; the first stage holds one at a time in memory",
+        "number of parts of the training data, each of complete documents; the first stage holds "
+        "one part at a time in memory",
         1,
         at_least(1, 512),
     )
-    epochs: int = option("epochs of the first stage", 1, at_least(1))
+    epochs: int = option("number of epochs of the first stage", 1, at_least(1))
     both_samples: bool = option(
-        "in the first stage every sentence twice in an epoch, in its place and replaced by another; without it once, "
-        "one of the two at random",
+        "use every sentence twice per epoch of the first stage, in its place and replaced by "
+        "another one, instead of one of the two at random",
         False,
     )
     negatives: str = option(
-        "sentences that the first stage puts in the place of another: of its language, or of the whole corpus, all "
-        "languages together (Wang et al.)",
+        "where the first stage draws the sentences that replace others: from the same language, "
+        "or from the corpus of all languages (Wang et al.)",
         "language",
         CONTEXT_NEGATIVES,
     )
-    rounds: int = option("rounds of mining and regression", 3, at_least(0))
-    draw: int = option("m, sentences of either language in one draw", 10_000, at_least(1))
-    best: int = option("largest number of pairs kept of a draw", 1_000, at_least(1))
-    pairs: int = option("pairs of a round", 100_000, at_least(1))
+    rounds: int = option("number of rounds of mining and regression", 3, at_least(0))
+    draw: int = option(
+        "number of sentences of either language in a draw, m in the paper", 10_000, at_least(1)
+    )
+    best: int = option("maximum number of pairs kept from a draw", 1_000, at_least(1))
+    pairs: int = option("number of pairs mined in a round", 100_000, at_least(1))
     start_model: str = option(
-        "model folder of another encoder that mines the first round, or its name or address, for example of one "
-        "trained on little parallel text; without it the model of the first stage does",
+        "folder, name or address of a model that mines the first round, for example one trained "
+        "on little parallel text; if empty, the model of the first stage is used",
         "",
         FileName(optional=True),
     )
     gold: str = option(
-        "file of true pairs, `sentence<TAB>sentence`; with it the precision of the mined pairs is reported",
+        "file of true pairs, `sentence<TAB>sentence`, to report the precision of the mined pairs",
         "",
         FileName(optional=True),
     )
-    batch_size: int = option("samples of an update", 128, at_least(1))
+    batch_size: int = option("number of samples in an update", 128, at_least(1))
     learning_rate: float = option(
-        "initial learning rate, which decreases linearly to zero in every stage and round",
+        "initial learning rate of every stage and round, which decreases linearly to zero",
         1e-4,
         positive(),
     )
     dropout: float = option("dropout probability", 0.1, below(1))
-    max_positions: int = option("pieces of a sentence that are read", 150, at_least(2))
-    seed: int = option("of all draws and of training", 1, at_least(0))
-    workers: int = option("processes that prepare text", 2, at_least(1, 1024))
+    max_positions: int = option(
+        "maximum number of word pieces of a sentence; the rest is not read", 150, at_least(2)
+    )
+    seed: int = option("seed of all draws and of training", 1, at_least(0))
+    workers: int = option("number of processes that prepare text", 2, at_least(1, 1024))
     cpu_precision: str = option("precision of training on a CPU", "auto", CPU_PRECISIONS)
     encode_dtype: str = option("precision of encoding for mining", "float32", COMPUTE_DTYPES)
 
@@ -125,45 +129,61 @@ class ContextConfig:
             check_language_code(language)
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
-            raise InputError(
-                f"documents: {', '.join(self.documents) or 'none'}; expected two languages or more"
-            )
+            languages = ", ".join(self.documents) or "none"
+            raise InputError(f"documents: {languages}; expected two languages or more")
         if not self.documents:
             raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")
-        if os.pathsep in (work := os.path.abspath(self.work)):
+        work = os.path.abspath(self.work)
+        if os.pathsep in work:
             raise InputError(
                 f"work: {work}; expected a path without {os.pathsep!r}, which separates shards"
             )
 
 
-RECORD, REPORT = "context.json", "rounds.jsonl"
-# options that may change between two calls on one work folder: always, and only before anything is
-# mined
-MAY_CHANGE = {"work", "rounds", "workers", "gold"}
-OF_ROUNDS = {"draw", "best", "pairs", "start_model", "encode_dtype"}
-SAVE_EVERY = 1000  # updates
+RECORD = "context.json"
+REPORT = "rounds.jsonl"
+# Options that may always change between two runs in one work folder.
+CHANGEABLE = {"work", "rounds", "workers", "gold"}
+# Options that may change until anything is mined.
+CHANGEABLE_BEFORE_MINING = {"draw", "best", "pairs", "start_model", "encode_dtype"}
+# The number of updates between two checkpoints.
+SAVE_INTERVAL = 1000
 DEFAULTS = {
-    option.name: option.default for option in fields(ContextConfig) if option.default is not MISSING
+    field.name: field.default for field in fields(ContextConfig) if field.default is not MISSING
 }
 
 
 class Rounds:
     """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
-    `prepare` prepares the text, or finds it unchanged, and returns its data folders and the folder
-    of train.LANG; it is called with the work folder locked.
+    A step that is finished is kept, so an interrupted run can be resumed.
+
+    Args:
+        config: the options.
+        prepare: prepares the text, or finds it unchanged. It returns the data folders of the
+            shards and the folder of the texts train.LANG, and it is called with the work folder
+            locked.
     """
 
     shards: Sequence[Path]
     text: Path
 
     def __init__(self, config: ContextConfig, prepare: Callable[[], tuple[Sequence[Path], Path]]):
-        self.config, self.prepare = config, prepare
+        self.config = config
+        self.prepare = prepare
         self.work = Path(config.work)
 
     def run(self) -> Path:
-        """Run all steps that are not finished; return the model folder of the last."""
-        # the training process holds the lock too, even if it outlives this process
+        """Run all steps that are not finished.
+
+        Returns:
+            The model folder of the last step.
+
+        Raises:
+            InputError: the options or the text differ from those of an earlier run, a file cannot
+                be read, or the training fails.
+        """
+        # The training process inherits the lock, in case it outlives this process.
         with locked(self.work / "lock", self.work) as self.lock:
             self._check_files()
             record = self._check_record()
@@ -176,6 +196,15 @@ class Rounds:
         return model
 
     def _step(self, name: str, previous: Path | None) -> Path:
+        """Run the first stage or a round, unless it is finished.
+
+        Args:
+            name: the name of the step and its folder.
+            previous: the model folder of the previous step; None for the first stage.
+
+        Returns:
+            The model folder of this step.
+        """
         folder = self.work / name
         model = folder / "model"
         if (model / CONFIG_FILE).is_file():
@@ -183,37 +212,54 @@ class Rounds:
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
-            samples = self.config.epochs * [
-                self._sentences_with_context(shard) for shard in self.shards
-            ]
-            options: tuple[str | Path, ...] = ("--both-samples",) * self.config.both_samples
-            if self.config.negatives != "language":
-                options += ("--negatives", self.config.negatives)
+            self._train_first_stage(folder)
         else:
-            mined = folder / "mined.tsv"
-            if not mined.is_file():
-                start = self.config.start_model if name == "round1" else ""
-                self._mine(find_model(start) if start else previous, mined, name)
-            samples = [2 * sum(1 for _ in read_lines(mined, is_sentence=False))]
-            last = previous.parent / "checkpoints" / "checkpoint_last.pt"
-            options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
-        self._train(folder, samples, options)
+            self._train_round(folder, previous)
         export_checkpoint(folder / "checkpoints" / "checkpoint_last.pt", model, self.shards[0])
         print(f"{model}: exported")
         return model
+
+    def _train_first_stage(self, folder: Path) -> None:
+        sizes = [self._sentences_with_context(shard) for shard in self.shards]
+        options: tuple[str | Path, ...] = ()
+        if self.config.both_samples:
+            options += ("--both-samples",)
+        if self.config.negatives != "language":
+            options += ("--negatives", self.config.negatives)
+        # An epoch of fairseq is one shard.
+        self._train(folder, self.config.epochs * sizes, options)
+
+    def _train_round(self, folder: Path, previous: Path) -> None:
+        """Mine the pairs of a round, unless they are there, and train on them."""
+        mined = folder / "mined.tsv"
+        if not mined.is_file():
+            model = previous
+            if folder.name == "round1" and self.config.start_model:
+                model = find_model(self.config.start_model)
+            self._mine(model, mined, folder.name)
+        # Each pair is a sample in both directions.
+        samples = 2 * count_records(mined)
+        last = previous.parent / "checkpoints" / "checkpoint_last.pt"
+        options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
+        self._train(folder, [samples], options)
 
     # -- mining
 
     def _mine(self, model: Path, output: Path, name: str) -> None:
         """Mine the pairs of one round, with their cosines under the model of the previous step."""
-        config, start = self.config, time.perf_counter()
+        config = self.config
+        start = time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
-        texts = {language: Lines(self.text / f"train.{language}") for language in config.documents}
-        files = {language: output.with_name(f"vectors.{language}.raw") for language in texts}
-        embedded = {
-            language: LazyEmbeddings(encoder, lines, config.encode_dtype, files[language])
-            for language, lines in texts.items()
-        }
+        texts: dict[str, Lines] = {}
+        files: dict[str, Path] = {}
+        embedded: dict[str, LazyEmbeddings] = {}
+        for language in config.documents:
+            texts[language] = Lines(self.text / f"train.{language}")
+            files[language] = output.with_name(f"vectors.{language}.raw")
+        for language, lines in texts.items():
+            embedded[language] = LazyEmbeddings(
+                encoder, lines, config.encode_dtype, files[language]
+            )
         seed = config.seed * 1000 + int(name.removeprefix("round"))
         try:
             pairs, seconds = mine_draws(embedded, config.draw, config.best, config.pairs, seed)
@@ -230,102 +276,78 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        # before the pairs, because a round that has them is not mined again
+        # The report comes first, because a round that has pairs is not mined again.
         add_report(self.work / REPORT, report)
         with atomic_write(output) as stream:
-            stream.writelines(f"{row}\n" for row in rows(pairs, texts))
-        print(
-            f"{output}: {len(pairs):,} pairs, mean CSLS {report['mean CSLS']:.3f}, mean cosine "
-            f"{report['mean cosine']:.3f}"
-            + (f", precision {report['precision']:.3f}" if config.gold else "")
-            + f"; {seconds['draws']:.0f} draws, encoding {seconds['encode']:.0f} s, search {seconds['search']:.0f} s"
-        )
+            stream.writelines(f"{row}\n" for row in format_pairs(pairs, texts))
+        print(f"{output}: {_describe_mining(report)}")
 
     # -- training
 
-    def _train(self, folder: Path, samples: Sequence[int], options: tuple) -> None:
-        """Train one step; `samples` has the size of every epoch; an epoch of fairseq is one
-        shard.
+    def _train(self, folder: Path, samples: Sequence[int], options: tuple[str | Path, ...]) -> None:
+        """Train one step.
+
+        Args:
+            folder: the folder of the step.
+            samples: the number of samples of every epoch of fairseq.
+            options: the options of fairseq-train that other steps do not have.
         """
-        config, log = self.config, folder / "train.log"
-        updates = sum(math.ceil(count / config.batch_size) for count in samples)
-        data = os.pathsep.join(str(shard.absolute()) for shard in self.shards)
-        command = [
-            *(sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", PACKAGE),
-            *("--task", "sent_context", "--criterion", "sent_context_loss", "--arch", config.arch),
-            *("--langs", ",".join(config.documents)),
-            *("--max-positions", config.max_positions, "--dropout", config.dropout),
-            *(
-                "--batch-size",
-                config.batch_size,
-                "--max-epoch",
-                len(samples),
-                "--optimizer",
-                "torch_adam",
-            ),
-            *(
-                "--lr",
-                config.learning_rate,
-                "--lr-scheduler",
-                "polynomial_decay",
-                "--total-num-update",
-                updates,
-            ),
-            *(
-                "--cpu-precision",
-                config.cpu_precision,
-                "--seed",
-                config.seed,
-                "--log-format",
-                "simple",
-            ),
-            *("--save-dir", (folder / "checkpoints").absolute(), "--no-epoch-checkpoints"),
-            *("--save-interval-updates", SAVE_EVERY, "--keep-interval-updates", 1),
-            *(
-                "--distributed-world-size",
-                1,
-            ),  # the updates and the learning rate are counted for one
-            *(option.absolute() if isinstance(option, Path) else option for option in options),
-        ]
+        log = folder / "train.log"
+        updates = sum(math.ceil(count / self.config.batch_size) for count in samples)
+        command = self._training_command(folder, updates, len(samples), options)
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
         restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
-        start, said = (
-            time.perf_counter(),
-            sum(1 for _ in read_lines(log, is_sentence=False)) if log.is_file() else 0,
-        )
-        if run_logged(list(map(str, command)), log, self.lock):
-            lines = [
-                line
-                for line in islice(read_lines(log, is_sentence=False), said, None)
-                if line.strip()
-            ]
-            message = next(
-                (line for line in reversed(lines) if ": error: " in line),
-                lines[-1] if lines else "",
-            )
+        start = time.perf_counter()
+        # The log of an interrupted run is continued.
+        earlier_lines = count_records(log) if log.is_file() else 0
+        if run_logged(command, log, self.lock):
+            reason = _reason_of_failure(log, earlier_lines)
             raise InputError(
-                f"{log}: training failed ({message.split(': error: ')[-1]:.300}); correct it, run again"
+                f"{log}: the training failed: {reason:.300}; remove the cause and run this again"
             )
-        print(
-            f"{folder}: trained in {time.perf_counter() - start:.0f} s; {self._last_figures(log)}"
-        )
+        seconds = time.perf_counter() - start
+        print(f"{folder}: trained in {seconds:.0f} s; {_last_figures(log)}")
 
-    def _last_figures(self, log: Path) -> str:
-        """Read the metrics of the last epoch from the log of fairseq-train."""
-        wanted = ("loss", "accuracy")
-        found = {}
-        for line in read_lines(log, is_sentence=False):
-            for kind, marker in (("train", "| train |"), ("valid", "| valid on ")):
-                if marker in line:
-                    fields = (field.strip().rpartition(" ") for field in line.split("|"))
-                    found[kind] = ", ".join(
-                        f"{name} {value}" for name, _, value in fields if name in wanted
-                    )
-        return "; ".join(f"{kind} {figures}" for kind, figures in found.items())
+    def _training_command(
+        self, folder: Path, updates: int, epochs: int, options: tuple[str | Path, ...]
+    ) -> list[str]:
+        """Return the command of fairseq-train for one step."""
+        config = self.config
+        data = os.pathsep.join(str(shard.absolute()) for shard in self.shards)
+        values = {
+            "--user-dir": PACKAGE,
+            "--task": "sent_context",
+            "--criterion": "sent_context_loss",
+            "--arch": config.arch,
+            "--langs": ",".join(config.documents),
+            "--max-positions": config.max_positions,
+            "--dropout": config.dropout,
+            "--batch-size": config.batch_size,
+            "--max-epoch": epochs,
+            "--optimizer": "torch_adam",
+            "--lr": config.learning_rate,
+            "--lr-scheduler": "polynomial_decay",
+            "--total-num-update": updates,
+            "--cpu-precision": config.cpu_precision,
+            "--seed": config.seed,
+            "--log-format": "simple",
+            "--save-dir": (folder / "checkpoints").absolute(),
+            "--save-interval-updates": SAVE_INTERVAL,
+            "--keep-interval-updates": 1,
+            # The updates and the learning rate are computed for one process.
+            "--distributed-world-size": 1,
+        }
+        command = [sys.executable, "-m", "fairseq_cli.train", data, "--no-epoch-checkpoints"]
+        for name, value in values.items():
+            command += [name, str(value)]
+        for word in options:
+            command.append(str(word.absolute() if isinstance(word, Path) else word))
+        return command
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Count the samples of an epoch of the first stage: sentences that are not alone in their
-        document.
+        """Count the samples of an epoch of the first stage.
+
+        These are sentences that are not alone in their document.
         """
         count = 0
         for language in self.config.documents:
@@ -336,115 +358,193 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Compute the options and hashes of the text; if training has begun, they must be those it
-        began with.
+        """Return the options and the hashes of the text, to be recorded.
+
+        Raises:
+            InputError: the training has begun with others.
         """
-        path, documents = self.work / RECORD, dict(self.config.documents)
-        now = asdict(self.config) | {"documents": documents}
-        now["text"] = {
+        documents = dict(self.config.documents)
+        record = asdict(self.config) | {"documents": documents}
+        record["text"] = {
             language: hash_source(Path(source)) for language, source in documents.items()
         }
-        begun = any(self.work.glob("stage1/checkpoints/*.pt")) or any(self.work.glob("*/model"))
-        if begun and path.is_file():
-            try:
-                # an option that an older version did not have counts as its default
-                before = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
-            except ValueError as error:
+        has_begun = any(self.work.glob("stage1/checkpoints/*.pt")) or any(self.work.glob("*/model"))
+        if has_begun and (self.work / RECORD).is_file():
+            self._refuse_changes(record)
+        return record
+
+    def _refuse_changes(self, record: dict[str, Any]) -> None:
+        """Compare options with those that the training began with."""
+        path = self.work / RECORD
+        try:
+            # An option that an older version did not have counts as its default.
+            recorded = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(
+                f"{path}: damaged ({error!r}); expected the options of an earlier run: use "
+                "another work folder"
+            ) from None
+        changeable = set(CHANGEABLE)
+        if not any(self.work.glob("round*/mined.tsv")):
+            changeable |= CHANGEABLE_BEFORE_MINING
+        for name in sorted(record.keys() - changeable):
+            is_same = recorded.get(name) == record[name]
+            if is_same and name == "documents":
+                # The languages take turns, so their order counts.
+                is_same = list(recorded[name]) == list(record[name])
+            if not is_same:
                 raise InputError(
-                    f"{path}: not the options of an earlier run ({error!r}); take another work"
-                ) from None
-            may_change = (
-                MAY_CHANGE if any(self.work.glob("round*/mined.tsv")) else MAY_CHANGE | OF_ROUNDS
-            )
-            for name in sorted(now.keys() - may_change):
-                # the languages take turns, so their order is a part of the option
-                if before.get(name) != now[name] or (
-                    name == "documents" and [*before[name]] != [*documents]
-                ):
-                    raise InputError(
-                        f"{path}: begun with {name} {before.get(name)!r}, not {now[name]!r}; take the same, or "
-                        "another work"
-                    )
-        return now
+                    f"{path}: {name} is {record[name]!r}, but the training began with "
+                    f"{recorded.get(name)!r}; use the same value, or another work folder"
+                )
 
     def _check_files(self) -> None:
-        """Check the files that the rounds read, before days of training."""
+        """Check the files that the rounds read, because the first stage may take days."""
         if self.config.gold:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
             read_config(find_model(self.config.start_model))
 
 
-def rows(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[str]:
-    """Format mined pairs as lines for the task sent_context; the text in the last columns is for
-    people.
+def count_records(path: Path) -> int:
+    """Count the lines of a log or a table."""
+    return sum(1 for _ in read_lines(path, is_sentence=False))
+
+
+def _describe_mining(report: dict[str, Any]) -> str:
+    """Describe the report of a round in one line."""
+    seconds = report["seconds"]
+    figures = (
+        f"{report['pairs']:,} pairs, mean CSLS {report['mean CSLS']:.3f}, "
+        f"mean cosine {report['mean cosine']:.3f}"
+    )
+    if "precision" in report:
+        figures += f", precision {report['precision']:.3f}"
+    return (
+        f"{figures}; {seconds['draws']:.0f} draws, encoding {seconds['encode']:.0f} s, "
+        f"search {seconds['search']:.0f} s"
+    )
+
+
+def _reason_of_failure(log: Path, earlier_lines: int) -> str:
+    """Return the last error in the new lines of a log, or else the last line."""
+    reason = ""
+    error = ""
+    for line in islice(read_lines(log, is_sentence=False), earlier_lines, None):
+        if line.strip():
+            reason = line
+        if ": error: " in line:
+            error = line
+    return (error or reason).split(": error: ")[-1]
+
+
+def _last_figures(log: Path) -> str:
+    """Return the metrics of the last epoch in a log of fairseq-train."""
+    names = ("loss", "accuracy")
+    markers = {"train": "| train |", "valid": "| valid on "}
+    figures = {}
+    for line in read_lines(log, is_sentence=False):
+        for kind, marker in markers.items():
+            if marker not in line:
+                continue
+            metrics = (part.strip().rpartition(" ") for part in line.split("|"))
+            figures[kind] = ", ".join(
+                f"{name} {value}" for name, _, value in metrics if name in names
+            )
+    return "; ".join(f"{kind} {metrics}" for kind, metrics in figures.items())
+
+
+def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[str]:
+    """Format mined pairs as lines for the task sent_context.
+
+    The task reads the columns up to the line numbers; the sentences that follow are for people.
     """
     for pair in pairs:
-        sides = list(zip(pair.languages, pair.sentences, strict=True))
-        places = [str(value) for side in sides for value in side]
-        said = [texts[language][number] for language, number in sides]
-        yield "\t".join([f"{pair.score:.6f}", f"{pair.cosine:.6f}", *places, *said])
+        columns = [f"{pair.score:.6f}", f"{pair.cosine:.6f}"]
+        sentences = []
+        for language, number in zip(pair.languages, pair.sentences, strict=True):
+            columns += [language, str(number)]
+            sentences.append(texts[language][number])
+        yield "\t".join(columns + sentences)
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
-    """Add the line of a round to the file of reports; it replaces a line of the same round from a
-    killed run.
+    """Add the report of a round to a JSON Lines file.
+
+    It replaces the report of the same round, which an interrupted run may have left, and damaged
+    lines are dropped.
     """
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
-            with contextlib.suppress(ValueError):  # a truncated line
+            # A killed run of an older version may have left an incomplete line.
+            with contextlib.suppress(ValueError):
                 if parse_json(line).get("round") != report["round"]:
                     stream.write(f"{line}\n")
         stream.write(json.dumps(report) + "\n")
 
 
 def hash_source(path: Path) -> str:
-    """Hash a file, or all files of a folder; the hash is empty if there is none, which fails when
-    it is read.
+    """Hash a file, or all files of a folder.
+
+    Returns:
+        The hash; empty if there is no file, which is an error when the text is read.
     """
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
     hashes = [sha256(file) for file in files if file.is_file()]
-    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12] if hashes else ""
+    if not hashes:
+        return ""
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12]
 
 
 def read_gold(path: Path) -> frozenset[tuple[str, str]]:
-    """Read true pairs, `sentence<TAB>sentence`."""
-    found = set()
+    """Read true pairs, one `sentence<TAB>sentence` per line.
+
+    Raises:
+        InputError: a line has no tab.
+    """
+    pairs = set()
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
-        one, tab, other = line.partition("\t")
+        first, tab, second = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
-        found.add((" ".join(one.split()), " ".join(other.split())))  # as in documents
-    return frozenset(found)
+        # White space is normalized as in the documents.
+        pairs.add((" ".join(first.split()), " ".join(second.split())))
+    return frozenset(pairs)
 
 
 def restore_last_checkpoint(checkpoint: Path) -> None:
-    """Replace a last checkpoint that is missing or corrupt by the newest intact one: fairseq copies
-    it.
+    """Replace a last checkpoint that is missing or damaged by the newest intact one.
 
-    Where all are corrupt, they are removed: training would refuse to begin beside them.
+    If all are damaged, they are removed, because fairseq-train would refuse to start.
     """
     try:
         read_checkpoint(checkpoint)
     except InputError:
-        other = newest_checkpoint(checkpoint.parent, checkpoint.name)
-        if other is None:
+        intact = newest_checkpoint(checkpoint.parent, checkpoint.name)
+        if intact is None:
             for path in checkpoint.parent.glob("checkpoint*.pt"):
                 path.unlink()
             return
         copy = checkpoint.with_suffix(".copied")
-        shutil.copyfile(other, copy)
+        shutil.copyfile(intact, copy)
         copy.replace(checkpoint)
 
 
 def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
-    """Run a command that inherits the descriptors of our lock; append its output to `log`; return
-    its exit status.
+    """Run a command and append its output to a log; SIGTERM stops it together with this process.
 
-    SIGTERM ends it together with us.
+    Args:
+        command: the command.
+        log: the log.
+        lock: the file descriptors of the lock, which the command inherits.
+
+    Returns:
+        The exit status of the command.
     """
-    # on an exception, run() kills its child
+    # run() kills the command if an exception interrupts it.
     with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:
         return subprocess.run(
             command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock

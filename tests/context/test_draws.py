@@ -69,7 +69,7 @@ def test_one_sentence_of_either_side(embedded):
     assert len(pairs) == 20
     assert seconds["draws"] >= 20
     some = {language: embedded[language] for language in ("en", "fr")}
-    with pytest.raises(InputError, match="pairs 2,000: only 1,200 different ones"):
+    with pytest.raises(InputError, match=r"pairs 2,000: .*1,200"):
         mine_draws(some, draw=100, best=10_000, count=2000, seed=1)
     # as good as random
     assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3

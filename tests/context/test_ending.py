@@ -27,7 +27,8 @@ def test_sigterm_ends_the_training_too(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, log], cwd=ROOT)
     wait_until(lambda: log.exists() and log.read_text().endswith("\n"), process)
     child = int(log.read_text())
-    os.kill(child, 0)  # it is there
+    # The process exists.
+    os.kill(child, 0)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143
     with pytest.raises(ProcessLookupError):

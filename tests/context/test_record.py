@@ -24,7 +24,7 @@ def test_architectures_are_those_of_the_model_and_a_folder_that_fairseq_would_sp
     assert tuple(context_transformer.CONTEXT_PRESETS) == CONTEXT_ARCHITECTURES
     documents = {"en": "en.txt", "fr": "fr.txt"}
     ContextConfig(documents, work=str(tmp_path))
-    with pytest.raises(InputError, match=r"work: .*/a:b/work; expected a path without ':'"):
+    with pytest.raises(InputError, match=r"work: .*/a:b/work"):
         ContextConfig(documents, work=str(tmp_path / "a:b" / "work"))
 
 
@@ -32,7 +32,7 @@ def test_architectures_are_those_of_the_model_and_a_folder_that_fairseq_would_sp
 def test_what_is_no_record_is_named(tmp_path, content):
     (tmp_path / "stage1" / "model").mkdir(parents=True)
     (tmp_path / RECORD).write_text(content)
-    with pytest.raises(InputError, match=rf"{RECORD}: not the options of an earlier run"):
+    with pytest.raises(InputError, match=rf"{RECORD}: "):
         Rounds(
             ContextConfig({"en": "none", "fr": "none"}, work=str(tmp_path)),
             lambda: pytest.fail("prepared"),
@@ -48,10 +48,10 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
     del record["both_samples"], record["negatives"]
     (tmp_path / RECORD).write_text(json.dumps(record))
     Rounds(config, pytest.fail)._check_record()
-    with pytest.raises(InputError, match="begun with both_samples False, not True"):
+    with pytest.raises(InputError, match=rf"{RECORD}: both_samples .*True.*False"):
         Rounds(replace(config, both_samples=True), pytest.fail)._check_record()
     turned = dict(reversed(config.documents.items()))  # the languages take turns in this order
-    with pytest.raises(InputError, match="begun with documents"):
+    with pytest.raises(InputError, match=rf"{RECORD}: documents "):
         Rounds(replace(config, documents=turned), pytest.fail)._check_record()
 
 

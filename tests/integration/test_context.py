@@ -170,7 +170,9 @@ def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_pat
         write_config(config, documents, work=str(work), **{option: value})
         refused(
             lxsr_here("train-context", config, check=False),
-            f"begun with {option} {before}, not {value}",
+            "context.json: ",
+            f"{option} is {value}",
+            f" {before};",
         )
     write_config(config, documents, work=str(work))
     with (work / "lock").open("w") as stream:
@@ -194,7 +196,9 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))
     data = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
     refused(
-        lxsr_here("train-context", config, check=False), f"begun with text {record['text']!r}, not"
+        lxsr_here("train-context", config, check=False),
+        "context.json: text is ",
+        f"{record['text']!r}",
     )
     assert data == {path: path.read_bytes() for path in data}
 

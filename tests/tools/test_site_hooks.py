@@ -64,7 +64,7 @@ def test_every_verb_and_every_recipe_is_documented():
 
 def test_options_of_a_file_come_with_their_meaning():
     table = rendered("<!-- table: fields fairseq_lxsr.context.rounds.ContextConfig -->")
-    assert "| `documents` | required | file or folder of each language" in table
+    assert "| `documents` | required | text file or folder" in table
     assert "| `rounds` | `3` |" in table
     assert "at most 5 % of the text" in rendered(
         "<!-- table: fields fairseq_lxsr.preparation.config.PrepareConfig -->"
