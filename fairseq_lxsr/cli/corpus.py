@@ -117,7 +117,9 @@ def run_show(args: argparse.Namespace) -> None:
 def describe_corpus(corpus: "PublicCorpus") -> dict[str, str]:
     languages = "any"
     if corpus.languages:
-        partner = f"each with {corpus.partner}" if corpus.partner else "any two of them"
+        partner = "any two of them"
+        if corpus.partner:
+            partner = f"each with {corpus.partner}"
         languages = f"{' '.join(corpus.languages)}, {partner}"
     sizes = ", ".join(f"{pair} {size:,} bytes" for pair, size in corpus.size.items())
     checksums = ", ".join(f"{pair} {value}" for pair, value in corpus.sha256.items())

@@ -292,7 +292,7 @@ def describe(
     """Return all settings that the bytes of the output depend on, for its metadata file."""
     settings = {
         "model": fingerprint,
-        "input": ["-" if is_stream(name) else Path(name).name for name in args.input],
+        "input": list(map(input_name, args.input)),
         "first_line": first_line + 1,
         "shard": args.shard and "{}/{}".format(*args.shard),
         "computed_in": args.dtype,
@@ -309,6 +309,14 @@ def describe(
     if is_laser_file(layout):
         settings["laser_options"] = laser_options(layout)
     return settings
+
+
+def input_name(path: str) -> str:
+    """Return the name of an input without its folder, so that the input may be moved."""
+    if is_stream(path):
+        # A pipe such as `<(zcat a.gz)` has another name in every run.
+        return "-"
+    return Path(path).name
 
 
 def is_laser_file(layout: "Layout") -> bool:

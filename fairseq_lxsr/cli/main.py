@@ -79,30 +79,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse a command line; `others` of the result are options that the verb passes on."""
+    """Parse a command line.
+
+    Options that the verb passes on to another program are `others` of the result.
+    """
     arguments, is_quiet = without_quiet(arguments)
-    parser = make_parser(arguments[0] if arguments else "")
     if not arguments:
-        parser.print_help()
+        make_parser().print_help()
         sys.exit()
+    verb = arguments[0]
+    parser = make_parser(verb)
     for word in arguments:
-        # argparse turns it into an empty list.
+        # argparse would read the value as an empty list.
         if word.startswith("--") and word.endswith("=--"):
             parser.error(f"{word}: expected a value")
-    args, others = parser.parse_known_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
     if "others" in args:
-        args.others = others
-    elif others:
-        raise InputError(
-            f"unrecognized arguments: {' '.join(others)}; see lxsr {arguments[0]} --help"
-        )
+        args.others = unknown
+    elif unknown:
+        raise InputError(f"unrecognized arguments: {' '.join(unknown)}; see lxsr {verb} --help")
     args.command_line = arguments
     args.quiet = is_quiet
+    resolve_outputs(args)
+    return args
+
+
+def resolve_outputs(args: argparse.Namespace) -> None:
+    """Replace outputs that are symbolic links by their targets, which are written instead."""
     for name in ("output", "pairs_output"):
         path = getattr(args, name, None)
         if path and str(path) != "-":
             setattr(args, name, type(path)(target_of(path)))
-    return args
 
 
 def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
@@ -191,7 +198,9 @@ def make_parser(*names: str) -> Parser:
         help="print the completion script of a shell",
     )
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", action=Verbs)
-    for module in dict.fromkeys(VERBS[verb][0] for verb in names if verb in VERBS):
+    # A module may have several verbs, whose parsers it adds together.
+    modules = dict.fromkeys(VERBS[name][0] for name in names if name in VERBS)
+    for module in modules:
         importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)
     if not verbs.choices:
         for name in VERBS:

@@ -47,7 +47,10 @@ def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"help": item.metadata["help"]}
     allowed = item.metadata.get("range")
     if hint is bool:
-        options["action"] = argparse.BooleanOptionalAction if item.default else "store_true"
+        options["action"] = "store_true"
+        if item.default:
+            # An option that is on by default also has the form --no-NAME.
+            options["action"] = argparse.BooleanOptionalAction
     elif "choices" in item.metadata:
         options["choices"] = item.metadata["choices"]
     elif allowed is not None:
@@ -79,7 +82,10 @@ def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) ->
     for item in fields(kind):  # type: ignore[arg-type]
         if item.name in args:
             value = getattr(args, item.name)
-            values[item.name] = tuple(value) if isinstance(value, list) else value
+            # The dataclasses are frozen, so their lists are tuples.
+            if isinstance(value, list):
+                value = tuple(value)
+            values[item.name] = value
     return kind(**values | other_fields)
 
 
@@ -224,12 +230,14 @@ def data_first(args: argparse.Namespace) -> None:
     If the word before the data is such an option, the data and the word after it are exchanged.
     """
     words = args.command_line
-    others = args.others
+    passed_on = args.others
     if args.data not in words:
         return
     preceding = words[words.index(args.data) - 1]
-    if not preceding.startswith("--") or preceding not in others:
+    if not preceding.startswith("--") or preceding not in passed_on:
         return
-    position = others.index(preceding) + 1
-    if position < len(others) and not others[position].startswith("--"):
-        args.data, others[position] = others[position], args.data
+    position = passed_on.index(preceding) + 1
+    if position < len(passed_on) and not passed_on[position].startswith("--"):
+        value = args.data
+        args.data = passed_on[position]
+        passed_on[position] = value

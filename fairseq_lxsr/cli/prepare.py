@@ -101,6 +101,20 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
     if len(pairs) > 1:
         for text in data:
             check_languages(text, len(pairs))
+    if not data:
+        return dict.fromkeys(pairs)
+    sources = named_sources(data)
+    texts: dict[str, TextName | Sources] = {}
+    for pair in pairs:
+        if sources:
+            texts[pair] = {name: _filled_in(sources[name], pair) for name in sources}
+        else:
+            texts[pair] = data[0].replace("{pair}", pair)
+    return texts
+
+
+def named_sources(data: list[str]) -> dict[str, list[str]]:
+    """Return the prefixes of each source; empty if --data is a single text without a name."""
     sources: dict[str, list[str]] = {}
     for text in data:
         name, equals, prefix = text.partition("=")
@@ -110,17 +124,11 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
             raise InputError(
                 f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts"
             )
-    if not sources:
-        if not data:
-            return dict.fromkeys(pairs)
-        return {pair: data[0].replace("{pair}", pair) for pair in pairs}
-    texts: dict[str, TextName | Sources] = {}
-    for pair in pairs:
-        texts[pair] = {
-            name: tuple(prefix.replace("{pair}", pair) for prefix in prefixes)
-            for name, prefixes in sources.items()
-        }
-    return texts
+    return sources
+
+
+def _filled_in(prefixes: list[str], pair: str) -> tuple[str, ...]:
+    return tuple(prefix.replace("{pair}", pair) for prefix in prefixes)
 
 
 def check_languages(text: str, num_pairs: int) -> None:

@@ -209,7 +209,10 @@ class InputRows:
     def read(self) -> "Iterator[Pair]":
         """Yield source, target, and the row of each pair, after the rows without a pair before it."""
         group: list[Row] = []
-        for row in self._aligned(*self._files) if self._files else self.table.rows():
+        rows = self.table.rows()
+        if self._files:
+            rows = self._aligned(*self._files)
+        for row in rows:
             group.append(row)
             if row.pair:
                 yield *row.pair, group
@@ -250,5 +253,7 @@ class InputRows:
         del counts["header"]
         if counts:
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-            outcome = "score 0" if self._keeps_line_numbers else "left out"
+            outcome = "left out"
+            if self._keeps_line_numbers:
+                outcome = "score 0"
             say(f"rows without a pair: {counts.total():,} ({kinds}), {outcome}")

@@ -237,15 +237,14 @@ def run_search(args: argparse.Namespace) -> None:
     index = open_index(args.index)
     check_probes(args.probes, str(index.config.get("kind", "")))
     args.model = args.model or [index_model(index, args.index)]
-    outputs = [args.output if args.output != "-" else None]
+    outputs = []
+    if args.output != "-":
+        outputs.append(args.output)
     refuse_overlap(outputs, [args.input, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
-    rows = [row for row, line in enumerate(queries) if not is_blank(line)]
-    if not rows:
-        place = args.input or "the command line"
-        raise InputError(f"{place}: no text; expected sentences to search for")
+    rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode = text_embedder(args, count(args.input), encoder)
     options = filled(SearchOptions, args)
@@ -254,9 +253,22 @@ def run_search(args: argparse.Namespace) -> None:
     )
     if args.json:
         write_json(args.output, text, results_by_query, rows)
+    elif args.numbered:
+        write(args.output, text, results_by_query, rows)
     else:
-        write(args.output, text, results_by_query, rows if args.numbered else None)
+        write(args.output, text, results_by_query, None)
     print_skipped(len(queries), len(rows), results_by_query)
+
+
+def nonblank_rows(queries: list[str], place: str) -> list[int]:
+    """Return the row numbers of the queries that have text."""
+    rows = []
+    for row, query in enumerate(queries):
+        if not is_blank(query):
+            rows.append(row)
+    if not rows:
+        raise InputError(f"{place}: no text; expected sentences to search for")
+    return rows
 
 
 def check_search_options(args: argparse.Namespace) -> None:

@@ -162,7 +162,9 @@ def print_length(args: argparse.Namespace, command: Sequence[str]) -> None:
     num_pairs = 0
     for shard in shards_of(args):
         num_pairs += sum(count_pairs(shard, options.get("--lang-pairs", "")).values())
-    validated = "" if "--disable-validation" in given else "validated and "
+    validated = "validated and "
+    if "--disable-validation" in given:
+        validated = ""
     every = f"{options['--save-interval']} epochs"
     if "--save-interval-updates" in options:
         every = f"{options['--save-interval-updates']} updates"

@@ -61,7 +61,7 @@ def run_verify(args: argparse.Namespace) -> None:
             f"{names}: {num_damaged:,} of {num_checked:,} files damaged or missing; follow the "
             "advice above"
         )
-    print(f"{names}: {num_checked:,} files are as they were written")
+    print(f"{names}: {num_checked:,} files are intact")
 
 
 def files_in(path: Path) -> list[Path]:
@@ -74,8 +74,10 @@ def files_in(path: Path) -> list[Path]:
 
 
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files whose checksums a file has, or itself, each with its problem; empty if none."""
-    description = file.with_name(f"{file.name}.json")
+    """Yield the files that a file has checksums for, each with its problem.
+
+    The problem is empty if the file is intact. Nothing is yielded for a file without checksums.
+    """
     if file.suffix == ".pt" and not _is_portuguese(file):
         yield file, _checkpoint(file)
     elif file.suffix == ".idx" and not _is_git_index(file):
@@ -84,11 +86,23 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
         yield file.with_suffix(".partial"), _unfinished(file)
     elif file.suffix == ".jsonl" and _has_scores(file):
         yield file, _scores(file)
-    elif description.is_file():
-        yield from _listed(description)
-    elif file.suffix == ".json" and (file.name in MAKERS or not file.with_suffix("").is_file()):
-        # The description of an existing file is read with that file.
-        yield from _listed(file)
+    else:
+        description = _description_of(file)
+        if description is not None:
+            yield from _listed(description)
+
+
+def _description_of(file: Path) -> Path | None:
+    """Return the JSON file that describes a file; None if it is checked with another file."""
+    description = file.with_name(f"{file.name}.json")
+    if description.is_file():
+        return description
+    if file.suffix != ".json":
+        return None
+    if file.name in MAKERS or not file.with_suffix("").is_file():
+        return file
+    # The description of an existing file is read with that file.
+    return None
 
 
 def _is_portuguese(file: Path) -> bool:
@@ -149,7 +163,6 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
 
     A description has the SHA-256 of files, the CRC-32 of rows, or only the names of files.
     """
-    described = description.with_suffix("")
     advice = MAKERS.get(description.name, "embed the text again")
     advice = f"delete {_with(description)} and {advice}"
     try:
@@ -158,21 +171,31 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
         if _is_ours(description):
             yield description, f"damaged ({error!r:.150}); {advice}"
         return
-    files = about.get("files")
-    shards = about.get("shards")
-    if description.name in MAKERS and isinstance(files, dict):
-        for name, value in files.items():
-            file = description.parent / name
-            yield file, _hashed(file, value, advice)
-    elif description.name == "shards.json" and isinstance(shards, list):
-        for shard in shards:
+    yield from _described(description, about, advice)
+
+
+def _described(description: Path, about: dict[str, Any], advice: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a description, given its content."""
+    file = description.with_suffix("")
+    if description.name in MAKERS and isinstance(about.get("files"), dict):
+        yield from _hashed_files(description.parent, about["files"], advice)
+    elif description.name == "shards.json" and isinstance(about.get("shards"), list):
+        for shard in about["shards"]:
             yield _shard(description.parent, shard)
     elif {"sha256", "count"} <= about.keys():
-        yield described, _hashed(described, about["sha256"], advice)
+        yield file, _hashed(file, about["sha256"], advice)
     elif _describes_work(about):
-        yield from _work(described, about)
+        yield from _work(file, about)
     elif description.name in MAKERS and description.name != "config.json":
-        yield description, f"damaged, it lists nothing; {advice}"
+        yield description, f"damaged: it lists no files; {advice}"
+
+
+def _hashed_files(
+    folder: Path, checksums: dict[str, Any], advice: str
+) -> Iterator[tuple[Path, str]]:
+    for name, checksum in checksums.items():
+        file = folder / name
+        yield file, _hashed(file, checksum, advice)
 
 
 def _is_ours(description: Path) -> bool:
@@ -209,7 +232,7 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
     if not file.is_file():
         return f"missing; {advice}"
     if sha256(file) != value:
-        return f"damaged or changed, its SHA-256 differs; {advice}"
+        return f"checksum mismatch: the SHA-256 differs; {advice}"
     return ""
 
 
@@ -253,7 +276,9 @@ def _dataset(index: Path) -> str:
     lengths = np.frombuffer(content, "<i4", count, start).astype(np.int64)
     starts = np.frombuffer(content, "<i8", count, start + 4 * count)
     ends = size * lengths.cumsum()
-    expected_size = ends[-1] if count else 0
+    expected_size = 0
+    if count:
+        expected_size = ends[-1]
     has_size = text.is_file() and text.stat().st_size == expected_size
     if has_size and (starts == ends - size * lengths).all():
         return ""

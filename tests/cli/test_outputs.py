@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -129,7 +130,6 @@ CASES = {
     "train-context, its record": "train-context {d}/record.yaml",
     "train-context, within the documents": "train-context {d}/within.yaml",
 }
-REASONS = ("which is read; choose another name", "by two options", "not a score", "is not a file")
 WRITES_NO_FILE_THAT_IS_NAMED = {
     "compare",
     "corpus",
@@ -149,8 +149,7 @@ def test_an_output_that_is_an_input_is_refused(inputs, name):
     places["BUCC"] = f"--data {inputs}/bucc/{{pair}} --lang-pairs fr-en"
     before = contents(inputs)
     done = lxsr_here(*CASES[name].format(**places).split(), check=False)
-    refused(done)
-    assert any(reason in done.stderr for reason in REASONS), done.stderr
+    refused(done, inputs)
     assert contents(inputs) == before
 
 
@@ -177,7 +176,7 @@ def test_a_dash_is_standard_output_for_tables_and_refused_elsewhere(inputs, tmp_
     place = next(number for number, word in enumerate(words) if word.endswith("output")) + 1
     done = lxsr_here(*words[:place], "-", *words[place + 1 :], check=False, folder=tmp_path)
     if words[0] not in TO_STANDARD_OUTPUT:
-        refused(done, "-: no output of this command goes to stdout; expected the name of a file")
+        refused(done, " -: ")
     elif name in TO_STANDARD_OUTPUT:
         assert done.returncode == 0, done.stderr
         assert all(row.count("\t") > 1 for row in done.stdout.splitlines())
@@ -198,7 +197,7 @@ def test_standard_input_that_is_the_output(tmp_path, monkeypatch):
         before = os.dup(0)
         os.dup2(stream.fileno(), 0)
         try:
-            with pytest.raises(InputError, match="same file"):
+            with pytest.raises(InputError, match=re.escape(f"{text}: ")):
                 refuse_overlap([text], ["-"])
             refuse_overlap([tmp_path / "other"], ["-"])
         finally:

@@ -37,18 +37,16 @@ def search(where, *arguments, **options):
 
 def test_empty_lines_of_a_corpus_are_counted(folder):
     command = ("index", "--model", "model", "--output", "other", "--input")
-    assert (
-        "flat index of 3 sentences, 2 empty, model"
-        in lxsr_here(*command, "corpus", folder=folder).stdout
-    )
+    assert "index of 3 sentences, 2 empty" in lxsr_here(*command, "corpus", folder=folder).stdout
     (folder / "whole").write_text("a cat\na dog\n")
-    assert "flat index of 2 sentences, model" in lxsr_here(*command, "whole", folder=folder).stdout
+    assert "index of 2 sentences, " in lxsr_here(*command, "whole", folder=folder).stdout
 
 
 def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
     done = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-", "--numbered")
     assert done.stdout == "1\ta cat\t1.000000\t3\ta cat\n4\ta dog\t1.000000\t5\ta dog\n"
-    assert done.stderr == "2 of 4 queries are empty: left out\n"
+    assert done.stderr.startswith("2 of 4 ")
+    assert done.stderr.count("\n") == 1
     plain = search(folder, "--input", folder / "queries", "--k", 1, "--output", "-").stdout
     assert plain == "".join(
         line.partition("\t")[2] for line in done.stdout.splitlines(keepends=True)
@@ -152,7 +150,8 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
     done = lxsr_here(*query, "--model", "model", check=False, folder=folder)
     refused(
         done,
-        f"vectors: built from the vectors in {folder / 'stored'}",
+        "vectors: ",
+        folder / "stored",
         "--input FILE",
     )
     found = ("search", "--index", "vectors", "--input", "whole", "--k", 1, "--output", "-")

@@ -155,10 +155,8 @@ def test_tokens_are_text(encoder, tokens, monkeypatch):
         for wrong in ([10**6], [-1], [10**30], [[2**40]]):
             status, content = ask(f"{address}/v1/embeddings", {"input": wrong})
             assert status == 400, content
-            assert (
-                f"no tokens of {tokens}" in content["error"]["message"]
-                or "input" in content["error"]["message"]
-            )
+            message = content["error"]["message"]
+            assert tokens in message or "input" in message
 
 
 def use_stored_tokens(monkeypatch):
@@ -168,35 +166,35 @@ def use_stored_tokens(monkeypatch):
 
 
 REFUSED = [
-    (b"", 400, "not JSON"),
-    (b"{", 400, "not JSON"),
-    (b'{"input": NaN}', 400, "not JSON"),
-    (b'{"input": "\xff"}', 400, "not JSON"),
-    (b"[" * 100_000, 400, "not JSON"),
-    ([], 400, "expected an object"),
-    ({}, 400, "input None; expected a text"),
-    ({"input": []}, 400, "input []; expected a text"),
-    ({"input": ["a", None]}, 400, "input[1] None; expected a text"),
-    ({"input": ["a", 3]}, 400, "input[1] 3; expected a text"),
-    ({"input": [True]}, 400, "input[0] True; expected a text"),
-    ({"input": [1.5]}, 400, "input[0] 1.5; expected a text"),
-    ({"input": {"a": 1}}, 400, "expected a text"),
-    ({"input": ["a", ""]}, 400, "input[1] '' has no text"),
-    ({"input": " \u200b"}, 400, "has no text"),
-    ({"input": "a", "dimensions": 10**9}, 400, "dimensions 1000000000; expected 1 to"),
-    ({"input": "a", "dimensions": 0}, 400, "dimensions 0; expected 1 to"),
+    (b"", 400, "JSON"),
+    (b"{", 400, "JSON"),
+    (b'{"input": NaN}', 400, "JSON"),
+    (b'{"input": "\xff"}', 400, "JSON"),
+    (b"[" * 100_000, 400, "JSON"),
+    ([], 400, "object"),
+    ({}, 400, "input None"),
+    ({"input": []}, 400, "input []"),
+    ({"input": ["a", None]}, 400, "input[1] None"),
+    ({"input": ["a", 3]}, 400, "input[1] 3"),
+    ({"input": [True]}, 400, "input[0] True"),
+    ({"input": [1.5]}, 400, "input[0] 1.5"),
+    ({"input": {"a": 1}}, 400, "input"),
+    ({"input": ["a", ""]}, 400, "input[1] ''"),
+    ({"input": " \u200b"}, 400, "input"),
+    ({"input": "a", "dimensions": 10**9}, 400, "dimensions 1000000000"),
+    ({"input": "a", "dimensions": 0}, 400, "dimensions 0"),
     ({"input": "a", "dimensions": -1}, 400, "dimensions -1"),
     ({"input": "a", "dimensions": "8"}, 400, "dimensions '8'"),
     (
         {"input": "a", "encoding_format": "hex"},
         400,
-        "encoding_format 'hex'; expected float or base64",
+        "encoding_format 'hex'",
     ),
-    ({"input": "a", "model": "text-embedding-3-small"}, 404, "this server has 'best'"),
-    ({"input": "a", "model": 7}, 404, "model 7; this server has 'best'"),
-    ({"input": ["a"] * 3001}, 400, "3,001 texts; expected at most 3,000"),
-    ({"input": [[1]] * 3001}, 400, "3,001 texts; expected at most 3,000"),
-    (b" " * (8 * 2**20 + 1), 413, "more than 8 MiB"),
+    ({"input": "a", "model": "text-embedding-3-small"}, 404, "'best'"),
+    ({"input": "a", "model": 7}, 404, "model 7"),
+    ({"input": ["a"] * 3001}, 400, "3,001"),
+    ({"input": [[1]] * 3001}, 400, "3,001"),
+    (b" " * (8 * 2**20 + 1), 413, "8 MiB"),
 ]
 
 
@@ -316,7 +314,7 @@ def test_requests_that_wait_are_encoded_together_and_fail_alone(encoder):
                     encoder.encode([text], normalize=True)[0],
                     atol=1e-6,
                 )
-        assert "not finite" in answers[7][1]["error"]["message"]
+        assert "its embedding is not finite" in answers[7][1]["error"]["message"]
 
 
 @needs_server
@@ -388,7 +386,7 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
             half.sendall(body[9:])
             assert half.recv(100).startswith(b"HTTP/1.1 200")
         assert process.wait(20) == 0
-        assert process.stderr.read() == "lxsr serve: stopped\n"
+        assert process.stderr.read().startswith("lxsr serve: ")
     finally:
         process.kill()
         process.communicate()
@@ -396,14 +394,13 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
 
 @needs_server
 def test_what_cannot_be_served_is_refused(tmp_path):
-    refused(lxsr_here("serve", check=False), "neither --model nor --index")
+    refused(lxsr_here("serve", check=False), "--model", "--index")
     model = COMPATIBILITY / "best.model"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused(
             lxsr_here("serve", "--model", model, "--port", port, check=False),
             f"--port {port}",
-            "in use",
         )
     for host in ("256.1.1.1", "no-such-host.invalid", "a" * 300):
         refused(
@@ -433,9 +430,9 @@ def test_the_openai_client(address, encoder):
     assert len(client.embeddings.create(model=NAME, input="a", dimensions=5).data[0].embedding) == 5
     assert found.usage.total_tokens > 0
     assert [model.id for model in client.models.list()] == [NAME]
-    with pytest.raises(openai.BadRequestError, match="has no text"):
+    with pytest.raises(openai.BadRequestError, match=r"input\[1\]"):
         client.embeddings.create(model=NAME, input=["a", ""])
-    with pytest.raises(openai.NotFoundError, match="this server has 'best'"):
+    with pytest.raises(openai.NotFoundError, match="'best'"):
         client.embeddings.create(model="gpt", input="a")
 
 
