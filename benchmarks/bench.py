@@ -432,6 +432,7 @@ NOT_RUN = (
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",
+    "quality.at_length",
     "released.bisent2vec",
 )
 
