@@ -87,7 +87,7 @@ ENDLESS = 10**6
 FILLED = 0.93
 # Seconds after which a training that does not stop by itself is killed.
 GRACE = 30
-# Seconds that exporting and measuring a model may take, each.
+# Seconds that exporting a model may take, and measuring it; a CPU needs more.
 MEASURING_LIMIT = 150
 # Number of points of the curve of the loss.
 POINTS = 40
@@ -253,6 +253,7 @@ class Setting:
         together: number of rows that train at once.
         options: further options of fairseq-train.
         trial: seconds of training in a trial.
+        measuring: seconds that exporting a model may take, and measuring it.
     """
 
     data_bin: Path
@@ -264,6 +265,7 @@ class Setting:
     together: int
     options: tuple[str, ...]
     trial: float
+    measuring: float = MEASURING_LIMIT
 
     def run(self, log: str, limit: float | None, *words: object) -> float:
         """Run a module of Python, with its output in a file.
@@ -374,13 +376,13 @@ class Setting:
         """Export the model of a row and measure it, in processes of their own."""
         save_dir = self.work / row
         self.run(
-            *(f"{row}.export", MEASURING_LIMIT, "fairseq_lxsr.cli.main", "export", "folder"),
+            *(f"{row}.export", self.measuring, "fairseq_lxsr.cli.main", "export", "folder"),
             *("--checkpoint", save_dir / "checkpoint_last.pt"),
             *("--output", save_dir / "model", "--dtype", "float16"),
         )
         figures = save_dir / "figures.json"
         self.run(
-            *(f"{row}.measure", MEASURING_LIMIT, "benchmarks.quality.at_length"),
+            *(f"{row}.measure", self.measuring, "benchmarks.quality.at_length"),
             *("--measure", save_dir / "model", "--data", self.text),
             *("--device", self.device, "--output", figures),
         )
@@ -526,6 +528,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, metavar="S", help="limit of the training of all rows together"
     )
+    parser.add_argument(
+        "--measuring",
+        type=float,
+        default=MEASURING_LIMIT,
+        metavar="S",
+        help=f"limit of the seconds of measuring a model (default: {MEASURING_LIMIT})",
+    )
     parser.add_argument("--epochs", type=float, metavar="E", help="length of the training")
     parser.add_argument("--batch-size", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
@@ -578,6 +587,7 @@ def run_study(args: argparse.Namespace, work: Path) -> Study:
         args.together,
         options,
         trial,
+        args.measuring,
     )
     study = Study(setting, args.rows, args.output)
     study.run(args.epochs, args.seconds)
