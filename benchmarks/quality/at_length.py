@@ -459,6 +459,8 @@ class Study:
             speeds = self.try_speeds()
         # What was tried and failed is left out.
         rows = self.rows()
+        if not rows:
+            return
         limits: dict[str, float | None] = dict.fromkeys(rows)
         if epochs is not None:
             updates = math.ceil(epochs * self.setting.pairs() / self.setting.batch_size)
@@ -470,7 +472,7 @@ class Study:
             left = seconds - (time.perf_counter() - start)
             plan = [speeds[row] for row in rows]
             updates = most_updates(plan, self.setting.together, FILLED * left)
-            if rows and not updates:
+            if not updates:
                 refuse(
                     f"--seconds {seconds:g}: {max(0, left):.0f} are left after the trial, too few "
                     "for one update; raise --seconds, or give --epochs"
@@ -479,7 +481,7 @@ class Study:
         self.results["updates planned"] = updates
         print(f"{updates:,} updates of {self.setting.batch_size} pairs", flush=True)
         with (
-            ThreadPoolExecutor(max(1, len(rows))) as measuring,
+            ThreadPoolExecutor(len(rows)) as measuring,
             ThreadPoolExecutor(self.setting.together) as training,
         ):
             for row in rows:
