@@ -80,7 +80,7 @@ SMALL = (
 
 # Seconds of training in a trial.
 TRIAL = 12
-SMALL_TRIAL = 1
+SMALL_TRIAL = 4
 # More updates than a trial can do.
 ENDLESS = 10**6
 # Share of the time that the plan fills. The rest is for rows that become slower than in the trial.
@@ -210,10 +210,12 @@ class Log:
     Args:
         lines: values of each log interval, as fairseq writes them.
         updates: number of updates at the end.
+        seconds: of training.
     """
 
     lines: list[dict[str, str]]
     updates: int
+    seconds: float
 
     @classmethod
     def read(cls, path: Path) -> "Log":
@@ -225,14 +227,18 @@ class Log:
         text = path.read_text(encoding="utf-8", errors="replace")
         lines = [json.loads(found) for found in re.findall(r"\| train_inner \| (\{.*\})", text)]
         ends = [json.loads(found) for found in re.findall(r"\| train \| (\{.*\})", text)]
-        if not lines or not ends:
+        duration = re.search(r"done training in ([\d.]+) seconds", text)
+        if not lines or not ends or duration is None:
             raise RuntimeError(f"{path}: no end of a training: {text[-500:]}")
-        return cls(lines, int(ends[-1]["train_num_updates"]))
+        return cls(lines, int(ends[-1]["train_num_updates"]), float(duration[1]))
 
     def updates_per_second(self, first: int = 0) -> float:
         """Compute the rate from the log interval `first` on; all intervals have equal length."""
-        # Rates are rounded to two decimals.
-        seconds = [1 / max(0.005, float(line["ups"])) for line in self.lines[first:]]
+        rates = [float(line["ups"]) for line in self.lines[first:]]
+        # fairseq writes 0 for the very first update, and for a rate that it rounds to 0.
+        seconds = [1 / rate for rate in rates if rate > 0]
+        if not seconds:
+            return self.updates / max(0.1, self.seconds)
         return len(seconds) / sum(seconds)
 
 

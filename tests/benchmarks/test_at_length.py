@@ -75,6 +75,13 @@ def test_rows_have_the_updates_that_end_in_time(tmp_path, toy_work, data, monkey
     assert (tmp_path / "work" / "logs" / "layers_0.log").exists()
 
 
+def test_the_rate_leaves_out_what_fairseq_writes_as_zero():
+    lines = [{"ups": "0"}, {"ups": "2.00"}, {"ups": "1.00"}, {"ups": "4.00"}]
+    assert at_length.Log(lines, 4, 9.0).updates_per_second() == pytest.approx(3 / 1.75)
+    assert at_length.Log(lines, 4, 9.0).updates_per_second(3) == 4
+    assert at_length.Log(lines[:1], 1, 2.0).updates_per_second() == 0.5
+
+
 def test_rows_wait_for_a_place_in_their_order():
     assert at_length.last_end([3, 1, 1], 3) == 3
     assert at_length.last_end([3, 1, 1, 2], 2) == 4
