@@ -1,5 +1,6 @@
-"""Encodes without torch where an embedding is a weighted sum of rows of the table: gated, no
-layers, mean pooling.
+"""Encoders without layers in NumPy: an embedding is a weighted sum of rows of the table.
+
+These encoders are gated, have mean pooling, and need no torch.
 """
 
 import math
@@ -26,95 +27,140 @@ from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
-TABLE, ORDER = "embed_tokens.weight", "order"  # names of the weights in a model folder
-# pieces of a batch, whose rows [CACHED_PIECES, D] fit into the cache of one core
-CACHED_PIECES = 1024
-THREADED = 32  # batches from which several threads embed, and batches of a thread at once
+# Names of the weights in a model folder
+TABLE = "embed_tokens.weight"
+ORDER = "order"
+# Word pieces per batch, whose rows [BATCH_PIECES, D] fit into the cache of one core
+BATCH_PIECES = 1024
+# Batches that a thread gets at once; with fewer batches in total, one thread computes all
+BATCHES_PER_THREAD = 32
 
 
 class Bag:
-    """An encoder without layers, with the embeddings of `TransformerSentenceEncoder`;
-    `config.is_bag` is true of it.
+    """An encoder without layers, with the same embeddings as `TransformerSentenceEncoder`.
+
+        bag, tokenizer = read_bag(folder, read_config(folder))
+        ids, lengths = tokenizer.encode_known(["A dog."])
+        pieces = FlatPieces(ids, lengths.cumsum() - lengths, lengths)
+        for sentences, vectors in bag.embed(pieces): ...
+
+    Args:
+        config: sizes of the encoder; `config.is_bag` must be true.
+        weights: the table [V, D] as `TABLE`, and if the encoder has order coefficients, their
+            weights [k, D] as `ORDER`.
+        batch_pieces: word pieces per batch.
+        batches_per_thread: batches that a thread gets at once.
     """
 
-    def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray]):
+    def __init__(
+        self,
+        config: TransformerConfig,
+        weights: Mapping[str, np.ndarray],
+        batch_pieces: int = BATCH_PIECES,
+        batches_per_thread: int = BATCHES_PER_THREAD,
+    ):
         self.config = config
         self.weights = {
             name: np.require(value, np.float32, ["C", "W"]) for name, value in weights.items()
         }
+        self.batch_pieces = batch_pieces
+        self.batches_per_thread = batches_per_thread
 
     def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield numbers of the sentences of a batch [n], and their embeddings, float32 [n, D].
+        """Yield the sentence numbers of a batch, int [n], and their embeddings, float32 [n, D].
 
-        Those of one length have the same weights of positions; sentences without pieces are left
-        out.
+        The sentences of a batch have the same length, and so the same position weights. Sentences
+        without word pieces are in no batch.
         """
-        threads = usable_threads() if len(pieces.ids) > THREADED * CACHED_PIECES else 1
-        batches, local = batches_of_one_length(pieces.lengths), threading.local()
-        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
+        thread_count = usable_threads() if is_large else 1
+        batches = batches_of_one_length(pieces.lengths, self.batch_pieces)
+        embed_batch = partial(self._embed_batch, pieces, threading.local())
+        with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
-            # few at once, because their embeddings wait until they are asked for
-            while group := list(islice(batches, THREADED * threads)):
-                yield from zip(
-                    group, run(partial(self._embed_batch, pieces, local), group), strict=True
-                )
+            # Batches are submitted in small groups, because finished embeddings stay in memory until
+            # the caller asks for them.
+            group_size = self.batches_per_thread * thread_count
+            while group := list(islice(batches, group_size)):
+                yield from zip(group, run(embed_batch, group), strict=True)
 
     def _embed_batch(
         self, pieces: FlatPieces, local: threading.local, batch: np.ndarray
     ) -> np.ndarray:
-        """Embed sentences of one length, float32 [n, D]; `local` keeps memory of the thread from
-        batch to batch.
+        """Return the embeddings of sentences of one length, float32 [n, D].
+
+        Args:
+            pieces: the word pieces of all sentences.
+            local: buffers that a thread uses for all its batches.
+            batch: the numbers of the sentences [n].
         """
         length = int(pieces.lengths[batch[0]])
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()
-        rows = getattr(local, "rows", None)
-        # new memory for each batch would take half the time
-        if rows is None or len(rows) < len(places):
-            rows = local.rows = np.empty(
-                (max(CACHED_PIECES, length), self.config.embed_dim), dtype=np.float32
-            )
-        # ids are those of the table; any other mode would copy the rows twice
+        # A new buffer for each batch would take half of the time.
+        buffer = getattr(local, "buffer", None)
+        if buffer is None or len(buffer) < len(places):
+            row_count = max(self.batch_pieces, length)
+            buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
+            local.buffer = buffer
+        # The ids are valid, so nothing is clipped; any other mode would copy the rows twice.
         rows = np.take(
-            self.weights[TABLE], pieces.ids[places], axis=0, out=rows[: len(places)], mode="clip"
+            self.weights[TABLE], pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip"
         )
-        with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused by the caller
+        # The caller checks the embeddings for infinity.
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = rows.reshape(len(batch), length, -1)
             # [n, k + 1, D]
-            coefficients = self._position_weights(length) @ rows.reshape(len(batch), length, -1)
+            coefficients = self._position_weights(length) @ rows
             if not self.config.order_coefficients:
                 return coefficients[:, 0]
             return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
-        """Weights of the pieces in the mean and in the cosine coefficients [k + 1, T], see
-        `pooling.order_weights`.
+        """Return the weights of positions in the mean and in the cosine coefficients [k + 1, T].
+
+        See `pooling.order_weights`.
         """
-        if not self.config.order_coefficients:  # the same, sooner
-            return np.full((1, length), math.sqrt(self.config.embed_dim) / length, np.float32)
+        scale = math.sqrt(self.config.embed_dim) / length
+        # Without order coefficients only the mean is needed, whose weights are all the same.
+        if not self.config.order_coefficients:
+            return np.full((1, length), scale, np.float32)
         angle = np.pi * (np.arange(length) + 0.5) / length
         factors = np.arange(self.config.order_coefficients + 1)[:, None]
-        return (np.cos(factors * angle) * (math.sqrt(self.config.embed_dim) / length)).astype(
-            np.float32
-        )
+        return (np.cos(factors * angle) * scale).astype(np.float32)
 
 
-def batches_of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield numbers of sentences of one length, `CACHED_PIECES` pieces together; those without
-    pieces are left out.
+def batches_of_one_length(
+    lengths: np.ndarray, batch_pieces: int = BATCH_PIECES
+) -> Iterator[np.ndarray]:
+    """Yield batches of sentences of the same length, as sentence numbers, int [n].
+
+    Args:
+        lengths: number of word pieces of each sentence [N]; sentences of length 0 are left out.
+        batch_pieces: largest number of word pieces of a batch; a longer sentence is a batch of its
+            own.
     """
     order = np.argsort(lengths, kind="stable")
-    ordered = lengths[order]
-    firsts = np.flatnonzero(ordered != np.concatenate([[0], ordered[:-1]])).tolist()
+    sorted_lengths = lengths[order]
+    previous = np.concatenate([[0], sorted_lengths[:-1]])
+    firsts = np.flatnonzero(sorted_lengths != previous).tolist()
     for first, last in pairwise([*firsts, len(order)]):
-        step = max(1, CACHED_PIECES // int(ordered[first]))
+        step = max(1, batch_pieces // int(sorted_lengths[first]))
         for start in range(first, last, step):
             yield order[start : min(start + step, last)]
 
 
 def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
-    """Read the table and the tokenizer of a model folder, with the checks of
-    `torch_network.read_model`.
+    """Read an encoder without layers and its tokenizer from a model folder.
+
+    Args:
+        folder: the model folder.
+        config: the content of its config.json, see `model_folder.read_config`.
+
+    Raises:
+        InputError: if the files are invalid or do not belong together.
     """
-    size, weights = size_of(config), read_weights(folder, config)
+    size = size_of(config)
+    weights = read_weights(folder, config)
     assert isinstance(size, TransformerConfig)
     tokenizer = read_tokenizer(folder, config)
     expected = {TABLE: [size.vocab_size, size.embed_dim]}

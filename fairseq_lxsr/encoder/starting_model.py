@@ -1,5 +1,6 @@
-"""Models that training goes on from: without layers, so that an embedding is a weighted sum of rows
-of the table.
+"""Models without layers from which training continues.
+
+The embeddings of these models are weighted sums of rows of the table, so rows can be added.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
 
 def open_starting_model(model: str | Path) -> SentenceEncoder:
-    """Open a model to go on from, stored in any precision; `model` as for
-    `SentenceEncoder.from_pretrained`.
+    """Load a model from which training continues; weights of any precision are accepted.
+
+    Args:
+        model: as in `SentenceEncoder.from_pretrained`.
 
     Raises:
-        InputError: as there, and for a model with layers, or without the mean of plain rows.
+        InputError: as in `SentenceEncoder.from_pretrained`, and if the model has layers, or if its
+            embeddings are not weighted sums of rows of the table.
 
     Example:
         >>> open_starting_model("lxsr-static").size.embed_dim
@@ -26,73 +30,103 @@ def open_starting_model(model: str | Path) -> SentenceEncoder:
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
     if not getattr(encoder.size, "is_bag", False):
         raise InputError(
-            f"{model}: a model with layers; expected one without (recipe best), whose rows add up"
+            f"{model}: a model with layers; expected a model without layers (recipe best)"
         )
     return encoder
 
 
 def starting_options(model: str, data: Path) -> dict[str, bool | int | float | str]:
-    """Return the options of fairseq-train with which it goes on from a model, as of a recipe.
+    """Return the options of fairseq-train that continue the training of a model.
 
-    These are the sizes that the model has and, where the data folder has pieces more than it, the
-    number of its own, which are kept.
+    Args:
+        model: as in `SentenceEncoder.from_pretrained`.
+        data: the data folder, prepared with the dictionary of the model or an extension of it.
+
+    Returns:
+        The sizes of the model, by the names of the options. If the dictionary has new word pieces,
+        `frozen-pieces` is the number of old ones, whose rows are not trained.
+
+    Raises:
+        InputError: as in `open_starting_model`, and if the dictionary does not begin with that of
+            the model.
     """
     encoder = open_starting_model(model)
     symbols = read_dictionary(find_dictionary(data))
-    own = count_old_symbols(encoder, symbols)
-    trained = encoder.config.get("training", {}).get("options") or {}
+    old_count = count_old_symbols(encoder, symbols)
+    training_options = encoder.config.get("training", {}).get("options") or {}
     return {
         "from-model": model,
         "encoder-embed-dim": encoder.size.embed_dim,
         "order-coefficients": encoder.size.order_coefficients,
         "max-positions": encoder.size.max_positions,
-        "matryoshka": trained.get("matryoshka") or False,
-        "frozen-pieces": own if own < len(symbols) else False,
+        "matryoshka": training_options.get("matryoshka") or False,
+        "frozen-pieces": old_count if old_count < len(symbols) else False,
     }
 
 
 def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
-    """Return how many entries of a dictionary, without <mask>, are those of a model: the first
-    ones, all it has.
+    """Return how many symbols of a dictionary are those of a model, <mask> not counted.
+
+    Args:
+        encoder: the model.
+        symbols: the dictionary; it must begin with all symbols of the model.
+
+    Raises:
+        InputError: if the dictionary does not begin with the symbols of the model.
     """
-    own = [symbol for symbol in encoder.tokenizer.symbols if symbol != MASK]
-    if list(symbols[: len(own)]) != own:
+    old_symbols = [symbol for symbol in encoder.tokenizer.symbols if symbol != MASK]
+    if list(symbols[: len(old_symbols)]) != old_symbols:
         raise InputError(
-            f"{encoder.folder}: its {len(own):,} symbols are not the first of the {len(symbols):,} of the data; "
-            f"expected text that was prepared with lxsr prepare --from-model {encoder.folder}"
+            f"{encoder.folder}: the {len(symbols):,} symbols of the data do not begin with the "
+            f"{len(old_symbols):,} of the model; expected data of "
+            f"`lxsr prepare --from-model {encoder.folder}`"
         )
-    return len(own)
+    return len(old_symbols)
 
 
 def trained_pairs(encoder: SentenceEncoder) -> str:
-    """Return the language pairs that a model was trained on, as `--lang-pairs`; empty where its
-    folder does not say.
+    """Return the language pairs that a model was trained on, in the form of `--lang-pairs`.
+
+    The string is empty if the model folder does not name them.
     """
     training = encoder.config.get("training", {})
     return training.get("lang_pairs") or ",".join(training.get("pairs") or ())
 
 
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:
-    """List the languages of pairs SRC-TGT that a model lacks, each of which must be paired with one
-    that it has.
+    """Return the languages of language pairs that a model was not trained on, in order.
 
-    A model that does not say its languages has the first of each pair.
+    If a model does not name its languages, it is assumed to know the first language of each pair.
+
+    Args:
+        encoder: the model.
+        pairs: language pairs SRC-TGT.
+        model: name of the model, for messages.
+
+    Raises:
+        InputError: if both languages of a pair are new: at least one must be known.
     """
-    trained = trained_pairs(encoder)
-    known = (
-        [side for pair in split_pairs(trained, distinct=False) for side in pair] if trained else []
-    )
-    known = list(dict.fromkeys(known or (split_pair(pair)[0] for pair in pairs)))
-    found: dict[str, None] = {}
+    old_languages = _trained_languages(encoder) or [split_pair(pair)[0] for pair in pairs]
+    # Remove duplicates, but keep the order.
+    old_languages = list(dict.fromkeys(old_languages))
+    new: dict[str, None] = {}
     for pair in pairs:
-        new = [
-            side
-            for side in split_pair(pair)
-            if not any(is_same_language(side, other) for other in known)
-        ]
-        if len(new) == 2:
+        new_sides = [side for side in split_pair(pair) if not _is_among(side, old_languages)]
+        if len(new_sides) == 2:
             raise InputError(
-                f"{pair}: {model} has neither of these languages; expected one of {', '.join(known)}"
+                f"{pair}: {model} was trained on neither language; expected a pair with one of "
+                f"{', '.join(old_languages)}"
             )
-        found |= dict.fromkeys(new)
-    return list(found)
+        new |= dict.fromkeys(new_sides)
+    return list(new)
+
+
+def _trained_languages(encoder: SentenceEncoder) -> list[str]:
+    pairs = trained_pairs(encoder)
+    if not pairs:
+        return []
+    return [side for pair in split_pairs(pairs, distinct=False) for side in pair]
+
+
+def _is_among(language: str, languages: Sequence[str]) -> bool:
+    return any(is_same_language(language, candidate) for candidate in languages)

@@ -83,7 +83,7 @@ def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
     np.testing.assert_array_equal(
         np.concatenate([encoder.encode([one]) for one in SENTENCES]), reference
     )
-    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.CACHED_PIECES", 1)
+    encoder._bag.batch_pieces = 1
     np.testing.assert_array_equal(encoder.encode(SENTENCES), reference)
     assert encoder.encode([]).shape == (0, 32)
 
@@ -91,8 +91,8 @@ def test_an_embedding_does_not_depend_on_its_batch(folder, monkeypatch):
 def test_threads_change_nothing(folder, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(folder)
     reference = encoder.encode(SENTENCES * 3)
-    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.CACHED_PIECES", 16)
-    monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.THREADED", 2)
+    encoder._bag.batch_pieces = 16
+    encoder._bag.batches_per_thread = 2
     monkeypatch.setattr("fairseq_lxsr.encoder.numpy_network.usable_threads", lambda: 3)
     np.testing.assert_array_equal(encoder.encode(SENTENCES * 3), reference)
 
