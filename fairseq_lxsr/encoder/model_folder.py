@@ -306,8 +306,8 @@ def write_folder(
         checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
         config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
         # This file is written last, because a folder without it does not load.
-        content = json.dumps(sealed(config), indent=2) + "\n"
-        (work / CONFIG_FILE).write_text(content, encoding="utf-8")
+        config_text = json.dumps(sealed(config), indent=2) + "\n"
+        (work / CONFIG_FILE).write_text(config_text, encoding="utf-8")
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:

@@ -1,6 +1,7 @@
-"""Reads the folder that `lxsr export sentence-transformers` writes of a model without layers, also
-after that library has saved or trained it: of the model folder only weights and tokenizer.json are
-left then.
+"""Reads models without layers from folders of `lxsr export sentence-transformers`.
+
+After sentence-transformers has saved or trained such a model, only the weights and tokenizer.json
+are left of the model folder.
 """
 
 import base64
@@ -35,30 +36,48 @@ from fairseq_lxsr.text.tokenizer import (
     PAD,
     SENTENCEPIECE_FILE,
     SPECIAL,
+    TEXT_VERSION,
     UNK,
     TextOptions,
     Tokenizer,
 )
 
-MODULES_FILE, TOKENIZER_FILE = "modules.json", "tokenizer.json"  # of sentence-transformers
-TABLE_NAMES = ("embeddings", "embedding.weight")  # model2vec's and sentence-transformers'
+# Files of sentence-transformers
+MODULES_FILE = "modules.json"
+TOKENIZER_FILE = "tokenizer.json"
+# Names of the table in the weights of model2vec and of sentence-transformers
+TABLE_NAMES = ("embeddings", "embedding.weight")
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
+# Code points after those of Latin letters
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
 def is_sentence_transformers_folder(folder: Path) -> bool:
-    """Return whether a folder is one of that library."""
+    """Return whether a folder is in the format of sentence-transformers."""
     return (folder / MODULES_FILE).is_file()
 
 
 def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
-    """Read the table and the tokenizer, and describe them as config.json of a model folder does."""
+    """Read a model without layers from a folder of sentence-transformers.
+
+    Args:
+        folder: a folder of `lxsr export sentence-transformers`, possibly saved again by
+            sentence-transformers.
+
+    Returns:
+        The encoder, its tokenizer, and the description that config.json of its model folder had.
+
+    Raises:
+        InputError: if the folder is not such an export.
+    """
+    tokenizer_path = folder / TOKENIZER_FILE
+    weights_path = folder / WEIGHTS_FILE
     try:
-        if not (folder / TOKENIZER_FILE).is_file() or not (folder / WEIGHTS_FILE).is_file():
-            raise InputError(f"no {TOKENIZER_FILE} and {WEIGHTS_FILE} of a model without layers")
-        described = parse_json((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
-        tokenizer, rows = _tokenizer(described, _rows(folder / WEIGHTS_FILE))
-        longest = described["truncation"]["max_length"]
+        if not tokenizer_path.is_file() or not weights_path.is_file():
+            raise InputError(f"{TOKENIZER_FILE} or {WEIGHTS_FILE} is missing")
+        description = parse_json(tokenizer_path.read_text(encoding="utf-8"))
+        tokenizer, rows = _read_tokenizer(description, _read_table(weights_path))
+        max_positions = description["truncation"]["max_length"]
     except (
         InputError,
         OSError,
@@ -68,10 +87,10 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
         IndexError,
         SafetensorError,
     ) as error:
-        why = error if isinstance(error, InputError) else f"{error!r:.100}"
+        reason = error if isinstance(error, InputError) else f"{error!r:.100}"
         raise InputError(
-            f"{folder}: a folder of sentence-transformers that `lxsr export` did not write of a model without layers "
-            f"({why}); open it with SentenceTransformer, or measure it with lxsr eval"
+            f"{folder}: not a folder of `lxsr export sentence-transformers` for a model without "
+            f"layers ({reason}); open it with SentenceTransformer, or evaluate it with `lxsr eval`"
         ) from None
     size = TransformerConfig(
         vocab_size=len(rows),
@@ -79,11 +98,11 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
         embed_dim=rows.shape[1],
         num_heads=1,
         num_layers=0,
-        max_positions=longest,
+        max_positions=max_positions,
         gated=True,
     )
     weights = {TABLE: rows / np.float32(rows.shape[1] ** 0.5)}
-    check_weights(weights, {TABLE: list(rows.shape)}, folder / WEIGHTS_FILE)
+    check_weights(weights, {TABLE: list(rows.shape)}, weights_path)
     config = {
         "format_version": MODEL_FORMAT,
         "architecture": DEFAULT_ARCHITECTURE,
@@ -96,104 +115,167 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
 
 
 def module_folder(folder: Path) -> Path:
-    """Return the model folder in a folder of sentence-transformers, of models that are a module of
-    ours there.
+    """Return the model folder inside a folder of sentence-transformers, or else the folder itself.
+
+    Models with layers are exported as a module of this package, with the complete model folder.
     """
-    return folder / ST_MODULE if (folder / ST_MODULE).is_dir() else folder
+    inner_folder = folder / ST_MODULE
+    if inner_folder.is_dir():
+        return inner_folder
+    return folder
 
 
 def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
-    """Return the contents of the `TEXT_FILES` of a model folder, or make them where a folder has
-    none.
+    """Return the contents of the `TEXT_FILES` of a model.
+
+    Args:
+        folder: the folder of the model; if it has no such files, they are generated.
+        tokenizer: the tokenizer of the model.
     """
-    if all((folder / name).is_file() for name in TEXT_FILES):
-        return [(folder / name).read_bytes() for name in TEXT_FILES]
-    lines = (f"{symbol} 1\n" for symbol in tokenizer.symbols[len(SPECIAL) :] if symbol != MASK)
+    paths = [folder / name for name in TEXT_FILES]
+    if all(path.is_file() for path in paths):
+        return [path.read_bytes() for path in paths]
+    ordinary_symbols = tokenizer.symbols[len(SPECIAL) :]
+    lines = (f"{symbol} 1\n" for symbol in ordinary_symbols if symbol != MASK)
     return ["".join(lines).encode(), tokenizer.serialized_model()]
 
 
-def _rows(path: Path) -> np.ndarray:
+def _read_table(path: Path) -> np.ndarray:
+    """Return the vectors of the word pieces, float32 [V, D]."""
     with safe_open(path, "np") as stored:
-        names = set(stored.keys())
-        name = next((name for name in TABLE_NAMES if name in names), None)
-        if name is None:
-            raise InputError(f"{path.name} has no {' and no '.join(TABLE_NAMES)}")
-        return np.array(stored.get_tensor(name), dtype=np.float32)
+        stored_names = set(stored.keys())
+        for name in TABLE_NAMES:
+            if name in stored_names:
+                return np.array(stored.get_tensor(name), dtype=np.float32)
+    raise InputError(f"{path.name} has no {' and no '.join(TABLE_NAMES)}")
 
 
-def _tokenizer(described: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
-    """Make the tokenizer again, and return the rows [V, D] of its symbols."""
-    model, steps = described["model"], described["normalizer"]["normalizers"]
-    symbols, pieces = (_bpe if model["type"] == "BPE" else _unigram)(model)
+def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
+    """Return the tokenizer that a tokenizer.json describes, and the rows of its symbols [V, D].
+
+    Args:
+        description: the content of tokenizer.json.
+        rows: the table of the folder, with rows that tokenizer.json needs and this package does not.
+    """
+    model = description["model"]
+    steps = description["normalizer"]["normalizers"]
+    read_pieces = _bpe if model["type"] == "BPE" else _unigram
+    symbols, pieces = read_pieces(model)
     if len(rows) != len(symbols):
         raise InputError(f"{len(rows):,} rows for {len(symbols):,} pieces")
-    last, unknown = steps[-1].get("content"), symbols.index(UNK)
-    # it stands for unknown letters, and learns in place of the unknown piece
-    if last == symbols[-1]:
+    unknown = symbols.index(UNK)
+    stand_in = steps[-1].get("content")
+    # This symbol stands in for unknown letters in tokenizer.json, so its row was trained instead of
+    # that of the unknown symbol.
+    if stand_in == symbols[-1]:
         rows[unknown] = rows[-1]
-        rows, symbols = rows[:-1], symbols[:-1]
-    # pieces without a row of their own; training gives them one
+        rows = rows[:-1]
+        symbols = symbols[:-1]
+    # The last pieces have a copy of the row of the unknown symbol, because their dictionary has no
+    # rows for them. Once trained, they have rows of their own, and stay.
     while (rows[-1] == rows[unknown]).all():
         rows = rows[:-1]
-    read = [step.get("pattern", {}).get("Regex") for step in steps]
-    charsmaps = [base64.b64decode(step.get("precompiled_charsmap", "")) for step in steps]
-    first = next(number for number, step in enumerate(steps) if step["type"] == "Strip")
-    options = TextOptions(
-        lowercase=any(step["type"] == "Lowercase" for step in steps),
-        version=max(
-            v for v in (1, 2, 3) if [old for old, _ in steps_of(v)] == read[: len(steps_of(v))]
-        ),
-        read_as=_read_as(b"".join(charsmaps[:first])),
-    )
-    charsmap = next((found for found in charsmaps[:first:-1] if found), b"")
-    known = [piece for piece in pieces if piece.text not in (*SPECIAL, MASK, last)]
+
+    options, charsmap = _text_options(steps)
+    left_out = (*SPECIAL, MASK, stand_in)
+    pieces = [piece for piece in pieces if piece.text not in left_out]
+    content = model_of_pieces(pieces, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"])
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / SENTENCEPIECE_FILE
-        path.write_bytes(
-            model_of_pieces(known, KIND_NUMBERS[model["type"]], charsmap, model["byte_fallback"])
-        )
+        path.write_bytes(content)
         return Tokenizer(path, options, symbols[: len(rows)]), rows
 
 
+def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
+    """Return the text options that normalization steps amount to, and SentencePiece's own charsmap.
+
+    The steps are those of tokenizer.json: before `Strip`, a charsmap is that of `read_as`; after it,
+    a charsmap is that of the SentencePiece model.
+    """
+    patterns = []
+    charsmaps = []
+    types = []
+    for step in steps:
+        patterns.append(step.get("pattern", {}).get("Regex"))
+        charsmaps.append(base64.b64decode(step.get("precompiled_charsmap", "")))
+        types.append(step["type"])
+    if "Strip" not in types:
+        raise InputError("the normalizer has no Strip")
+    strip = types.index("Strip")
+    options = TextOptions(
+        lowercase="Lowercase" in types,
+        version=_text_version(patterns),
+        read_as=_read_as(b"".join(charsmaps[:strip])),
+    )
+    model_charsmap = b""
+    for charsmap in charsmaps[strip + 1 :]:
+        model_charsmap = charsmap or model_charsmap
+    return options, model_charsmap
+
+
+def _text_version(patterns: Sequence[str | None]) -> int:
+    """Return the newest text version whose steps are the first of these regular expressions."""
+    versions = []
+    for version in range(1, TEXT_VERSION + 1):
+        expected = [pattern for pattern, _ in steps_of(version)]
+        if list(patterns[: len(expected)]) == expected:
+            versions.append(version)
+    return max(versions)
+
+
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return symbols and pieces; a piece that is joined later has a lower score, and a letter the
-    lowest.
+    """Return the symbols and the pieces of a BPE model, in the order of their ids.
+
+    The later a piece is merged, the lower is its score; single letters have the lowest.
     """
     vocab = model["vocab"]
     symbols = sorted(vocab, key=vocab.__getitem__)
-    if list(map(vocab.__getitem__, symbols)) != list(range(len(symbols))):
+    if [vocab[symbol] for symbol in symbols] != list(range(len(symbols))):
         raise InputError("ids with gaps")
     ranks: dict[str, int] = {}
     for pair in model["merges"]:
-        ranks.setdefault("".join(pair.split(" ") if isinstance(pair, str) else pair), len(ranks))
-    return symbols, [_piece(symbol, -ranks.get(symbol, len(ranks)), model) for symbol in symbols]
+        # Versions of the library tokenizers write a merge as one string or as two.
+        parts = pair.split(" ") if isinstance(pair, str) else pair
+        ranks.setdefault("".join(parts), len(ranks))
+    lowest = len(ranks)
+    return symbols, [_piece(symbol, -ranks.get(symbol, lowest), model) for symbol in symbols]
 
 
 def _unigram(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return symbols and pieces; a symbol that SentencePiece never gives has a blank before it."""
-    symbols = [name.removeprefix(" ") for name, _ in model["vocab"]]
-    return symbols, [
-        _piece(name, score, model) for name, score in model["vocab"] if not name.startswith(" ")
-    ]
+    """Return the symbols and the pieces of a unigram model, in the order of their ids.
+
+    A symbol that SentencePiece never produces begins with a blank in tokenizer.json.
+    """
+    symbols = []
+    pieces = []
+    for name, score in model["vocab"]:
+        symbols.append(name.removeprefix(" "))
+        if not name.startswith(" "):
+            pieces.append(_piece(name, score, model))
+    return symbols, pieces
 
 
 def _piece(text: str, score: float, model: dict[str, Any]) -> Piece:
-    of_byte = model["byte_fallback"] and len(text) == 6 and text.startswith("<0x")
-    return Piece(text, score, BYTE if of_byte else NORMAL)
+    is_byte = model["byte_fallback"] and len(text) == 6 and text.startswith("<0x")
+    return Piece(text, score, BYTE if is_byte else NORMAL)
 
 
 def _read_as(charsmap: bytes) -> str:
-    """Find the letters that a compiled rule reads as others: each, followed by the other."""
+    """Return the value of `TextOptions.read_as` that a charsmap of SentencePiece implements.
+
+    This is each letter that is replaced, followed by its replacement.
+    """
     if not charsmap:
         return ""
+    letters = [letter for letter in map(chr, BEYOND_LATIN) if unicodedata.category(letter) == "Lo"]
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / "rule.model"
         path.write_bytes(model_of_pieces([Piece("a", 0, NORMAL)], UNIGRAM, charsmap, False))
-        letters = [
-            letter for letter in map(chr, BEYOND_LATIN) if unicodedata.category(letter) == "Lo"
-        ]
-        read = Tokenizer(path, TextOptions()).normalized([f"0{letter}" for letter in letters])
-    pairs: Sequence[tuple[str, str]] = [
-        (old, new[-1]) for old, new in zip(letters, read, strict=True)
-    ]
-    return "".join(old + new for old, new in pairs if old != new)
+        # With a digit in front, no normalized text is empty.
+        normalized = Tokenizer(path, TextOptions()).normalized([f"0{letter}" for letter in letters])
+    pairs = []
+    for letter, text in zip(letters, normalized, strict=True):
+        replacement = text[-1]
+        if replacement != letter:
+            pairs.append(letter + replacement)
+    return "".join(pairs)
