@@ -1,36 +1,40 @@
-"""Lower case that a model which reads no capitals knows."""
+"""Lower case for models without capitals: no capital and no new mark is left."""
 
 import re
 import unicodedata
 
 from fairseq_lxsr.characters import in_brackets
 
-DOT = "\u0307"  # above
-# letters with a dot of their own, and the marks that may stand before a second dot: in lower case İ
-# and Lithuanian letters with accents have it
-DOTTED, MARKS = "[ijįɉɨʝḭị\u03f3\u0456\u0458]", "[\u0316-\u0333\u0339-\u033c]"
+# The combining dot above
+DOT = "\u0307"
+# Letters with a dot of their own, and marks that may come before a second dot. In lower case, İ and
+# Lithuanian letters with accents have a second dot.
+DOTTED = "[ijįɉɨʝḭị\u03f3\u0456\u0458]"
+MARKS = "[\u0316-\u0333\u0339-\u033c]"
 SECOND_DOT = f"({DOTTED}{MARKS}*){DOT}"
-# where the letters are that have no lower case, such as U+2115 (N) and № (No), and whose letters in
+# Blocks with styled letters, such as U+2115 (N) and №, that have no lower case, but whose letters in
 # NFKC have one
 STYLED_BLOCKS = (
-    *(
-        (0x3D2, 0x3D4),
-        (0x1D2C, 0x1D42),
-        (0x20A8, 0x2145),
-        (0x2C7D, 0x2C7D),
-        (0x3250, 0x33FF),
-        (0xA7F1, 0xA7F8),
-    ),
-    *((0x1CCD6, 0x1CCEF), (0x1D400, 0x1D7FF), (0x1F110, 0x1F190)),
+    (0x3D2, 0x3D4),
+    (0x1D2C, 0x1D42),
+    (0x20A8, 0x2145),
+    (0x2C7D, 0x2C7D),
+    (0x3250, 0x33FF),
+    (0xA7F1, 0xA7F8),
+    (0x1CCD6, 0x1CCEF),
+    (0x1D400, 0x1D7FF),
+    (0x1F110, 0x1F190),
 )
 STYLED = f"[{in_brackets(STYLED_BLOCKS)}]"
-_SECOND_DOT, _STYLED = re.compile(SECOND_DOT), re.compile(STYLED)
+_SECOND_DOT = re.compile(SECOND_DOT)
+_STYLED = re.compile(STYLED)
 _ODD = re.compile(f"[{DOT}{in_brackets(STYLED_BLOCKS)}]")
 
 
 def lower(text: str) -> str:
-    """Convert a text to lower case that NFKC keeps: İ is i and № is no, with no mark and no capital
-    left.
+    """Return text in a lower case that NFKC keeps.
+
+    For example, İ becomes i, and № becomes no. No capital is left, and no mark is added.
     """
     text = text.lower()
     if text.isascii() or not _ODD.search(text):
@@ -39,11 +43,12 @@ def lower(text: str) -> str:
 
 
 def without_second_dot(text: str) -> str:
-    """Remove the dot above that a letter with a dot of its own has got in lower case, as İ does."""
+    """Remove the dot above from letters with a dot of their own, such as the lower case of İ."""
     return _SECOND_DOT.sub(r"\1", text) if DOT in text else text
 
 
-def _plain(found: re.Match[str]) -> str:
-    """Return the small letters of a capital in disguise, and anything else as it is."""
-    letters = unicodedata.normalize("NFKC", found[0])
-    return found[0] if letters == letters.lower() else letters.lower()
+def _plain(match: re.Match[str]) -> str:
+    """Return the small letters for a styled capital, and any other character unchanged."""
+    letters = unicodedata.normalize("NFKC", match[0])
+    small_letters = letters.lower()
+    return match[0] if letters == small_letters else small_letters

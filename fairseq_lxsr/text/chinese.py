@@ -1,80 +1,95 @@
-"""Chinese characters: traditional ones read as simplified ones, and how many of a text are
-either.
-"""
+"""Chinese characters: simplified forms of traditional ones, and the shares of both in a text."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from fairseq_lxsr.machine import require
 
 EXTRA = "chinese"
-# blocks of Chinese characters that have simplified forms: CJK Unified Ideographs, their extensions
-# and compatible ones
+# Blocks of Chinese characters that have simplified forms: CJK Unified Ideographs with their
+# extensions, and CJK Compatibility Ideographs
 HAN_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3347F))
-# standards of the characters of either script, which share what is written alike
-TRADITIONAL, SIMPLIFIED = "big5", "gb2312"
+# Character sets of the two scripts; characters that both scripts have are in both sets
+TRADITIONAL = "big5"
+SIMPLIFIED = "gb2312"
 
 
 def require_converter() -> None:
-    """Check for the package that knows which characters are forms of which, before any work."""
+    """Check that the package OpenCC is installed, before any work is done.
+
+    Raises:
+        InputError: if it is not.
+    """
     require("opencc", EXTRA, "--simplify-chinese")
 
 
 def simplified_characters() -> str:
-    """Return each traditional character followed by its simplified one, as `TextOptions` records
-    them.
+    """Return each traditional character followed by its simplified form, for `TextOptions.read_as`.
 
-    They are those of OpenCC, by itself each: which form a phrase asks for matters to 7 of 36,573
-    characters.
+    The forms are those of OpenCC for single characters. The form that a phrase would ask for differs
+    for 7 of 36,573 characters.
     """
     require_converter()
     from opencc import OpenCC
 
-    characters = [chr(code) for first, last in HAN_BLOCKS for code in range(first, last + 1)]
+    characters: list[str] = []
+    for first, last in HAN_BLOCKS:
+        characters.extend(map(chr, range(first, last + 1)))
     simplified = OpenCC("t2s").convert("\n".join(characters)).split("\n")
-    return "".join(
-        old + new
-        for old, new in zip(characters, simplified, strict=True)
-        if old != new and len(new) == 1
-    )
+    pairs = []
+    for character, form in zip(characters, simplified, strict=True):
+        if form != character and len(form) == 1:
+            pairs.append(character + form)
+    return "".join(pairs)
 
 
 def describe_characters(
     lines: Iterable[str], is_unknown: Callable[[str], bool]
 ) -> dict[str, float]:
-    """Return the percent of Chinese characters that are traditional alone, simplified alone, and
-    unknown.
+    """Return the percentages of Chinese characters of three kinds.
 
-    Without Chinese characters there is nothing to describe; `is_unknown` is asked once for each
-    character.
+    Args:
+        lines: the text.
+        is_unknown: returns whether the word pieces lack a character; it is called once for each
+            different character.
+
+    Returns:
+        The percentages of characters that are only traditional, only simplified, and unknown,
+        rounded to two digits; empty if the text has no Chinese characters.
     """
-    counts = Counter[str]()
+    letter_counts = Counter[str]()
     for line in lines:
-        counts.update(line)
-    han = {
-        letter: count
-        for letter, count in counts.items()
-        if any(first <= ord(letter) <= last for first, last in HAN_BLOCKS)
-    }
-    kinds: dict[str, Callable[[str], bool]] = {
-        "traditional only": lambda letter: (
-            _is_of(letter, TRADITIONAL) and not _is_of(letter, SIMPLIFIED)
-        ),
-        "simplified only": lambda letter: (
-            _is_of(letter, SIMPLIFIED) and not _is_of(letter, TRADITIONAL)
-        ),
-        "unknown to the pieces": is_unknown,
-    }
-    total = sum(han.values())
+        letter_counts.update(line)
+    han_counts = {letter: count for letter, count in letter_counts.items() if _is_han(letter)}
+    if not han_counts:
+        return {}
     return {
-        kind: round(100 * sum(count for letter, count in han.items() if is_one(letter)) / total, 2)
-        for kind, is_one in kinds.items()
-        if total
+        "traditional only": _percentage(han_counts, _is_only_traditional),
+        "simplified only": _percentage(han_counts, _is_only_simplified),
+        "unknown to the pieces": _percentage(han_counts, is_unknown),
     }
 
 
-def _is_of(letter: str, standard: str) -> bool:
+def _percentage(counts: Mapping[str, int], has_property: Callable[[str], bool]) -> float:
+    matching = sum(count for letter, count in counts.items() if has_property(letter))
+    return round(100 * matching / sum(counts.values()), 2)
+
+
+def _is_only_traditional(letter: str) -> bool:
+    return _is_in(letter, TRADITIONAL) and not _is_in(letter, SIMPLIFIED)
+
+
+def _is_only_simplified(letter: str) -> bool:
+    return _is_in(letter, SIMPLIFIED) and not _is_in(letter, TRADITIONAL)
+
+
+def _is_han(letter: str) -> bool:
+    return any(first <= ord(letter) <= last for first, last in HAN_BLOCKS)
+
+
+def _is_in(letter: str, character_set: str) -> bool:
     try:
-        return bool(letter.encode(standard))
+        letter.encode(character_set)
     except UnicodeEncodeError:
         return False
+    return True

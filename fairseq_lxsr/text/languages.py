@@ -82,13 +82,13 @@ def script_of(tag: Tag) -> str:
     )
 
 
-def is_same_language(code: str, other: str) -> bool:
+def is_same_language(first_code: str, second_code: str) -> bool:
     """Return whether two codes have the same language and no conflicting script or region.
 
     `zh` agrees with zh_TW, which does not agree with zh_Hans.
     """
-    first = parse_tag(code)
-    second = parse_tag(other)
+    first = parse_tag(first_code)
+    second = parse_tag(second_code)
     if first.language != second.language:
         return False
     # A script that follows from the language alone does not count
@@ -128,9 +128,8 @@ def _rank(tag: Tag, candidate: Tag) -> int:
     """Return how well a candidate matches a tag: 1 is the best, `_NO_MATCH` is no match."""
     if candidate.language != tag.language:
         return _NO_MATCH
-    script = script_of(tag)
-    candidate_script = script_of(candidate)
-    if script and candidate_script and script != candidate_script:
+    scripts = {script_of(tag), script_of(candidate)} - {""}
+    if len(scripts) == 2:
         return _NO_MATCH if tag.script or tag.region else 4
     if (candidate.region, candidate.variant) == (tag.region, tag.variant):
         return 1

@@ -1,45 +1,63 @@
-"""Which pieces a piece is made of, how often training takes it apart, and the embeddings that this
-expects.
+"""The parts of word pieces, how often training splits a piece, and the expected rows.
 
 A rare word has a row of its own that was seldom trained, and parts that were trained in other
-words. Where training reads a piece as its parts with some probability, the sum of the rows of a
-sentence is random. Its expectation can be stored: each row is replaced by the expected sum of the
-rows that it is read as. Encoding takes no more time than before, and a rare word has some of the
-meaning of its parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov 2017), where a word is
-the sum of its character n-grams.
+words. If training replaces a piece by its parts with some probability, the sum of the rows of a
+sentence is random. Its expectation can be stored: each row is replaced by the expected sum of rows
+for its piece. Encoding takes no more time than before, and a rare word gets some of the meaning of
+its parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov 2017), where a word is the sum of
+its character n-grams.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-# how often a piece and its parts are taken apart, in training and in exported rows: a piece of N
-# characters needs N - 1 at most, and SentencePiece's have 16 unless more were asked for
+# Largest number of rounds in which a piece and its parts are split, in training and for exported
+# rows. A piece of N characters needs at most N - 1, and by default pieces of SentencePiece have at
+# most 16 characters.
 SPLIT_ROUNDS = 64
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
-    """Find the two pieces that each piece was merged from, as ids [V, 2], -1 where there are none.
+    """Return the two pieces that each piece was merged from.
 
-    Where several pairs spell a piece, the one that BPE could merge first is taken: SentencePiece
-    orders pieces by their merges, and single characters precede all of them. The first
-    `first_piece` of the V symbols are special.
+    If several pairs spell a piece, the pair that BPE could merge first is taken.
+
+    Args:
+        symbols: V symbols of a dictionary, whose pieces are in the order of their merges.
+        first_piece: the number of special symbols, which come first.
+
+    Returns:
+        The ids of both parts, [V, 2]; -1 for symbols that were not merged.
     """
-    rank = {
-        piece: 0 if len(piece) == 1 else number
-        for number, piece in enumerate(symbols)
-        if number >= first_piece
-    }
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
+    # SentencePiece orders pieces by their merges, and single characters precede all merges.
+    ranks = {piece: 0 if len(piece) == 1 else number for piece, number in ids.items()}
     halves = np.full((len(symbols), 2), -1, dtype=np.int64)
     for piece, number in ids.items():
-        ways = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
-        known = [way for way in ways if way[0] in ids and way[1] in ids]
-        if known:
-            best = min(known, key=lambda way: max(rank[way[0]], rank[way[1]]))
-            halves[number] = ids[best[0]], ids[best[1]]
+        parts = _first_merge(piece, ranks)
+        if parts is not None:
+            halves[number] = ids[parts[0]], ids[parts[1]]
     return halves
+
+
+def _first_merge(piece: str, ranks: Mapping[str, int]) -> tuple[str, str] | None:
+    """Return the two parts of a piece that BPE could merge first; None if it has no such parts.
+
+    Args:
+        piece: the piece.
+        ranks: the pieces, with numbers in the order of their merges.
+    """
+    merges = []
+    for cut in range(1, len(piece)):
+        first = piece[:cut]
+        second = piece[cut:]
+        if first in ranks and second in ranks:
+            merges.append((first, second))
+    if not merges:
+        return None
+    return min(merges, key=lambda parts: max(ranks[parts[0]], ranks[parts[1]]))
 
 
 def split_probability(
@@ -48,15 +66,27 @@ def split_probability(
     rare: float,
     before: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """Compute the probability with which each piece is read as its two parts: [V] float32.
+    """Return the probability that training reads a piece as its two parts, float32 [V].
 
-    It is 1 - (1 - P) (1 - r) with r = K / (K + n), or 0 where K is: P is `everywhere`, K is `rare`,
-    and n in `counts` [V] how often the training text has a piece. `before` [V] are the
-    probabilities of the training that this one goes on from; a piece that is rare in this text only
-    has learnt its row from the other, so that it is at most P or `before`, whichever is more. With
-    the result as `before` it is the same again: training that is resumed splits as it did.
+    For a piece that occurs n times it is 1 - (1 - P) (1 - r) with r = K / (K + n), and r = 0 if K
+    is 0.
+
+    A piece that is rare in the new text of a continued training has learnt its row from the earlier
+    text. Its probability is therefore at most the larger one of P and `before`. With the result as
+    `before`, the result is the same: a training that is resumed splits pieces as it did.
+
+    Args:
+        counts: n, how often the training text has each piece, [V].
+        everywhere: P, the probability that does not depend on the count.
+        rare: K, the count at which a piece is split half of the time.
+        before: the probabilities of the training that this one continues, [V]; None if there is
+            none.
     """
-    split = 1 - (1 - everywhere) * (1 - (rare / (rare + counts) if rare else np.zeros(len(counts))))
+    if rare:
+        rare_share = rare / (rare + counts)
+    else:
+        rare_share = np.zeros(len(counts))
+    split = 1 - (1 - everywhere) * (1 - rare_share)
     if before is not None:
         split = np.minimum(split, np.maximum(before, everywhere))
     return split.astype(np.float32)
@@ -65,20 +95,26 @@ def split_probability(
 def expected_rows(
     table: NDArray[np.floating], halves: NDArray[np.int64], probability: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Compute the expected sum of rows that each piece is read as, where pieces and their parts are
-    split at random.
+    """Return the expected sum of rows for each piece if pieces are split at random, [V, D].
 
-    With x(v) the result [V, D] and h, g the two parts of v (`halves` [V, 2], see `merged_from`):
+    With x(v) the result and h, g the two parts of v:
     x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) = table(v) for a piece without parts.
+
+    Args:
+        table: the trained rows [V, D].
+        halves: the parts of each piece [V, 2], see `merged_from`.
+        probability: p, the probability that a piece is split [V].
     """
-    whole = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
-    first, second = halves[whole].T
-    share = probability[whole, None].astype(table.dtype)
-    own, expected = (1 - share) * table[whole], table.copy()
-    # a part is shorter than the whole, so nothing changes after the longest
+    splittable = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
+    first, second = halves[splittable].T
+    share = probability[splittable, None].astype(table.dtype)
+    unsplit = (1 - share) * table[splittable]
+    expected = table.copy()
+    # Parts are shorter than their piece, so nothing changes after as many rounds as the longest
+    # piece has characters.
     for _ in range(SPLIT_ROUNDS):
-        following = own + share * (expected[first] + expected[second])
-        if np.array_equal(following, expected[whole]):
+        following = unsplit + share * (expected[first] + expected[second])
+        if np.array_equal(following, expected[splittable]):
             break
-        expected[whole] = following
+        expected[splittable] = following
     return expected

@@ -1,7 +1,7 @@
-"""Reads a SentencePiece model file, which is a protocol buffer, and adds pieces to it, without the
-library protobuf.
+"""Reads and writes SentencePiece model files, which are protocol buffers, without protobuf.
 
-Its fields have the numbers of sentencepiece_model.proto; fields that nobody here needs are skipped.
+The fields have the numbers of sentencepiece_model.proto; fields that this package does not need are
+skipped.
 """
 
 import struct
@@ -10,14 +10,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # types of pieces
-UNIGRAM, BPE, WORD = 1, 2, 3  # kinds of models
-VARINT, FIXED64, TEXT, FIXED32 = 0, 1, 2, 5  # how the wire format stores a value
+# Types of pieces
+NORMAL = 1
+UNKNOWN = 2
+CONTROL = 3
+BYTE = 6
+# Kinds of models
+UNIGRAM = 1
+BPE = 2
+WORD = 3
+# How the wire format encodes a value
+VARINT = 0
+FIXED64 = 1
+LENGTH_DELIMITED = 2
+FIXED32 = 5
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of the vocabulary: its text, its score, and its type."""
+    """A piece of the vocabulary."""
 
     text: str
     score: float
@@ -26,63 +37,88 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceFile:
-    """What is needed of a SentencePiece model; its vocabulary is read when it is asked for."""
+    """The fields of a SentencePiece model that this package needs.
 
-    messages: list[bytes]  # the pieces as they are stored, in the order of their numbers
-    kind: int  # `UNIGRAM`, `BPE` or the number of another kind
-    byte_fallback: bool  # whether unknown letters become bytes
-    rule: bytes  # name of the normalization
-    charsmap: bytes  # the precompiled normalization; empty where there is none
-    plain: bool  # whether blanks are treated as by default: a mark before each word, none doubled, none after
+    Attributes:
+        messages: the pieces as they are stored, in the order of their ids.
+        kind: `UNIGRAM`, `BPE`, `WORD` or the number of another kind.
+        byte_fallback: whether unknown letters become bytes.
+        rule: name of the normalization.
+        charsmap: the compiled normalization; empty if there is none.
+        plain: whether blanks are treated as by default: words are marked at their beginning, and
+            blanks at both ends and repeated blanks are removed.
+    """
+
+    messages: list[bytes]
+    kind: int
+    byte_fallback: bool
+    rule: bytes
+    charsmap: bytes
+    plain: bool
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The vocabulary in the order of its numbers."""
+        """The vocabulary in the order of its ids; it is parsed on first use."""
         return [_piece(message) for message in self.messages]
 
 
 def read_sentencepiece(data: bytes) -> SentencePieceFile:
-    """Read the content of a file that SentencePiece itself has already accepted."""
+    """Parse the content of a SentencePiece model file, which SentencePiece has already accepted."""
     messages = list(_fields(data))
-    trainer, normalizer = (
-        dict(field for number, value in messages if number == wanted for field in _fields(value))
-        for wanted in (2, 3)
-    )
-    # the defaults of the format: unigram, and all treatment of blanks on
-    blanks = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not trainer.get(24, 0)
+    trainer = _submessage(messages, 2)
+    normalizer = _submessage(messages, 3)
+    # The defaults of the format are unigram, and 1 for these three fields, which are
+    # add_dummy_prefix, remove_extra_whitespaces and escape_whitespaces. Field 24 is
+    # treat_whitespace_as_suffix.
+    blanks_removed = all(normalizer.get(number, 1) for number in (3, 4, 5))
     return SentencePieceFile(
-        [value for number, value in messages if number == 1],
-        trainer.get(3, UNIGRAM),
-        bool(trainer.get(35, 0)),
-        bytes(normalizer.get(1, b"")),
-        bytes(normalizer.get(2, b"")),
-        blanks,
+        messages=[value for number, value in messages if number == 1],
+        kind=trainer.get(3, UNIGRAM),
+        byte_fallback=bool(trainer.get(35, 0)),
+        rule=bytes(normalizer.get(1, b"")),
+        charsmap=bytes(normalizer.get(2, b"")),
+        plain=blanks_removed and not trainer.get(24, 0),
     )
+
+
+def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict[int, Any]:
+    """Return the fields of the submessage with a number; if it is repeated, later fields win."""
+    fields: dict[int, Any] = {}
+    for number, value in messages:
+        if number == wanted_number:
+            fields.update(_fields(value))
+    return fields
 
 
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
-    """Append pieces to the content of a model file: the old bytes come first, so old pieces keep
-    their numbers.
+    """Append pieces to the content of a model file.
 
-    SentencePiece refuses a piece whose text is there already.
+    The old bytes come first, so old pieces keep their ids. SentencePiece refuses the file if a piece
+    is in it twice.
     """
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
 
 
 def words_model(words: Iterable[str]) -> bytes:
-    """Write a model that only splits text at blanks; each of the words begins with SentencePiece's
-    mark.
+    """Return the content of a model file that only splits text at blanks.
+
+    Args:
+        words: its words, each with SentencePiece's mark at the beginning.
     """
-    return model_of_pieces(
-        (Piece(word, -number, NORMAL) for number, word in enumerate(words)), WORD, b"", False
-    )
+    pieces = (Piece(word, -number, NORMAL) for number, word in enumerate(words))
+    return model_of_pieces(pieces, WORD, b"", False)
 
 
 def model_of_pieces(
     pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool
 ) -> bytes:
-    """Write a SentencePiece model of these pieces, which reads text as `charsmap` says; `kind`:
-    `BPE` or `UNIGRAM`.
+    """Return the content of a SentencePiece model file.
+
+    Args:
+        pieces: the pieces; the symbols `<unk>`, `<s>` and `</s>` are added in front.
+        kind: `BPE`, `UNIGRAM` or `WORD`.
+        charsmap: the compiled normalization of text; empty for none.
+        byte_fallback: whether unknown letters become bytes.
     """
     special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
     numbers = {3: kind, 35: int(byte_fallback)}
@@ -94,35 +130,36 @@ def model_of_pieces(
 
 
 def _message(piece: Piece) -> bytes:
+    """Encode a piece."""
+    text = _field(1, piece.text.encode())
     score = _to_varint(2 << 3 | FIXED32) + struct.pack("<f", piece.score)
-    return (
-        _field(1, piece.text.encode())
-        + score
-        + _to_varint(3 << 3 | VARINT)
-        + _to_varint(piece.type)
-    )
+    type_ = _to_varint(3 << 3 | VARINT) + _to_varint(piece.type)
+    return text + score + type_
 
 
 def _field(number: int, value: bytes) -> bytes:
-    return _to_varint(number << 3 | TEXT) + _to_varint(len(value)) + value
+    """Encode a field of text, bytes or a message."""
+    return _to_varint(number << 3 | LENGTH_DELIMITED) + _to_varint(len(value)) + value
 
 
 def _to_varint(value: int) -> bytes:
-    """Write a number of 7 bits a byte, lowest first."""
+    """Encode a number with 7 bits per byte, lowest bits first."""
     head = b""
     while value > 127:
-        head, value = head + bytes([value & 127 | 128]), value >> 7
+        head += bytes([value & 127 | 128])
+        value >>= 7
     return head + bytes([value])
 
 
 def _piece(data: bytes) -> Piece:
+    """Decode a piece."""
     fields = dict(_fields(data))
     (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
     return Piece(bytes(fields.get(1, b"")).decode(), score, fields.get(3, NORMAL))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field of a message; numbers are int, all else bytes."""
+    """Yield number and value of each field of a message: int for numbers, bytes for all else."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
@@ -138,11 +175,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Read a number of 7 bits a byte, lowest first; return it and the place after it."""
+    """Decode a number with 7 bits per byte, lowest bits first; return it and the place after it."""
     value = shift = 0
     while True:
         byte = data[place]
         value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
+        place += 1
+        shift += 7
         if byte < 128:
             return value, place

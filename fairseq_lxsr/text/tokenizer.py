@@ -1,10 +1,11 @@
-"""Splits text into pieces, in the same way for preparing training data and for encoding."""
+"""Splits text into word pieces, in the same way for training data and for encoding."""
 
 import hashlib
 import json
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -73,66 +74,84 @@ _ODD_BLOCKS = (
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Treatment of text before SentencePiece; stored with the data and the model."""
+    """Normalization of text before SentencePiece; stored with the data and with the model.
+
+    Attributes:
+        lowercase: convert text to lower case.
+        split_han: treat every Chinese character as a word.
+        version: version of the text normalization. Version 1 is that of folders without a version;
+            version 2 removes invisible characters, and its lower case leaves no unknown mark;
+            version 3 also removes the vowel marks of Arabic.
+        read_as: letters, each followed by its replacement, for example simplified Chinese characters
+            for traditional ones.
+    """
 
     lowercase: bool = False
-    split_han: bool = False  # every Chinese character becomes a word
-    # 1: as before there was a number; 2: without characters that show nothing, and lower case
-    # leaves no unknown mark; 3: Arabic without vowel marks
-    version: int = option("of the reading of text", 1, at_least(1, TEXT_VERSION))
-    read_as: str = ""  # characters, each followed by the one that it is read as: simplified Chinese for traditional
+    split_han: bool = False
+    version: int = option("version of the text normalization", 1, at_least(1, TEXT_VERSION))
+    read_as: str = ""
 
     def __post_init__(self):
         check_fields(self)
-        if not _READ_AS.fullmatch(self.read_as) or len(self.table) * 2 != len(self.read_as):
+        is_valid = _READ_AS.fullmatch(self.read_as) and len(self.table) * 2 == len(self.read_as)
+        if not is_valid:
             raise InputError(
-                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, none twice"
+                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, each first "
+                "letter once"
             )
 
     @cached_property
     def table(self) -> dict[int, str]:
-        """Return `read_as` for `str.translate`."""
+        """The replacements of `read_as`, for `str.translate`."""
         return str.maketrans(dict(zip(self.read_as[::2], self.read_as[1::2], strict=True)))
 
     @classmethod
     def load(cls, path: str | Path) -> "TextOptions":
+        """Read the options from a text.json file.
+
+        Raises:
+            InputError: if the file is not valid.
+        """
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InputError(
-                f"{path}: not a {TEXT_FILE} as `lxsr prepare` writes it ({error})"
+                f"{path}: not a {TEXT_FILE} file of `lxsr prepare` ({error})"
             ) from None
 
     def record(self) -> dict[str, Any]:
-        """Return what is stored; without what an older folder does not say, so that its fingerprint
-        stays.
+        """Return the options as JSON stores them.
+
+        Newer options are left out if they have their defaults, as in older folders, whose
+        fingerprints must not change.
         """
-        stored = asdict(self)
-        later = {"version": 1, "read_as": ""}
-        return {
-            name: value
-            for name, value in stored.items()
-            if name not in later or value != later[name]
-        }
+        record = asdict(self)
+        for name, default in {"version": 1, "read_as": ""}.items():
+            if record[name] == default:
+                del record[name]
+        return record
 
     def dumps(self) -> str:
+        """Return the content of a text.json file."""
         return json.dumps(self.record(), indent=2) + "\n"
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """Replace white space and control characters by single blanks; lower-case and split Chinese as
-    the options say.
+    """Return text as it is given to SentencePiece, with single blanks instead of white space.
 
-    Since version 2 characters that show nothing are left out, since version 3 Arabic vowel marks.
-    SentencePiece itself applies Unicode normalization (NFKC), which is part of its model.
+    Control characters become blanks too. The other steps depend on the options. SentencePiece itself
+    applies Unicode normalization (NFKC), which is part of its model.
     """
-    if options.version > 1:
-        text = without_marks(text) if options.version > 2 else visible(text)
+    if options.version > 2:
+        text = without_marks(text)
+    elif options.version > 1:
+        text = visible(text)
     if options.read_as and not text.isascii():
         text = text.translate(options.table)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
-    if "  " in text or not text.isprintable():  # no other text has blanks to replace
+    # Only these texts have blanks to replace.
+    if "  " in text or not text.isprintable():
         text = _BLANKS.sub(" ", text)
     text = text.strip()
     if not options.lowercase:
@@ -160,19 +179,16 @@ def _first_version(options: TextOptions) -> TextOptions:
 
 
 def _is_odd(text: str) -> bool:
-    """Return whether a text may have characters that the versions of `TextOptions` read
-    differently.
-    """
+    """Return whether text may have characters that the versions of `TextOptions` treat differently."""
     if text.isascii():
         return False
-    return bool(
-        _odd_codes()[np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)].any()
-    )
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return bool(_odd_codes()[codes].any())
 
 
 @cache
 def _odd_codes() -> np.ndarray:
-    """Return which code points are in a block with such characters."""
+    """Return whether each code point is in a block with such characters, bool [code points]."""
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
     for first, last in _ODD_BLOCKS:
         codes[first : last + 1] = True
@@ -180,10 +196,12 @@ def _odd_codes() -> np.ndarray:
 
 
 def is_word(piece: str) -> bool:
-    """Return whether a piece has more than marks of punctuation and of the beginning of a word."""
-    return any(
-        unicodedata.category(letter)[0] not in "PZC" for letter in piece if letter != WORD_START
-    )
+    """Return whether a piece has other characters than punctuation, blanks and control characters.
+
+    The mark of the beginning of a word is not counted.
+    """
+    letters = piece.replace(WORD_START, "")
+    return any(unicodedata.category(letter)[0] not in "PZC" for letter in letters)
 
 
 def is_punctuation(piece: str) -> bool:
@@ -192,37 +210,48 @@ def is_punctuation(piece: str) -> bool:
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Read the symbols of a fairseq dictionary file in the order of their ids, special symbols
-    first.
+    """Return the symbols of a fairseq dictionary file in the order of their ids.
+
+    The special symbols come first; the file does not have them.
+
+    Raises:
+        InputError: naming the line that is not `symbol count`, or the symbol that occurs twice.
     """
     symbols = list(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
-        if len(fields) != 2 or len(fields[1]) > 18 or not fields[1].removeprefix("-").isdecimal():
+        if len(fields) != 2 or not _is_count(fields[1]):
             raise InputError(
                 f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary"
             )
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
-        twice = next(
-            symbol for position, symbol in enumerate(symbols) if symbol in symbols[:position]
-        )
+        duplicate = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
         raise InputError(
-            f"{path}: {twice!r} occurs twice; make the dictionary again with fairseq-preprocess"
+            f"{path}: {duplicate!r} occurs twice; create the dictionary again with "
+            "fairseq-preprocess"
         )
     return symbols
 
 
+def _is_count(text: str) -> bool:
+    """Return whether text is a whole number of at most 18 characters, which fits into 64 bits."""
+    return len(text) <= 18 and text.removeprefix("-").isdecimal()
+
+
 def hash_symbols(symbols: Sequence[str]) -> str:
-    """Hash a dictionary: the symbols and their order count, their frequencies do not."""
+    """Return a hash of the symbols of a dictionary and of their order; counts are not hashed."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 def words_model_of(symbols: Sequence[str]) -> bytes | None:
-    """Make the SentencePiece model of a dictionary of words, or of pieces as subword-nmt writes
-    them.
+    """Return a SentencePiece model that splits text at blanks, for a dictionary of words.
 
-    It splits text at blanks; None where the pieces are SentencePiece's own, whose model is needed.
+    The words may be pieces of subword-nmt, with which the text is expected to be already split.
+
+    Returns:
+        The content of a model file; None if the symbols are pieces of SentencePiece, whose own model
+        is needed.
     """
     if is_marked(symbols):
         return None
@@ -230,22 +259,39 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
 
 
 def is_lowercased(symbols: Iterable[str]) -> bool:
-    """Return whether a dictionary is that of lower-cased text: at most one in a hundred of its
-    words has a capital.
+    """Return whether a dictionary seems to be of lower-cased text.
+
+    This is so if at most one in a hundred of its words has a capital.
     """
-    pieces = [symbol for symbol in symbols if not _NO_TEXT.fullmatch(symbol)]
-    cased = [piece for piece in pieces if piece.lower() != piece.upper()]
-    return bool(cased) and sum(piece != piece.lower() for piece in cased) <= MAX_CASED_SHARE * len(
-        cased
-    )
+    cased_count = 0
+    capital_count = 0
+    for symbol in symbols:
+        small = symbol.lower()
+        if _NO_TEXT.fullmatch(symbol) or small == symbol.upper():
+            continue
+        cased_count += 1
+        capital_count += symbol != small
+    return cased_count > 0 and capital_count <= MAX_CASED_SHARE * cased_count
 
 
 class Tokenizer:
-    """Applies the text options and SentencePiece; ids are those of a fairseq dictionary.
+    """Maps text to the ids of a fairseq dictionary, by the text options and SentencePiece.
 
-    `symbols` are those of the dictionary in the order of ids (see `read_dictionary`); only `encode`
-    needs them. Where they are words or pieces of another program, the model is that of `words_model_of`,
-    and text is expected in such words.
+        tokenizer = Tokenizer("sentencepiece.model", TextOptions(), read_dictionary("dict.txt"))
+        ids = tokenizer.encode(["The dog sleeps.", "Le chien dort."])
+        pieces = tokenizer.pieces(["The dog sleeps."])
+
+    If the symbols are words, or pieces of another program, the model must be that of
+    `words_model_of`, and text is expected to be split into such words.
+
+    Args:
+        model: the SentencePiece model file.
+        options: normalization of text before SentencePiece.
+        symbols: the symbols of the dictionary in the order of their ids, see `read_dictionary`. They
+            are needed for ids, but not for `pieces`.
+
+    Raises:
+        InputError: if the model file is missing or invalid, or does not belong to the dictionary.
     """
 
     def __init__(
@@ -262,14 +308,18 @@ class Tokenizer:
                 f"{model}: not a SentencePiece model; expected the .model file of spm_train"
             ) from None
         self.symbols = list(symbols or ())
-        self._words, self._mark = None, ""
-        if symbols is not None:
-            if not is_marked(symbols) and read_sentencepiece(self.serialized_model()).kind == WORD:
-                self._mark = WORD_START
-            pieces = self.all_pieces()
-            self._ids = self._dictionary_ids(symbols, pieces, model)
-            if splits_words_independently(self.serialized_model(), pieces):
-                self._words = WordPieces(self._encode_texts)
+        # The cache of words, if SentencePiece splits words independently
+        self._words: WordPieces | None = None
+        # The mark that the pieces of the model have, but not the words of the dictionary
+        self._mark = ""
+        if symbols is None:
+            return
+        if not is_marked(symbols) and read_sentencepiece(self.serialized_model()).kind == WORD:
+            self._mark = WORD_START
+        pieces = self.all_pieces()
+        self._ids = self._dictionary_ids(symbols, pieces, model)
+        if splits_words_independently(self.serialized_model(), pieces):
+            self._words = WordPieces(self._encode_texts)
 
     def __len__(self) -> int:
         return self._processor.GetPieceSize()
@@ -280,7 +330,7 @@ class Tokenizer:
         return self.symbols.index(UNK)
 
     def all_pieces(self) -> list[str]:
-        """Return every piece of the SentencePiece model, as the dictionary spells it."""
+        """Return all pieces of the SentencePiece model, as the dictionary spells them."""
         return [
             self._processor.IdToPiece(index).removeprefix(self._mark) for index in range(len(self))
         ]
@@ -291,64 +341,82 @@ class Tokenizer:
 
     @property
     def piece_ids(self) -> np.ndarray:
-        """Dictionary id of every piece of the SentencePiece model [pieces]."""
+        """Dictionary id of each piece of the SentencePiece model, int64 [pieces]."""
         return self._ids
 
     def normalized(self, texts: Sequence[str]) -> list[str]:
-        """Apply the Unicode normalization of the SentencePiece model, which also marks the
-        beginnings of words.
-        """
+        """Apply the normalization of the SentencePiece model, which also marks beginnings of words."""
         return self._processor.Normalize(list(texts))
 
     def _dictionary_ids(
         self, symbols: Sequence[str], pieces: Sequence[str], model: str | Path
     ) -> np.ndarray:
-        position = {symbol: index for index, symbol in enumerate(symbols)}
-        unknown = position[UNK]
-        ids = np.array(
-            [unknown if piece in SPECIAL else position.get(piece, unknown) for piece in pieces]
-        )
+        """Return the dictionary id of each piece, int64 [pieces].
+
+        Pieces that the dictionary lacks have the id of the unknown symbol.
+
+        Raises:
+            InputError: if many pieces are not in the dictionary, or many symbols are not pieces.
+        """
+        positions = {symbol: index for index, symbol in enumerate(symbols)}
+        unknown = positions[UNK]
+        # Pieces that look like special symbols are text, and unknown.
+        for symbol in SPECIAL:
+            positions.pop(symbol, None)
+        ids = np.array([positions.get(piece, unknown) for piece in pieces])
+        advice = "expected the SentencePiece model that the training data was prepared with"
         if (ids == unknown).mean() > 0.5:
             raise InputError(
-                f"{model}: only {(ids != unknown).sum():,} of its {len(ids):,} pieces are in the dictionary of "
-                f"{len(symbols):,}; expected the SentencePiece model that the training data was made with"
+                f"{model}: only {(ids != unknown).sum():,} of the {len(ids):,} pieces are in the "
+                f"dictionary of {len(symbols):,}; {advice}"
             )
-        # fairseq-preprocess also adds letters that SentencePiece does not know, and filler words
-        own = {*pieces, *SPECIAL, MASK}
-        lacking = [
-            symbol for symbol in symbols if symbol not in own and not symbol.startswith(FILLER)
-        ]
-        if len(lacking) > 0.1 * len(symbols):
+        missing = self._missing_symbols(symbols, pieces)
+        if len(missing) > 0.1 * len(symbols):
             raise InputError(
-                f"{model}: lacks {len(lacking):,} of the {len(symbols):,} entries of the dictionary, for example "
-                f"{lacking[0]!r:.60}; expected the SentencePiece model that the training data was made with"
+                f"{model}: lacks {len(missing):,} of the {len(symbols):,} entries of the dictionary, "
+                f"for example {missing[0]!r:.60}; {advice}"
             )
         return ids
 
+    def _missing_symbols(self, symbols: Sequence[str], pieces: Sequence[str]) -> list[str]:
+        """Return the symbols of the dictionary that are not pieces."""
+        expected = {*pieces, *SPECIAL, MASK}
+        missing = []
+        for symbol in symbols:
+            if symbol not in expected and not symbol.startswith(FILLER):
+                missing.append(symbol)
+        return missing
+
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """Split texts into pieces, as text for fairseq-preprocess."""
+        """Return the word pieces of each text, as strings."""
         return self._processor.EncodeAsPieces(normalise_all(texts, self.options))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the dictionary ids of the pieces of each text; an empty text gives an empty
-        array.
-        """
+        """Return the dictionary ids of each text, int64 [word pieces]; an empty text has none."""
+        if not len(texts):
+            return []
         ids, lengths = self.encode_flat(texts)
-        return np.split(ids, lengths.cumsum()[:-1]) if len(texts) else []
+        return np.split(ids, lengths.cumsum()[:-1])
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return concatenated ids of all texts, int64 [pieces of all], and the number of pieces of
-        each text [N].
+        """Return the dictionary ids of N texts as one array.
+
+        Returns:
+            The concatenated ids of the word pieces of all texts, int64 [P], and the number of word
+            pieces of each text, int64 [N].
         """
-        if self._mark:  # in words, the mark of a beginning is a letter as any other, and unknown
+        if self._mark:
+            # In a text of words, SentencePiece's mark is a letter like any other, and unknown.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
-        return self._words.encode_flat(texts) if self._words else self._encode_texts(texts)
+        if self._words:
+            return self._words.encode_flat(texts)
+        return self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Return what `encode_flat` returns, but make texts without a known word empty.
+        """Do the same as `encode_flat`, but treat texts without a known word as empty.
 
-        A text that has an unknown piece and no known word would have nearly the embedding of the
-        unknown piece, as all such texts. Punctuation is not a word.
+        Texts with unknown pieces and without a known word would all have nearly the same embedding,
+        that of the unknown piece. Punctuation is not a word.
         """
         ids, lengths = self.encode_flat(texts)
         is_unknown = ids == self.unknown
@@ -370,12 +438,12 @@ class Tokenizer:
         return symbol not in SPECIAL and is_word(symbol)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
-        """Return what `encode_flat` returns, computed by SentencePiece alone."""
+        """Do the same as `encode_flat`, by SentencePiece alone."""
         encode = self._processor.EncodeAsIds
         texts = normalise_all(texts, self.options)
         # Starting the threads of SentencePiece would take longer than encoding a short batch
         is_short = sum(map(len, texts)) < SINGLE_THREAD_CHARACTERS
-        encoded = [*map(encode, texts)] if is_short else encode(texts)
+        encoded = list(map(encode, texts)) if is_short else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return self._ids[flat], lengths

@@ -7,6 +7,7 @@ import pytest
 import sentencepiece
 import toy
 from conftest import lxsr_here as lxsr
+from conftest import refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError, install_command
@@ -140,14 +141,12 @@ def test_prepare_says_what_the_characters_are_and_converts_them(tmp_path, monkey
     assert "en-zh: Chinese characters: " in done.stdout
     assert "0.0 % simplified only, 0.0 % unknown to the pieces" in done.stdout
     again = lxsr("prepare", "--work", tmp_path / "plain", "--test-size", 0, *sizes)
-    assert "unchanged, kept" in again.stdout
     assert "0.0 % simplified only" in again.stdout
     monkeypatch.setattr("fairseq_lxsr.preparation.pipeline.require_converter", lambda: None)
     monkeypatch.setattr("fairseq_lxsr.preparation.subwords.simplified_characters", lambda: READ_AS)
     done = lxsr(
         "prepare", "--work", tmp_path / "work", "--test-size", 0, *sizes, "--simplify-chinese"
     )
-    assert "lower case, simplified Chinese" in done.stdout
     files = find_text([tmp_path / "work" / "data-bin"])
     assert files.options.read_as == READ_AS
     processor = sentencepiece.SentencePieceProcessor(model_file=str(files.sentencepiece_model))
@@ -169,9 +168,5 @@ def test_without_the_package_nothing_is_read(tmp_path, monkeypatch):
         "en-zh",
     )
     done = lxsr(*command, "--simplify-chinese", check=False)
-    assert done.returncode == 2
-    assert (
-        f"--simplify-chinese needs opencc, which is not installed: {install_command('chinese')}"
-        in done.stderr
-    )
+    refused(done, "--simplify-chinese", "opencc", install_command("chinese"))
     assert not (tmp_path / "work").exists()

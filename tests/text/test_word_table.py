@@ -36,7 +36,7 @@ def keys_of(words: list[str]) -> np.ndarray:
 def table(request, monkeypatch):
     if request.param != "spread":
         monkeypatch.setattr(
-            WordTable, "_first_places", lambda self, keys: np.full(keys.shape[1], 1022)
+            WordTable, "_first_slots", lambda self, keys: np.full(keys.shape[1], 1022)
         )
     return WordTable()
 

@@ -15,8 +15,8 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.text import words
 from fairseq_lxsr.text.tokenizer import UNK, TextOptions, Tokenizer
+from fairseq_lxsr.text.words import SHORT_TEXT_BYTES
 
 hypothesis = pytest.importorskip("hypothesis")
 MODELS = {
@@ -101,8 +101,9 @@ def tokenizer(request, tmp_path_factory):
 
 def check(tokenizer: Tokenizer, texts: list[str]) -> None:
     right = tokenizer._encode_texts(texts)
-    for few in (words.SHORT_TEXT_BYTES, 0):  # word by word where the text is short, and all at once
-        with mock.patch.object(words, "SHORT_TEXT_BYTES", few):
+    # Short texts are looked up word by word, and with a limit of 0 all words at once
+    for short_text_bytes in (SHORT_TEXT_BYTES, 0):
+        with mock.patch.object(tokenizer._words, "short_text_bytes", short_text_bytes):
             for found, expected in zip(tokenizer.encode_flat(texts), right, strict=True):
                 np.testing.assert_array_equal(found, expected)
                 assert found.dtype == expected.dtype
@@ -139,17 +140,17 @@ def test_models_whose_words_depend_on_each_other_are_given_whole_texts(options, 
     assert len(tokenizer.encode(["the dog", "a b"])) == 2
 
 
-def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path, monkeypatch):
+def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path):
     tokenizer = build(tmp_path)
     texts = [side for pair in toy.sentences(200, seed=5) for side in pair]
     expected = tokenizer._encode_texts(texts)
     for name, value in {
-        "SHORT_TEXT_BYTES": 0,
-        "LOOKUP_TEXTS": 7,
-        "CACHED_WORDS": 20,
-        "CACHED_CHARACTERS": 90,
+        "short_text_bytes": 0,
+        "lookup_texts": 7,
+        "cached_words": 20,
+        "cached_characters": 90,
     }.items():
-        monkeypatch.setattr(words, name, value)
+        setattr(tokenizer._words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
     assert len(tokenizer._words._numbers) <= 20
@@ -161,7 +162,7 @@ def test_threads_copies_and_interruptions(tmp_path, monkeypatch):
         [side for pair in toy.sentences(500, seed=6) for side in pair],
     )
     expected = tokenizer._encode_texts(texts)[0]
-    monkeypatch.setattr(words, "LOOKUP_TEXTS", 16)
+    tokenizer._words.lookup_texts = 16
     with ThreadPoolExecutor(4) as pool:
         for ids, _ in pool.map(tokenizer.encode_flat, [texts] * 8):
             np.testing.assert_array_equal(ids, expected)
