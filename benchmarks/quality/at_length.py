@@ -91,6 +91,8 @@ GRACE = 30
 MEASURING_LIMIT = 150
 # Number of points of the curve of the loss.
 POINTS = 40
+# What is measured, each in a process of its own: classifiers take most of the time, on the CPU.
+PARTS = ("retrieval", *CLASSIFICATION)
 # File of a trimmed folder.
 TEXT_FILE = "retrieval.json"
 
@@ -119,32 +121,33 @@ def trim(data: Path, folder: Path) -> None:
         shutil.copyfile(data / path, folder / path)
 
 
-def measure(model: Path, folder: Path, device: str) -> dict[str, Any]:
+def measure(model: Path, folder: Path, device: str, part: str) -> dict[str, Any]:
     """Measure a model folder.
 
     Args:
         model: folder of `lxsr export folder`.
         folder: trimmed folder, see `trim`.
         device: device of the computation.
+        part: one of `PARTS`.
 
     Returns:
-        In percent: P@1 of each set and direction among the distractors and `alone`; minimal pairs
-        by rule; accuracy of classifiers trained on English.
+        In percent. Of `retrieval` P@1 of each set and direction, among the distractors and `alone`,
+        and minimal pairs by rule; of another part the accuracy of classifiers trained on English.
     """
-    text = json.loads((folder / TEXT_FILE).read_text(encoding="utf-8"))
     encode = SentenceEncoder.from_pretrained(model, device).encode
+    if part != "retrieval":
+        return {part: classification(encode, folder / "classification" / part, LANGUAGES)}
+    text = json.loads((folder / TEXT_FILE).read_text(encoding="utf-8"))
     # P@1 is not broken down by the words that the training text has.
     seen: dict[str, set[str]] = {language: set() for language in LANGUAGES}
-    result: dict[str, Any] = {"retrieval": {}}
+    sets: dict[str, Any] = {}
     for name, directions in retrieval(encode, text["sets"], text["distractors"], seen).items():
-        result["retrieval"][name] = {
+        sets[name] = {
             direction: {"P@1": figures["P@1"], "alone": figures["alone"]}
             for direction, figures in directions.items()
         }
-    result["contrast"] = contrast(encode, minimal_pairs(text["sets"], LANGUAGES[1]))
-    for name in CLASSIFICATION:
-        result[name] = classification(encode, folder / "classification" / name, LANGUAGES)
-    return result
+    pairs = minimal_pairs(text["sets"], LANGUAGES[1])
+    return {"retrieval": sets, "contrast": contrast(encode, pairs)}
 
 
 # -- the plan
@@ -378,19 +381,22 @@ class Setting:
         """Count the training pairs."""
         return sum(count_pairs(self.data_bin, "").values())
 
-    def measure(self, row: str) -> dict[str, Any]:
-        """Export the model of a row and measure it, in processes of their own."""
+    def export(self, row: str) -> None:
+        """Write the model folder of a row."""
         save_dir = self.work / row
         self.run(
             *(f"{row}.export", self.measuring, "fairseq_lxsr.cli.main", "export", "folder"),
             *("--checkpoint", save_dir / "checkpoint_last.pt"),
             *("--output", save_dir / "model", "--dtype", "float16"),
         )
-        figures = save_dir / "figures.json"
+
+    def measure(self, row: str, part: str) -> dict[str, Any]:
+        """Measure a part of `PARTS`, see `measure`."""
+        figures = self.work / row / f"{part}.json"
         self.run(
-            *(f"{row}.measure", self.measuring, "benchmarks.quality.at_length"),
-            *("--measure", save_dir / "model", "--data", self.text),
-            *("--device", self.device, "--output", figures),
+            *(f"{row}.{part}", self.measuring, "benchmarks.quality.at_length"),
+            *("--measure", self.work / row / "model", "--part", part),
+            *("--data", self.text, "--device", self.device, "--output", figures),
         )
         return json.loads(figures.read_text())
 
@@ -433,7 +439,7 @@ class Study:
             return function(row, *arguments)
         except Exception as error:
             self.failed.add(row)
-            self.add(row, {"failed": f"{part}: {error}"})
+            self.add(row, {f"{part} failed": str(error)})
             return None
 
     def rows(self) -> list[str]:
@@ -487,7 +493,7 @@ class Study:
         self.results["updates planned"] = updates
         print(f"{updates:,} updates of {self.setting.batch_size} pairs", flush=True)
         with (
-            ThreadPoolExecutor(len(rows)) as measuring,
+            ThreadPoolExecutor(len(rows) * len(PARTS)) as measuring,
             ThreadPoolExecutor(self.setting.together) as training,
         ):
             for row in rows:
@@ -505,12 +511,16 @@ class Study:
     ) -> None:
         """Train a row, and have it measured while the next one trains."""
         figures = self.attempt(row, "training", self.setting.train, updates, speed, limit)
-        if figures is not None:
-            self.add(row, figures)
-            measuring.submit(self.measure_row, row)
+        if figures is None:
+            return
+        self.add(row, figures)
+        self.attempt(row, "export", self.setting.export)
+        if row not in self.failed:
+            for part in PARTS:
+                measuring.submit(self.measure_part, row, part)
 
-    def measure_row(self, row: str) -> None:
-        figures = self.attempt(row, "measuring", self.setting.measure)
+    def measure_part(self, row: str, part: str) -> None:
+        figures = self.attempt(row, part, self.setting.measure, part)
         if figures is not None:
             self.add(row, figures)
 
@@ -561,7 +571,13 @@ def parse_options() -> argparse.Namespace:
         "--trim", type=Path, metavar="FOLDER", help="write what measuring needs of --data, and end"
     )
     parser.add_argument(
-        "--measure", type=Path, metavar="MODEL", help="measure a model folder, and end"
+        "--measure",
+        type=Path,
+        metavar="MODEL",
+        help="measure a model folder on a trimmed folder, and end",
+    )
+    parser.add_argument(
+        "--part", choices=PARTS, default=PARTS[0], help="of --measure (default: retrieval)"
     )
     args = parser.parse_args()
     if not (args.trim or args.measure):
@@ -610,7 +626,7 @@ def main() -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         refuse("no GPU; expected one, or --device cpu")
     if args.measure:
-        write_results(args.output, measure(args.measure, args.data, args.device))
+        write_results(args.output, measure(args.measure, args.data, args.device, args.part))
         return
     if args.work:
         study = run_study(args, args.work)
