@@ -1,9 +1,9 @@
-"""Loss functions: tensors in, tensors out, no fairseq.
+"""Loss functions of tensors, without fairseq.
 
 Notation, here and in the whole package: B sentence pairs in a batch, T tokens in a sentence, D
 width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries of
-a sparse target. Every loss is computed in float32 whatever the training precision is, and is a sum;
-the caller divides by B.
+a sparse target. Every loss is computed in float32, whatever the precision of the training is. It is
+a sum, which the caller divides by B.
 """
 
 from fairseq_lxsr.losses.alignment import (

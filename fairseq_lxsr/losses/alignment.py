@@ -1,4 +1,4 @@
-"""Contrastive alignment: each sentence must find its translation among those of the batch."""
+"""Contrastive alignment: each sentence must find its translation among the candidates of a batch."""
 
 from typing import NamedTuple
 
@@ -9,15 +9,16 @@ from torch import Tensor
 from fairseq_lxsr.losses.precision import in_float32
 
 ALIGN_SIMILARITIES = ("inner", "cosine")
-# largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
+# Largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
 SHARED_SCALE = 40
 
 
 class Candidates(NamedTuple):
-    """Candidates of all workers, which are more than the batch, for `alignment_loss`.
+    """The candidates of all workers for `alignment_loss`.
 
     Example:
-        >>> u = v = torch.eye(4, 8)  # of two workers with two pairs each; this one has the last two
+        >>> # Two workers have two pairs each; this worker has the last two.
+        >>> u = v = torch.eye(4, 8)
         >>> candidates = Candidates(u, v, first=2, is_candidate=torch.ones(4, dtype=torch.bool))
         >>> loss = alignment_loss(u[2:], v[2:], candidates=candidates)
 
@@ -25,8 +26,8 @@ class Candidates(NamedTuple):
         u: [C, D] embeddings of the source side.
         v: [C, D] embeddings of the target side.
         first: row of the first pair of the batch; pair i is row `first + i`.
-        is_candidate: [C] False for rows that are no negatives, such as padding; a pair always sees
-            its own row.
+        is_candidate: [C] bool, False for rows that are not negatives, such as padding. The row of a
+            pair is always a candidate for it.
     """
 
     u: Tensor
@@ -36,21 +37,24 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One additional candidate for each pair, which other pairs do not see, such as a translation a
-    little changed.
+    """One additional candidate for each pair, such as a slightly changed translation.
+
+    It is not a candidate for other pairs.
 
     Example:
         >>> u = v = torch.eye(2, 8)
-        >>> negatives = Negatives(0.9 * v, of=torch.tensor([[True, False], [True, False]]))  # for u alone
+        >>> # The candidates are for u only.
+        >>> is_candidate = torch.tensor([[True, False], [True, False]])
+        >>> negatives = Negatives(0.9 * v, is_candidate)
         >>> loss = alignment_loss(u, v, negatives=negatives)
 
     Attributes:
         embeddings: [B, D] embeddings of the candidates.
-        of: [B, 2] bool, whether it is a candidate for u, for v.
+        is_candidate: [B, 2] bool, whether the candidate of a pair is one for u, and for v.
     """
 
     embeddings: Tensor
-    of: Tensor
+    is_candidate: Tensor
 
 
 @in_float32
@@ -65,13 +69,15 @@ def alignment_loss(
     negatives: Negatives | None = None,
     cosines: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of the diagonal of S = u v^T over its rows plus over its columns, summed over
-    the pairs.
+    """Return the cross-entropy of translations among the candidates, in both directions.
 
-    The loss for retrieval: the other sentences of the batch are the negatives, so large batches of
-    varied text help. It trains an encoder alone, or beside a generative loss.
-    `matryoshka_alignment_loss` is for embeddings that are cut off, `distance_constraint` for a
-    margin in place of a softmax.
+    This is the cross-entropy of the diagonal of S = u v^T over its rows plus over its columns,
+    summed over the pairs.
+
+    Use it for retrieval. The other sentences of the batch are the negatives, so large batches of
+    varied text help. It can be the only loss, or be added to a generative loss.
+    `matryoshka_alignment_loss` is for embeddings that are truncated, and `distance_constraint` has a
+    margin instead of a softmax.
 
     Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford
     et al. 2021).
@@ -87,82 +93,86 @@ def alignment_loss(
         v: [B, D] embeddings of the target side.
         similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor on the similarities (1 / temperature).
-        candidates: candidates of all workers; None for those of the batch.
-        same_text: [2, B, C] True for a candidate (of v, then of u) that has the text of the true
-            translation but is not that translation; it is left out.
+        candidates: the candidates of all workers; None uses those of the batch.
+        same_text: [2, B, C] bool, True for candidates (of v, then of u) with the same text as the
+            true translation, which are left out.
         negatives: one additional candidate for each pair.
-        cosines: [B, B] `cosine_similarities(u, v)` where they are at hand.
+        cosines: [B, B] `cosine_similarities(u, v)`, if they are already computed.
 
     Returns:
-        scalar, in nats.
+        A scalar, in nats.
 
     Raises:
-        ValueError: for an unknown similarity, and for shapes that differ.
+        ValueError: if the similarity is unknown, or if shapes differ.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
-    u, v = unit(u), unit(v)
-    own: list[Tensor] = []  # similarities [B] to the additional candidates, for u, for v
+    u = unit(u)
+    v = unit(v)
+    # Similarities [B] to the additional candidates, for u and for v.
+    extra: list[Tensor] = []
     if negatives is not None:
-        similar = ((queries * unit(negatives.embeddings)).sum(dim=1) * scale for queries in (u, v))
-        both = zip(similar, negatives.of.unbind(dim=1), strict=True)
-        own = [part.masked_fill(~of, float("-inf")) for part, of in both]
+        for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
+            part = (queries * unit(negatives.embeddings)).sum(dim=1) * scale
+            extra.append(part.masked_fill(~is_candidate, float("-inf")))
     if (
         similarity == "cosine"
         and candidates is None
         and same_text is None
         and scale <= SHARED_SCALE
     ):
-        return _cosine_loss(u @ v.T if cosines is None else cosines, scale, own)
-    to_v = u @ (v if candidates is None else unit(candidates.v)).T  # [B, C]
+        return _cosine_loss(u @ v.T if cosines is None else cosines, scale, extra)
+    # [B, C]
+    to_v = u @ (v if candidates is None else unit(candidates.v)).T
     to_u = to_v.T if candidates is None else v @ unit(candidates.u).T
     true = torch.arange(len(u), device=u.device) + (0 if candidates is None else candidates.first)
     if candidates is not None:
-        others = torch.arange(len(candidates.u), device=u.device) != true[:, None]  # [B, C]
-        hidden = others & ~candidates.is_candidate
+        # [B, C]
+        is_negative = torch.arange(len(candidates.u), device=u.device) != true[:, None]
+        hidden = is_negative & ~candidates.is_candidate
         to_v, to_u = (part.masked_fill(hidden, float("-inf")) for part in (to_v, to_u))
     loss = u.new_zeros(())
     for side, similarities in enumerate((to_v, to_u)):
         similarities = similarities * scale
         if same_text is not None:
             similarities = similarities.masked_fill(same_text[side], float("-inf"))
-        if own:
-            similarities = torch.cat((similarities, own[side][:, None]), dim=1)  # [B, C + 1]
+        if extra:
+            # [B, C + 1]
+            similarities = torch.cat((similarities, extra[side][:, None]), dim=1)
         loss = loss + F.cross_entropy(similarities, true, reduction="sum")
     return loss
 
 
-def _cosine_loss(cosines: Tensor, scale: float, own: list[Tensor]) -> Tensor:
-    """Compute the loss over cosines [B, B] of the batch, with one exponential of each for rows and
-    columns.
-    """
+def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
+    """Return the loss for cosines [B, B], with one exponential per cosine for rows and columns."""
     if cosines.shape[0] != cosines.shape[1]:
         raise ValueError(f"cosines {tuple(cosines.shape)}; expected as many rows of u as of v")
     partitions = _LogPartitions.apply(cosines, scale)
-    if own:
-        partitions = [torch.logaddexp(*pair) for pair in zip(partitions, own, strict=True)]
+    if extra:
+        partitions = [torch.logaddexp(*pair) for pair in zip(partitions, extra, strict=True)]
     return sum(part.sum() for part in partitions) - 2 * scale * cosines.diagonal().sum()
 
 
 class _LogPartitions(torch.autograd.Function):
-    """Logsumexp of scale x cosines [B, B] over the rows and over the columns, [B] each.
+    """The logsumexp of scale x cosines [B, B] over each row and over each column, [B] each.
 
-    The largest cosine is 1, so no maximum is searched, and neither pass keeps more than one [B, B]
-    tensor.
+    Cosines are at most 1, so their maximum need not be computed. Neither pass allocates more than
+    one [B, B] tensor.
     """
 
     @staticmethod
     def forward(ctx, cosines: Tensor, scale: float):
         terms = (cosines - 1).mul_(scale).exp_()
-        rows, columns = terms.sum(dim=1), terms.sum(dim=0)
+        rows = terms.sum(dim=1)
+        columns = terms.sum(dim=0)
         ctx.save_for_backward(terms, rows, columns)
         ctx.scale = scale
         return rows.log() + scale, columns.log() + scale
 
     @staticmethod
     def backward(ctx, of_rows: Tensor, of_columns: Tensor):
-        """The derivative of a logsumexp is the softmax."""
+        """Return the gradient of the cosines: the derivative of a logsumexp is the softmax."""
         terms, rows, columns = ctx.saved_tensors
         factors = (ctx.scale * of_rows / rows)[:, None] + ctx.scale * of_columns / columns
         return factors.mul_(terms), None
@@ -170,7 +180,7 @@ class _LogPartitions(torch.autograd.Function):
 
 @in_float32
 def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
-    """Compute the cosines [B, B] of all pairs of rows of u and v, both [B, D], in float32.
+    """Return the cosines [B, B] of all pairs of rows of u and v, both [B, D], in float32.
 
     Example:
         >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()
@@ -187,13 +197,14 @@ def in_batch_accuracy(cosines: Tensor) -> Tensor:
         cosines: [B, B] `cosine_similarities` of the two sides.
 
     Returns:
-        [2] counts in float32, source to target and target to source; a tie counts as not found.
+        Counts in float32, [2]: from source to target, and from target to source. A tie is not
+        counted.
 
     Example:
         >>> in_batch_accuracy(cosine_similarities(torch.eye(2), torch.eye(2))).tolist()
         [2.0, 2.0]
     """
     true = cosines.diagonal()
-    others = cosines.detach().clone().fill_diagonal_(float("-inf"))
-    # amax over the others takes a third of the time of argmax over all
-    return torch.stack([(true > others.amax(dim=dim)).sum() for dim in (1, 0)]).float()
+    wrong = cosines.detach().clone().fill_diagonal_(float("-inf"))
+    # amax over the wrong pairs takes a third of the time of argmax over all pairs.
+    return torch.stack([(true > wrong.amax(dim=dim)).sum() for dim in (1, 0)]).float()

@@ -1,5 +1,4 @@
-"""Losses of the coherence between a sentence and its context, which train embeddings without
-parallel text.
+"""Losses of the coherence of a sentence and its context, which need no parallel text.
 
 Source: Wang, Hou, Li, Tong, Jiang, "Learning Multilingual Sentence Embeddings from Monolingual
 Corpus".
@@ -13,10 +12,10 @@ from fairseq_lxsr.losses.precision import in_float32
 
 @in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Stage 1, is this the original sentence: binary cross-entropy.
+    """Return the loss of stage 1, which asks whether a sentence is the original one.
 
-    The loss for text without translations: half of the samples have a random sentence in the place
-    of their own. Where there is aligned text, take `alignment_loss`.
+    It is the binary cross-entropy. Use it for text without translations: half of the samples have a
+    random sentence in place of the original one. If there is parallel text, use `alignment_loss`.
 
     Source: Wang et al., stage 1.
 
@@ -27,20 +26,20 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         scores: [R] logits.
-        labels: [R] 1 for the original sentence, 0 for another.
+        labels: [R] 1 for the original sentence, 0 for a random one.
 
     Returns:
-        scalar, summed over the rows, in nats.
+        A scalar, summed over the rows, in nats.
     """
     return F.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="sum")
 
 
 @in_float32
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Stage 2, how well does the sentence fit: squared error.
+    """Return the loss of stage 2, which asks how well a sentence fits its context.
 
-    The loss after stage 1, on pairs that were mined with its embeddings: a sentence of another
-    language stands in the context of its neighbour.
+    It is the squared error. Use it after stage 1, on pairs that were mined with its embeddings: a
+    sentence is replaced by its neighbour in another language.
 
     Source: Wang et al., stage 2.
 
@@ -53,7 +52,10 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
         labels: [R] cosines of the mined pairs.
 
     Returns:
-        scalar, summed over the rows.
+        A scalar, summed over the rows.
+
+    Raises:
+        ValueError: if the shapes differ.
     """
     if scores.shape != labels.shape:
         raise ValueError(

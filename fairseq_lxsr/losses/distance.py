@@ -1,5 +1,4 @@
-"""Distance constraint: translations are nearer to each other than to other sentences of the batch,
-by a margin.
+"""Distance constraint: translations are nearer than other sentences of the batch, by a margin.
 
 Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER
 and cT-LASER).
@@ -14,8 +13,10 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-SMALLEST_NORM = 1e-6  # added to the unit of distance
-LARGEST_SINE = 1 - 1e-6  # the derivative of the angle between opposite vectors is infinite
+# Added to the unit of distance, which must not be 0
+SMALLEST_NORM = 1e-6
+# A sine of 1, of opposite vectors, has an angle with an infinite derivative
+LARGEST_SINE = 1 - 1e-6
 
 
 @in_float32
@@ -28,10 +29,11 @@ def distance_constraint(
     negatives: Tensor | None = None,
     detach_scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
+    """Return L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
 
-    Beside a translation loss, whose embeddings of translations need not be near each other: Li and
-    Mak weight L_pair + 0.5 L_neg with 0.25. For an encoder without a decoder take `alignment_loss`.
+    Add it to a translation loss, which alone need not bring embeddings of translations near each
+    other: Li and Mak add 0.25 (L_pair + 0.5 L_neg). For an encoder without a decoder, use
+    `alignment_loss`.
 
     L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same
     with u, v exchanged.
@@ -39,7 +41,8 @@ def distance_constraint(
     Example:
         >>> u, v = torch.eye(4, 8), torch.eye(4, 8)
         >>> pair, negative = distance_constraint(u, v, negatives=draw_negatives(20, 4, u.device))
-        >>> pair.item(), negative.item()  # translations are equal, all others farther away than the margin
+        >>> # Translations are equal, and all negatives are farther away than the margin.
+        >>> pair.item(), negative.item()
         (0.0, 0.0)
 
     Args:
@@ -48,44 +51,48 @@ def distance_constraint(
         metric: one of `DISTANCES`.
         margin: distance by which negatives must be farther away than the translation, in units of
             the metric.
-        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None takes
-            every other sentence of the batch, which is the mean over all draws.
-        detach_scale: whether the unit of distance passes no gradient (not for `angular`, which has
-            none).
+        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None uses all
+            other sentences of the batch, which gives the mean over all draws.
+        detach_scale: whether the gradient treats the unit of distance as a constant; `angular` has
+            no unit.
 
     Returns:
-        L_pair and L_neg, scalars; L_neg is 0 for a batch of one pair, which has no negatives.
+        L_pair and L_neg, scalars. L_neg is 0 for a batch of one pair, which has no negatives.
 
     Raises:
-        ValueError: for an unknown metric.
+        ValueError: if the metric is unknown.
     """
     if metric not in DISTANCES:
         raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
     u, v, to_distance = DISTANCES[metric](u, v, detach_scale)
-    pair = to_distance((u - v).norm(dim=1))  # [B]
+    # [B]
+    pair = to_distance((u - v).norm(dim=1))
     if len(u) < 2:
         return pair.sum(), pair.sum() * 0
-    between = to_distance(_Distances.apply(u, v))  # [B, B], u_i to v_j
-    nearer_v = F.relu(margin + pair[:, None] - between)  # of u_i: v_j
-    nearer_u = F.relu(margin + pair[:, None] - between.T)  # of v_i: u_j
+    # [B, B], u_i to v_j
+    between = to_distance(_Distances.apply(u, v))
+    # [B, B] by how much v_j is too near to u_i, and u_j to v_i
+    nearer_v = F.relu(margin + pair[:, None] - between)
+    nearer_u = F.relu(margin + pair[:, None] - between.T)
     if negatives is None:
-        others = ~torch.eye(len(u), dtype=torch.bool, device=u.device)
-        return pair.sum(), ((nearer_v + nearer_u) * others).sum() / (len(u) - 1)
+        is_negative = ~torch.eye(len(u), dtype=torch.bool, device=u.device)
+        return pair.sum(), ((nearer_v + nearer_u) * is_negative).sum() / (len(u) - 1)
+    # [B, N] for each direction
     drawn = [
         nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)
-    ]  # [B, N]
+    ]
     return pair.sum(), torch.stack(drawn).sum() / negatives.shape[1]
 
 
 class _Distances(torch.autograd.Function):
-    """Euclidean distances [B, B'] of u [B, D] and v [B', D] without a [B, B', D] tensor.
+    """The Euclidean distances [B, B'] of u [B, D] and v [B', D], without a [B, B', D] tensor.
 
-    torch's own derivative of cdist allocates such a tensor on CUDA; matrix products do not need it.
+    torch's own derivative of cdist allocates such a tensor on CUDA; this one uses matrix products.
     """
 
     @staticmethod
     def forward(ctx, u: Tensor, v: Tensor) -> Tensor:
-        # element by element: |u|^2 + |v|^2 - 2uv loses precision for near vectors
+        # The differences are computed, because |u|^2 + |v|^2 - 2uv is imprecise for near vectors.
         distances = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
         ctx.save_for_backward(u, v, distances)
         return distances
@@ -93,65 +100,67 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """d |u_i - v_j| = (u_i - v_j) / |u_i - v_j|; the gradient is 0 where the two are equal."""
+        """Return the gradients of u and v: (u_i - v_j) / |u_i - v_j|, or 0 for equal vectors."""
         u, v, distances = ctx.saved_tensors
         share = torch.where(distances > 0, gradient / distances, 0)
         with torch.autocast(u.device.type, enabled=False):
-            return share.sum(dim=1)[:, None] * u - share @ v, share.sum(dim=0)[
-                :, None
-            ] * v - share.T @ u
+            u_gradient = share.sum(dim=1)[:, None] * u - share @ v
+            v_gradient = share.sum(dim=0)[:, None] * v - share.T @ u
+            return u_gradient, v_gradient
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
-    """Draw random permutations without fixed points: each index is mapped to its successor in a
-    random cycle.
+    """Return random permutations without fixed points, which map each pair to its negative.
 
-    Every other sentence is equally likely to be the negative of a sentence.
+    Each index is mapped to its successor in a random cycle, so all other sentences are equally
+    likely to be the negative of a sentence.
 
     Example:
         >>> draw_negatives(1, 2, torch.device("cpu")).tolist()
         [[[1, 0]], [[1, 0]]]
 
     Args:
-        draws: N, permutations in each direction.
-        pairs: B, at least 2.
-        device: where the result is allocated.
+        draws: N, number of permutations in each direction.
+        pairs: B, number of pairs, at least 2.
+        device: device of the result.
 
     Returns:
-        [2, N, B] indices.
+        Indices [2, N, B].
     """
     circle = torch.rand(2 * draws, pairs, device=device).argsort(dim=1)
     permutations = torch.empty_like(circle).scatter_(1, circle, circle.roll(1, dims=1))
     return permutations.view(2, draws, pairs)
 
 
-# u, v, and what a norm of a difference means
+# u, v, and the function from the norm of their difference to the distance
 Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Distance ||x - y|| in units of the mean norm of all embeddings of the batch."""
+    """Return the metric ||x - y|| in units of the mean norm of all embeddings of the batch."""
     return _in_units(u, v, torch.cat((u, v)).norm(dim=1).mean(), detach_scale)
 
 
 def _norm_of_mean(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Distance ||x - y|| in units of the norm of the mean embedding of a side, on average over the
-    two sides.
+    """Return the metric ||x - y|| in units of the norm of the mean embedding of a side.
 
-    The code of Li and Mak has this unit (cross_entropy_dist.py, line 344).
+    The unit is the average over both sides, as in the code of Li and Mak (cross_entropy_dist.py,
+    line 344).
     """
     return _in_units(u, v, (u.mean(dim=0).norm() + v.mean(dim=0).norm()) / 2, detach_scale)
 
 
 def _in_units(u: Tensor, v: Tensor, unit: Tensor, detach_scale: bool) -> Metric:
     scale = unit + SMALLEST_NORM
-    scale = scale.detach() if detach_scale else scale
+    if detach_scale:
+        scale = scale.detach()
     return u, v, lambda norms: norms / scale
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Angle between x and y as a share of pi, computed from the chord: exact and smooth for nearly
-    equal vectors.
+    """Return the metric of the angle between x and y as a share of pi.
+
+    It is computed from the chord, which is exact and smooth for nearly equal vectors.
     """
 
     def angle(chord: Tensor) -> Tensor:

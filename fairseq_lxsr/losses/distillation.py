@@ -1,4 +1,4 @@
-"""Distillation: the embeddings learn to be those of another model, the teacher."""
+"""Distillation: a model learns the embeddings of another model, the teacher."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,11 +10,11 @@ DISTILL_LOSSES = ("mse", "cosine", "similarity")
 
 @in_float32
 def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
-    """Distance between embeddings and those of a teacher, summed over the rows.
+    """Return the distance between embeddings of a student and of a teacher, summed over the rows.
 
-    For a small encoder, or a new language, where a better model is there to learn from; the two
-    need not have the same pieces. `mse` makes its embeddings the teacher's, `cosine` their
-    directions, `similarity` only what is similar.
+    Use it to train a small encoder, or a new language, from a better model; the two need not have
+    the same word pieces. With `mse` the student learns the teacher's embeddings, with `cosine` their
+    directions, and with `similarity` only their similarities.
 
     `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared
     norm, so that the teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the
@@ -32,10 +32,10 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
         form: one of `DISTILL_LOSSES`.
 
     Returns:
-        scalar.
+        A scalar.
 
     Raises:
-        ValueError: for an unknown form, and for shapes that differ.
+        ValueError: if the form is unknown, or if shapes differ.
     """
     if form not in DISTILL_LOSSES:
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")
@@ -46,7 +46,8 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
     if form == "mse":
         unit = (teacher.square().sum() / max(1, len(teacher))).clamp_min(1e-12)
         return (student - teacher).square().sum() / unit
-    student, teacher = F.normalize(student, dim=1), F.normalize(teacher, dim=1)
+    student = F.normalize(student, dim=1)
+    teacher = F.normalize(teacher, dim=1)
     if form == "cosine":
         return len(student) - (student * teacher).sum()
     return (student @ student.T - teacher @ teacher.T).square().sum()

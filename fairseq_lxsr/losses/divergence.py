@@ -7,20 +7,20 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.targets import merge_duplicates
 
-# float32 values processed at a time: 24 MB stay in the cache, and malloc keeps them for the next
-# step
+# Number of float32 values that are processed at a time: 24 MB stay in the cache, and malloc keeps
+# them for the next step
 CHUNK = 6_000_000
 
 
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-    """KL(q || softmax(logits)) per row, where q need not sum to 1.
+    """Return KL(q || softmax(logits)) for each row; q need not sum to 1.
 
-    For a target of few of the V pieces, as a bag of words; `label_smoothed_cross_entropy` is for
-    one piece.
+    Use it for a target of few of the V pieces, such as a bag of words;
+    `label_smoothed_cross_entropy` is for a single piece.
 
-    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits): no [R, V]
-    target is built, only the entries of q are gathered (Mao et al. 2021, Eq. 2; the last term has
-    the total mass as its factor, because `types` sums to less than 1).
+    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits), so only the
+    entries of q are gathered, and no [R, V] target is built (Mao et al. 2021, Eq. 2; the last term
+    has the total mass as its factor, because `types` sums to less than 1).
 
     Example:
         >>> ids, weights = torch.tensor([[3, 7]]), torch.tensor([[0.5, 0.5]])
@@ -33,7 +33,7 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         weights: [R, K] their weights.
 
     Returns:
-        [R] in float32, in nats.
+        float32 [R], in nats.
     """
     ids, mass = merge_duplicates(ids, weights)
     cross_entropy, _ = _CrossEntropy.apply(logits, ids, mass, 0.0)
@@ -43,16 +43,18 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
 def label_smoothed_cross_entropy(
     logits: Tensor, gold: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """-sum_w q(w) log softmax(logits)(w) per row; q is 1 - smoothing at the gold piece, smoothing /
-    (V - 1) elsewhere.
+    """Return the cross-entropy -sum_w q(w) log softmax(logits)(w) for each row.
 
-    The loss of translation, for each piece of the target; smoothing keeps the model from certainty.
+    q is 1 - smoothing for the gold piece, and smoothing / (V - 1) for each other piece. Use it for
+    translation, for each piece of the target; smoothing keeps the model from overconfidence.
 
     Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
 
     Example:
-        >>> loss, without_smoothing = label_smoothed_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), 0.1)
-        >>> round(loss.item(), 3), round(without_smoothing.item(), 3)  # log 4, as all pieces are equally likely
+        >>> logits, gold = torch.zeros(1, 4), torch.tensor([2])
+        >>> loss, without_smoothing = label_smoothed_cross_entropy(logits, gold, 0.1)
+        >>> # All pieces are equally likely, so both are log 4.
+        >>> round(loss.item(), 3), round(without_smoothing.item(), 3)
         (1.386, 1.386)
 
     Args:
@@ -61,7 +63,8 @@ def label_smoothed_cross_entropy(
         smoothing: mass that the other pieces share, 0 to 1.
 
     Returns:
-        the loss [R], and -log softmax(logits)(gold) [R] without gradient; both in float32, in nats.
+        The loss, float32 [R], and -log softmax(logits)(gold), float32 [R] without gradient; both in
+        nats.
     """
     everywhere = smoothing / (logits.shape[1] - 1)
     ids = gold[:, None]
@@ -72,7 +75,7 @@ def label_smoothed_cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy for q = mass at `ids` plus a constant everywhere.
+    """The cross-entropy for q = mass at `ids` plus a constant for all pieces.
 
     autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one.
     `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
@@ -81,9 +84,10 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits: Tensor, ids: Tensor, mass: Tensor, everywhere: float):
         wide = torch.promote_types(logits.dtype, torch.float32)
+        # [R]
         partition = torch.cat(
             [mass.new_empty(0), *(part.to(wide).logsumexp(1) for _, part in _chunks(logits))]
-        )  # [R]
+        )
         expected_logit = (mass * logits.gather(1, ids)).sum(dim=1)
         total = mass.sum(dim=1)
         if everywhere:
@@ -96,14 +100,12 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _):
-        """d / d logit(w) = (sum q) softmax(w) - q(w), multiplied by the incoming gradient [R]."""
+        """Return the gradient of the logits: ((sum q) softmax(w) - q(w)) x incoming gradient [R]."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
-        total, share, everywhere = (
-            (total * grad)[:, None],
-            -mass * grad[:, None],
-            (ctx.everywhere * grad)[:, None],
-        )
+        total = (total * grad)[:, None]
+        share = -mass * grad[:, None]
+        everywhere = (ctx.everywhere * grad)[:, None]
         for rows, chunk in _chunks(logits):
             softmax = torch.sub(chunk, partition[rows, None]).exp_().mul_(total[rows])
             if ctx.everywhere:
@@ -113,6 +115,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield slices of rows with about `CHUNK` values, and their logits."""
     step = max(1, CHUNK // logits.shape[1])
     for start in range(0, len(logits), step):
         rows = slice(start, start + step)

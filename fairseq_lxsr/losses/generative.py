@@ -1,8 +1,7 @@
-"""Generative objectives: predict the words of a sentence, of its translation, or of both, from each
-encoder pass.
+"""Generative objectives: each encoder pass predicts the words of a sentence, its translation or both.
 
-The five rows of the table in Mao et al. 2021, section 3.2; `pass` l reads sentence S_l, l' is the
-other language.
+They are the five rows of the table in Mao et al. 2021, section 3.2. Pass l reads sentence S_l, and
+l' is the other language.
 """
 
 import torch
@@ -23,61 +22,67 @@ def sentence_targets(
     weighting: str = "types",
     overlap: str = "sum",
 ) -> tuple[Target, Target]:
-    """Build the targets that the sentence embedding of either pass must predict.
+    """Return the targets that the sentence embedding of each pass must predict, for `sentence_loss`.
 
-    For `sentence_loss`. `ugt` is the paper's; `xtr` needs no masks, and finds about as many
-    translations in its tables.
+    `ugt` is the objective of the paper. `xtr` needs no masks, and retrieves about as many
+    translations in the paper's tables.
 
     Source: Mao et al. 2021, Eq. 1 to 4.
 
     Example:
-        >>> tokens, masked = (torch.tensor([[4, 5]]), torch.tensor([[6, 1]])), (torch.tensor([[1]]),) * 2
-        >>> of_source, of_target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
-        >>> of_target[0].tolist(), of_target[1].tolist()  # the source's two pieces, half of the mass each
+        >>> tokens = torch.tensor([[4, 5]]), torch.tensor([[6, 1]])
+        >>> masked = torch.tensor([[1]]), torch.tensor([[1]])
+        >>> _, target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
+        >>> # The target of the target pass: the two pieces of the source have half of the mass each.
+        >>> target[0].tolist(), target[1].tolist()
         ([[4, 5]], [[0.5, 0.5]])
 
     Args:
-        objective: `xtr`: the words of the translation; `smlm`: the pair's one masked piece, on
-            whichever side it is; `ugt` and `mlm_xtr`: the words of the translation, with half of
-            the mass on the pass's own masked pieces if it has any (they differ in how many are
-            masked).
-        tokens: ids of source and target that the other pass predicts, [B, T] and [B, T']; unmasked
-            in the paper.
-        masked_ids: masked ids of source and target, [B, M] and [B, M'], `padding_idx` at unused
+        objective: `xtr` predicts the words of the translation; `smlm` predicts the single masked
+            piece of the pair, on whichever side it is; `ugt` and `mlm_xtr` predict the words of the
+            translation, with half of the mass on the masked pieces of the pass if it has any, and
+            differ in how many pieces are masked.
+        tokens: ids of source and target that the opposite pass predicts, [B, T] and [B, T']; in the
+            paper they are not masked.
+        masked_ids: masked ids of source and target, [B, M] and [B, M'], with `padding_idx` at unused
             positions.
         padding_idx: id of padding.
         weighting: one of `TARGET_WEIGHTS`.
         overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr`, see `targets.mix`.
 
     Returns:
-        targets for the source pass and the target pass.
+        The targets of the source pass and of the target pass.
 
     Raises:
-        ValueError: for another objective.
+        ValueError: if the objective is not one of these.
     """
-    own = [spread(pieces, padding_idx) for pieces in masked_ids]
+    masked_pieces = [spread(pieces, padding_idx) for pieces in masked_ids]
     if objective == "smlm":
         masked = spread(torch.cat(masked_ids, dim=1), padding_idx)
         return masked, masked
-    translation = [bag_of_pieces(other, padding_idx, weighting) for other in reversed(tokens)]
+    translation = [bag_of_pieces(side, padding_idx, weighting) for side in reversed(tokens)]
     if objective == "xtr":
         return translation[0], translation[1]
     if objective in ("ugt", "mlm_xtr"):
-        return mix(own[0], translation[0], overlap), mix(own[1], translation[1], overlap)
+        source = mix(masked_pieces[0], translation[0], overlap)
+        target = mix(masked_pieces[1], translation[1], overlap)
+        return source, target
     raise ValueError(
-        f"objective is {objective!r}; expected one of {OBJECTIVES} but mlm, which predicts tokens"
+        f"objective is {objective!r}; expected one of {OBJECTIVES} except mlm, which predicts tokens"
     )
 
 
 def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
-    """KL(q || softmax(logits)) summed over both passes and all pairs.
+    """Return KL(q || softmax(logits)), summed over both passes and all pairs.
 
-    One row of logits for a sentence, not for a piece, is what makes the lightweight model cheap.
+    There is one row of logits per sentence instead of per piece, which makes the lightweight model
+    cheap.
 
     Source: Mao et al. 2021, Eq. 2, with q and p as in the last version, KL(q || p).
 
     Example:
-        >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))  # V 8, one pair
+        >>> # One pair, and V = 8
+        >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))
         >>> round(sentence_loss(logits, target, target).item(), 3)  # 2 log 8
         4.159
 
@@ -87,11 +92,12 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
         target: target distribution of the target passes.
 
     Returns:
-        scalar, in nats.
+        A scalar, in nats.
     """
     width = max(source[0].shape[1], target[0].shape[1])
+    # [2B, K] each
     ids, weights = (
-        torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])  # [2B, K]
+        torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
         for parts in zip(source, target, strict=True)
     )
     return kl_divergence(logits, ids, weights).sum()
@@ -103,33 +109,32 @@ def token_loss(
     masked_index: tuple[Tensor, Tensor],
     padding_idx: int,
 ) -> Tensor:
-    """Cross-entropy of each masked piece from its own state (`mlm`): mean within a sentence, summed
-    over sentences.
+    """Return the cross-entropy of masked pieces, averaged within sentences and summed over them.
 
-    Masked language modelling, the paper's baseline: it does not align languages, and finds few
-    translations.
+    This is masked language modelling (`mlm`), the baseline of the paper: each masked piece is
+    predicted from its own state. It does not align languages, and retrieves few translations.
 
-    The paper does not say how pieces are averaged; here a sentence counts once, as in the other
-    objectives.
+    The paper does not say how pieces are averaged. Here each sentence has the same weight, as in the
+    other objectives.
 
     Example:
-        >>> masked, index = (torch.tensor([[4, 1]]), torch.tensor([[5, 6]])), (torch.tensor([0]), torch.tensor([0, 1]))
+        >>> masked = torch.tensor([[4, 1]]), torch.tensor([[5, 6]])
+        >>> index = torch.tensor([0]), torch.tensor([0, 1])
         >>> round(token_loss(torch.zeros(3, 8), masked, index, padding_idx=1).item(), 3)  # 2 log 8
         4.159
 
     Args:
         logits: [K + K', V], source pieces first.
         masked_ids: masked ids of source and target, [B, M] and [B, M'].
-        masked_index: [K] and [K'] indices of the real ones in the flattened `masked_ids`.
+        masked_index: [K] and [K'] indices of the masked pieces in the flattened `masked_ids`.
         padding_idx: id of padding.
 
     Returns:
-        scalar, in nats.
+        A scalar, in nats.
     """
+    # [K + K'] each
     ids, weights = (
-        torch.cat(
-            [part.flatten()[index] for part, index in zip(parts, masked_index, strict=True)]
-        )  # [K + K']
+        torch.cat([part.flatten()[index] for part, index in zip(parts, masked_index, strict=True)])
         for parts in zip(*(spread(pieces, padding_idx) for pieces in masked_ids), strict=True)
     )
     return (kl_divergence(logits, ids[:, None], torch.ones_like(weights)[:, None]) * weights).sum()

@@ -1,6 +1,4 @@
-"""Matryoshka: the first units of an embedding are trained as embeddings of their own, so that it
-can be cut off.
-"""
+"""Matryoshka: the first units of an embedding are trained as an embedding, so it can be truncated."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,18 +19,19 @@ def matryoshka_alignment_loss(
     cosines: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Sum over the widths d of the alignment loss of the first d units.
+    """Return the sum over widths d of the alignment loss of the first d units.
 
-    For embeddings of which users keep the first units, to save memory; at full width it finds what
-    `alignment_loss` finds, within a point.
+    Use it for embeddings that users truncate to save memory. At full width, accuracy is within a
+    point of that of `alignment_loss`.
 
     Source: Kusupati et al. 2022, Eq. 1, with all relative importances c_m = 1, as in their
-    experiments. With the cosine the first d units are normalized on their own.
+    experiments. With cosines, the first d units are normalized separately.
 
     Example:
         >>> u = v = torch.eye(4, 8)
         >>> loss = matryoshka_alignment_loss(u, v, (4, 8), similarity="cosine", scale=20.0)
-        >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))  # units 5 to 8 are zero
+        >>> # Units 5 to 8 are zero, so both widths have the same loss.
+        >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))
         True
 
     Args:
@@ -41,11 +40,14 @@ def matryoshka_alignment_loss(
         widths: the widths d, each from 1 to D.
         candidates: see `alignment_loss`.
         negatives: see `alignment_loss`.
-        cosines: see `alignment_loss`; they serve the full width.
-        **options (Any): other options of `alignment_loss`.
+        cosines: see `alignment_loss`; they are used for the full width only.
+        **options (Any): further options of `alignment_loss`.
 
     Returns:
-        scalar, in nats: as many times larger than one alignment loss as there are widths, roughly.
+        A scalar, in nats: roughly the number of widths times one alignment loss.
+
+    Raises:
+        ValueError: if a width is not 1 to D, and as in `alignment_loss`.
     """
     total = []
     for width in widths:

@@ -1,4 +1,4 @@
-"""Keeps a loss in float32 inside autocast and half-precision training."""
+"""Losses that are computed in float32 even in training with lower precision."""
 
 import functools
 from collections.abc import Callable
@@ -12,14 +12,13 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorate a loss: its floating-point arguments are cast to at least float32, and it runs
-    without autocast.
-    """
+    """Decorate a loss, so that it runs without autocast and gets float32 for half precision."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
             return value.float()
-        if isinstance(value, tuple):  # several tensors that go together, by name
+        # A NamedTuple of tensors
+        if isinstance(value, tuple):
             return type(value)(*map(widen, value))
         return value
 

@@ -1,6 +1,4 @@
-"""Similarity: the sentences of a batch must be as similar to each other in one language as in the
-other.
-"""
+"""Similarity: the sentences of a batch must be equally similar to each other in both languages."""
 
 import math
 
@@ -9,21 +7,21 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# the limit is reached only where |A - C| > 1 - 6.4e-7: both softmaxes are saturated there and pass
-# no gradient anyway
+# The limit is reached only for |A - C| > 1 - 6.4e-7, where both softmaxes are saturated and pass no
+# gradient anyway
 SMALLEST_COSINE = 1e-6
 
 
 @in_float32
 def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
-    """Distance between the similarity matrices of the two sides, summed over the B x B cells.
+    """Return the distance between the similarity matrices of both sides, summed over B x B cells.
 
-    Beside `alignment_loss`, which compares the two sides: this one compares each side with itself.
-    In our runs it adds nothing that is larger than the spread of seeds.
+    Use it with `alignment_loss`, which compares the two sides; this loss compares each side with
+    itself. In our experiments its effect is smaller than the differences between seeds.
 
     With A = rowsoftmax(u u^T) and C = rowsoftmax(v v^T) it is -sum_ij log cos(pi/2 (A_ij - C_ij))
-    (Mao et al. 2021, Eq. 6). It never compares u with v, so it does not tell translations from
-    other sentences: it is 0 where v is u rotated.
+    (Mao et al. 2021, Eq. 6). It never compares u with v, so it does not distinguish translations
+    from other sentences: it is 0 if v is a rotation of u.
 
     Example:
         >>> u = torch.eye(3)
@@ -35,7 +33,8 @@ def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
         v: [B, D] embeddings of the target side.
 
     Returns:
-        scalar; loss and gradient stay finite when A - C reaches +-1.
+        A scalar. Loss and gradient stay finite if A - C reaches +-1.
     """
-    difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)  # [B, B]
+    # [B, B]
+    difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)
     return -torch.cos(math.pi / 2 * difference).clamp_min(SMALLEST_COSINE).log().sum()

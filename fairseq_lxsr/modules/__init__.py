@@ -1,5 +1,6 @@
-"""Neural network parts: torch only, no fairseq; torch is imported when a name is first used,
-`sizes` needs none.
+"""Neural networks, in torch and without fairseq.
+
+torch is imported when a name is first used; `sizes` works without it.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ __all__ = [
     "mean_max_pool",
     "mean_pool",
 ]
-_MODULES = {  # that define the names
+# The names that each module defines
+_MODULES = {
     "laser": ("LaserConfig", "LaserSentenceEncoder"),
     "network": ("SentenceNetwork", "all_networks"),
     "pooling": ("max_pool", "mean_max_pool", "mean_pool"),

@@ -11,18 +11,24 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-CPUINFO = "/proc/cpuinfo"  # of Linux
-FLAGS = {  # of the instructions for products, their names there on x86 and Arm
+# The processor's description on Linux
+CPUINFO = "/proc/cpuinfo"
+# The names in it, on x86 and Arm, of the instructions for matrix products in each type
+FLAGS = {
     "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
 }
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc, malloc.h
-KEPT_UPDATES = 50  # of training, after which freed memory is given back
+# Parameters of mallopt, from glibc's malloc.h
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
+# Number of updates after which training returns freed memory to the system
+TRIM_INTERVAL = 50
 
 
 def cpu_has(dtype: str) -> bool | None:
-    """Whether the CPU has instructions for products in a type of `FLAGS`; None where the system
-    does not say.
+    """Return whether the CPU has instructions for matrix products in a type of `FLAGS`.
+
+    None if the system does not tell.
     """
     try:
         with open(CPUINFO, encoding="utf-8") as cpuinfo:
@@ -32,22 +38,23 @@ def cpu_has(dtype: str) -> bool | None:
 
 
 def warn_if_slow(dtype: str) -> None:
-    """Warn of a type whose products the CPU has to compute without instructions for it."""
+    """Log a warning if the CPU has no instructions for matrix products in a type."""
     if dtype in FLAGS and cpu_has(dtype) is False:
         logger.warning(
-            f"{dtype}: this processor has no instructions for it, it is slower than float32 here"
+            f"{dtype}: slower than float32 on this processor, which has no instructions for it"
         )
 
 
 def cpu_has_bfloat16_lstm() -> bool:
-    """Whether torch can compute an LSTM in bfloat16: oneDNN has none for processors with AVX2
-    only.
+    """Return whether torch can compute an LSTM in bfloat16.
+
+    oneDNN cannot on processors with AVX2 only.
     """
     return not torch.backends.mkldnn.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
-    """Type of the matrix products for one of `options.CPU_PRECISIONS`."""
+    """Return the type of matrix products for one of `options.CPU_PRECISIONS`."""
     warn_if_slow(precision)
     if precision == "auto":
         return faster_dtype() if cpu_has("bfloat16") else torch.float32
@@ -56,26 +63,30 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 @functools.cache
 def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
-    """Measure which type has the faster products, forwards and backwards: tens of milliseconds,
-    once a process.
+    """Return the type whose matrix products are faster, forward and backward together.
+
+    The measurement takes tens of milliseconds, once per process.
     """
     times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
-    # clearly faster, so that a busy machine rarely chooses otherwise in a run that is resumed
-    chosen = torch.bfloat16 if times[torch.bfloat16] < 0.8 * times[torch.float32] else torch.float32
-    measured = ", ".join(
-        f"{str(dtype).removeprefix('torch.')} {1e3 * each:.1f} ms" for dtype, each in times.items()
-    )
+    # bfloat16 must be clearly faster, so that a resumed run rarely chooses another type if the
+    # machine is busy.
+    is_faster = times[torch.bfloat16] < 0.8 * times[torch.float32]
+    dtype = torch.bfloat16 if is_faster else torch.float32
+    float32_time = f"{1e3 * times[torch.float32]:.1f} ms"
+    bfloat16_time = f"{1e3 * times[torch.bfloat16]:.1f} ms"
     logger.info(
-        f"--cpu-precision auto: {str(chosen).removeprefix('torch.')}; products of a layer take {measured}"
+        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix products of a layer "
+        f"take {float32_time} in float32 and {bfloat16_time} in bfloat16"
     )
-    return chosen
+    return dtype
 
 
 def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
-    """Time the products of a layer [rows, width] x [width, width], the shortest of four; the first
-    prepares.
+    """Return the shortest of three times of the products of a layer, after a first untimed run.
+
+    The products are [rows, width] x [width, width], forward and backward.
     """
-    # a model may be built on the device without memory meanwhile
+    # The device is given, because a model may be built on the meta device meanwhile.
     x = torch.ones(rows, width, device="cpu")
     weight = torch.ones(width, width, device="cpu", requires_grad=True)
     times = []
@@ -92,40 +103,41 @@ def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Whether to compute in the way that is fast on a CPU; every other device takes the way of a
-    GPU.
-    """
+    """Return whether to use the implementation for a CPU; all other devices use that for a GPU."""
     return x.device.type == "cpu"
 
 
 def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
-    """Context in which a batch on a CPU has its matrix products in `dtype`; on a GPU fairseq
-    decides the precision.
+    """Return a context in which matrix products of a batch on a CPU are computed in `dtype`.
+
+    On a GPU, fairseq decides the precision.
     """
     return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and on_cpu(tokens))
 
 
 def tune_cpu() -> None:
-    """Tune this process for training; call it before the first parallel operation, whose threads
-    inherit the settings.
+    """Tune this process for training on a CPU.
+
+    Call this before the first parallel operation, whose threads inherit the settings.
 
     Denormal numbers become zero: softmax gradients contain many of them, and they slow a step down
-    by up to 4 times. Freed memory stays with the process: otherwise the page faults of the [V, D]
-    gradients take a third of a step (glibc only; elsewhere nothing changes).
+    by up to 4 times. The process keeps freed memory: otherwise the page faults of the [V, D]
+    gradients take a third of a step. The latter is done with glibc only.
     """
     torch.set_flush_denormal(True)
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError on Windows
+    # Windows raises TypeError.
+    with contextlib.suppress(OSError, AttributeError, TypeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def give_back_memory() -> None:
-    """Give the memory that `tune_cpu` keeps back to the system (glibc only; elsewhere nothing
-    happens).
+def trim_memory() -> None:
+    """Return freed memory, which a process keeps after `tune_cpu`, to the system (glibc only).
 
-    Batches of many lengths break it into parts that later ones cannot use, and a forked process
-    holds a copy of it.
+    Batches of many lengths break it into parts that later batches cannot use, and forked processes
+    hold a copy of it.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError on Windows
+    # Windows raises TypeError.
+    with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -6,16 +6,17 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.modules.cpu import on_cpu
 
-LEVELS = 2**16  # a drop is decided by 16 random bits
+# 16 random bits decide whether a value is dropped
+LEVELS = 2**16
 LEAST_INT64 = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Module):
-    """Works like torch.nn.Dropout; on a CPU the probability is rounded to a multiple of 1/65,536.
+    """Dropout as torch.nn.Dropout, but faster on a CPU.
 
-    On a CPU torch draws a random number of 32 bits for each value, which takes 15 percent of a
-    training step of T-LASER; 16 bits are enough, and one random number of 64 bits serves four
-    values.
+    On a CPU, torch draws a random number of 32 bits for each value, which takes 15 percent of a
+    training step of T-LASER. Here one random number of 64 bits is used for four values, and the
+    probability is rounded to a multiple of 1/65,536.
     """
 
     def __init__(self, p: float):
@@ -23,9 +24,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set values of x, of any shape, to zero with probability p and scale the others by 1 / (1
-        - p).
-        """
+        """Set values of x, of any shape, to 0 with probability p, and scale the rest by 1/(1 - p)."""
         if not (self.training and self.p):
             return x
         dropped = round(self.p * LEVELS)
@@ -34,5 +33,5 @@ class Dropout(nn.Module):
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(
             LEAST_INT64, None
         )
-        kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
-        return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+        is_kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
+        return x * is_kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))

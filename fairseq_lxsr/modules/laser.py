@@ -1,4 +1,4 @@
-"""LASER's sentence encoder: bidirectional LSTM layers, maximum over time."""
+"""LASER's sentence encoder: bidirectional LSTM layers and max pooling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,18 @@ from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderS
 from fairseq_lxsr.options import limited
 
 Module = TypeVar("Module", bound=nn.Module)
-INIT = 0.1  # all weights of LASER start uniform in +-0.1
-BOS_IDX, EOS_IDX = 0, 2  # the same in every fairseq dictionary
+# LASER's initial weights are uniform in +-0.1
+INIT = 0.1
+# Ids that are the same in all fairseq dictionaries
+BOS_IDX = 0
+EOS_IDX = 2
 
 
 @dataclass(frozen=True)
 class LaserConfig(EncoderSize):
-    """Size of a `LaserSentenceEncoder`; it reads any length, with BOS and EOS around it if it was
-    trained so.
+    """Sizes of a `LaserSentenceEncoder`, and whether it reads BOS and EOS around a sentence.
+
+    Sentences may have any length.
 
     Example:
         >>> LaserConfig(vocab_size=50_000, padding_idx=1, num_layers=6).output_dim  # LASER_6
@@ -39,20 +43,19 @@ class LaserConfig(EncoderSize):
 
     @property
     def output_dim(self) -> int:
-        """Width of an embedding: both directions."""
+        """Width of an embedding: the states of both directions."""
         return 2 * self.hidden_size
 
     @property
     def max_positions(self) -> None:
-        """No limit."""
+        """None: the length of a sentence is not limited."""
         return None
 
 
 def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
-    """Put EOS after the last piece of each sentence: ids [B, T], padding at the end -> [B, T +
-    1].
-    """
-    lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)  # [B, 1]
+    """Append EOS to each sentence: ids [B, T], padded at the end -> [B, T + 1]."""
+    # [B, 1]
+    lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)
     return F.pad(tokens, (0, 1), value=padding_idx).scatter(1, lengths, EOS_IDX)
 
 
@@ -64,35 +67,35 @@ def uniform_(module: Module) -> Module:
 
 
 class LSTM(nn.LSTM):
-    """torch's LSTM; under autocast it stays in float32 on a CPU for which torch has no LSTM in
-    bfloat16.
-    """
+    """torch's LSTM, which stays in float32 under autocast on CPUs without a bfloat16 LSTM."""
 
     def forward(self, x: Tensor, states: Any = None) -> Any:  # type: ignore[override]
         if not (on_cpu(x) and torch.is_autocast_enabled("cpu")) or cpu_has_bfloat16_lstm():
             return super().forward(x, states)
         with torch.autocast("cpu", enabled=False):
-            return super().forward(
-                x.float(), None if states is None else tuple(state.float() for state in states)
-            )
+            if states is not None:
+                states = tuple(state.float() for state in states)
+            return super().forward(x.float(), states)
 
 
 class BidirectionalLSTM(nn.Module):
-    """One layer: each direction is a separate LSTM that reads padding only after the last piece of
-    a sentence.
+    """A bidirectional LSTM layer of two LSTMs that read padding after the sentence, not before.
 
     Sequences therefore need no packing, which takes two to three times as long on a CPU.
     """
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__()
-        self.ahead, self.back = (
-            uniform_(LSTM(input_size, hidden_size, batch_first=True)) for _ in range(2)
-        )
+        self.ahead = uniform_(LSTM(input_size, hidden_size, batch_first=True))
+        self.back = uniform_(LSTM(input_size, hidden_size, batch_first=True))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """New states [B, T, 2H] of x [B, T, E]; mirrored: [B, T] position of each piece read
-        backwards.
+        """Return the states [B, T, 2H] of both directions.
+
+        Args:
+            x: [B, T, E] inputs.
+            mirrored: [B, T] for each position, the position of the piece that the backward LSTM
+                reads there.
         """
         ahead, _ = self.ahead(x)
         back, _ = self.back(torch.take_along_dim(x, mirrored[..., None], dim=1))
@@ -100,14 +103,13 @@ class BidirectionalLSTM(nn.Module):
 
 
 class LaserSentenceEncoder(SentenceNetwork):
-    """LASER's encoder, from token ids to sentence embeddings: LSTM layers in both directions,
-    maximum over time.
+    """LASER's encoder: bidirectional LSTM layers and max pooling, from ids to embeddings.
 
-    For comparison with LASER, and for text of any length; it takes a step for each piece, so
+    Use it for comparison with LASER, and for text of any length. It computes one step per piece, so
     `TLaserSentenceEncoder` trains faster and `TransformerSentenceEncoder` encodes faster.
 
-    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 after Li and Mak 2020,
-    who did not train five layers.
+    Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 from Li and Mak 2020,
+    who did not train a model of five layers.
 
     Example:
         >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()
@@ -115,14 +117,16 @@ class LaserSentenceEncoder(SentenceNetwork):
         torch.Size([2, 8])
     """
 
-    name, Config = "laser", LaserConfig
+    name = "laser"
+    Config = LaserConfig
     options: ClassVar[Mapping[str, str]] = {
         "hidden_size": "encoder_hidden_size",
         "num_layers": "encoder_layers",
         "prepend_bos": "encoder_prepend_bos",
         "append_eos": "encoder_append_eos",
     }
-    dtypes = ("float32", "bfloat16", "float16")  # int8 does not cover LSTMs
+    # There is no int8, because quantization does not cover LSTMs.
+    dtypes = ("float32", "bfloat16", "float16")
 
     def __init__(self, config: LaserConfig):
         super().__init__()
@@ -136,14 +140,16 @@ class LaserSentenceEncoder(SentenceNetwork):
         self.layers = nn.ModuleList(BidirectionalLSTM(size, config.hidden_size) for size in sizes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as embeddings [B,
-        2H].
-        """
-        tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
-        tokens = F.pad(tokens, (1, 0), value=BOS_IDX) if self.config.prepend_bos else tokens
-        is_token = tokens.ne(self.config.padding_idx)  # [B, T]
+        """Return the embeddings [B, 2H] of ids [B, T], padded at the end with `padding_idx`."""
+        if self.config.append_eos:
+            tokens = with_eos(tokens, self.config.padding_idx)
+        if self.config.prepend_bos:
+            tokens = F.pad(tokens, (1, 0), value=BOS_IDX)
+        # [B, T]
+        is_token = tokens.ne(self.config.padding_idx)
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        from_end = is_token.sum(dim=1, keepdim=True) - 1 - position  # [B, T]
+        # [B, T]
+        from_end = is_token.sum(dim=1, keepdim=True) - 1 - position
         mirrored = torch.where(is_token, from_end, position)
         x = self.dropout(self.embed_tokens(tokens))
         for layer in self.layers:
@@ -151,10 +157,10 @@ class LaserSentenceEncoder(SentenceNetwork):
         return max_pool(x, is_token)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode [B, S] and [C, T] as one batch of the longer width: an LSTM takes a step for every
-        position.
+        """Return the embeddings of ids [B, S] and [C, T], encoded as one batch.
+
+        An LSTM computes one step per position, so one batch takes fewer steps than two.
         """
-        u, v = self(stacked((source, target), self.config.padding_idx)).split(
-            (len(source), len(target))
-        )
+        embeddings = self(stacked((source, target), self.config.padding_idx))
+        u, v = embeddings.split((len(source), len(target)))
         return u, v

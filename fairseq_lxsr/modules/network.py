@@ -1,6 +1,4 @@
-"""The contract of every encoder network, the registry of all networks, and networks without
-memory.
-"""
+"""The base class of encoder networks, the registry of all networks, and networks of shapes only."""
 
 import contextlib
 import functools
@@ -17,15 +15,15 @@ from torch.overrides import TorchFunctionMode
 from fairseq_lxsr.modules.packing import Batches, FlatPieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
-# fields of a Config that change the embeddings of the same weights, which have the same shapes
+# Fields of a Config that change the embeddings, but no shape of a weight
 WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
 
 
 class SentenceNetwork(nn.Module):
-    """Base class of the networks that map piece ids to sentence embeddings.
+    """Base class of the networks that map ids of word pieces to sentence embeddings.
 
-    A network is one module of this folder. Sub-classes set the attributes; docs/extend/encoder.md
-    adds one.
+    Each module of this folder has at most one network. Subclasses set the attributes;
+    docs/extend/encoder.md shows how to add one.
 
     Example:
         >>> network = all_networks()["laser"]
@@ -38,9 +36,9 @@ class SentenceNetwork(nn.Module):
         Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`,
             `output_dim` (E, the width of an embedding) and `max_positions` (None for any length);
             every field declares its range.
-        options: maps a field of `Config` to the option of fairseq-train that states it in a
+        options: for a field of `Config`, the option of fairseq-train with its value in a
             checkpoint.
-        dtypes: precisions that it computes in, from `options.DTYPES`.
+        dtypes: supported precisions, from `options.COMPUTE_DTYPES`.
     """
 
     name: ClassVar[str]
@@ -52,41 +50,47 @@ class SentenceNetwork(nn.Module):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Prefixes of weights that a checkpoint may lack, because their initial values change no
-        embedding.
+        """Prefixes of weights that a checkpoint may lack.
+
+        Their initial values change no embedding.
         """
         return ()
 
     @property
     def options_without_shape(self) -> dict[str, Any]:
-        """Values of the options of fairseq-train that no weight shows, though they change the
-        embeddings.
-        """
-        return {
-            option: getattr(self.config, field)
-            for field, option in self.options.items()
-            if field in WITHOUT_SHAPE
-        }
+        """Options of fairseq-train that change the embeddings, but no shape of a weight."""
+        values = {}
+        for field, option in self.options.items():
+            if field in WITHOUT_SHAPE:
+                values[option] = getattr(self.config, field)
+        return values
 
     def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
-        """Yield the numbers of at most `batch_size` sentences, and the arrays that `embed_batch`
-        takes of them.
+        """Yield batches of sentences.
+
+        Args:
+            pieces: the word pieces of all sentences.
+            batch_size: largest number of sentences of a batch.
+
+        Yields:
+            The numbers of the sentences, and the arrays for `embed_batch`.
         """
         return padded_batches(pieces, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
-        """Embed one batch of `batches` as [S, E]."""
+        """Return the embeddings [S, E] of one batch of `batches`."""
         return self(*inputs)
 
     def embed_padded(self, tokens: Tensor) -> Tensor:
-        """Embed ids [B, T], `padding_idx` at the end of shorter sentences, as [B, E]; training can
-        use it.
+        """Return the embeddings [B, E] of ids [B, T], padded at the end with `padding_idx`.
+
+        This method passes gradients, so training can use it.
         """
         return self(tokens)
 
 
 def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
-    """Concatenate batches of ids, each [B, T], as one batch of the width of the longest."""
+    """Concatenate batches of ids, [B, T] each, and pad them to the largest width."""
     width = max(tokens.shape[1] for tokens in batches)
     return torch.cat(
         [F.pad(tokens, (0, width - tokens.shape[1]), value=padding_idx) for tokens in batches]
@@ -108,24 +112,25 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """Tensors without memory need no values; for some, torch would load its compiler, which takes
-    seconds.
+    """Skips functions that compute values, which tensors without memory do not need.
+
+    For some of them torch would import its compiler, which takes seconds.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call any function as it is, but random numbers, and products with a plain number."""
-        given, name = kwargs or {}, func.__name__
+        """Call the function, except for random numbers and products with a plain number."""
+        options = kwargs or {}
+        name = func.__name__
         if name == "randn":
-            return torch.empty(*args, **given)
-        if name.endswith(("normal_", "uniform_")) or (
-            name == "mul" and not isinstance(args[1], Tensor)
-        ):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
+            return torch.empty(*args, **options)
+        draws_numbers = name.endswith(("normal_", "uniform_"))
+        if draws_numbers or (name == "mul" and not isinstance(args[1], Tensor)):
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)
 
 
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
-    """Build networks on torch's device without memory inside the block."""
+    """Build networks on the meta device inside the block: their weights have shapes, but no values."""
     with torch.device("meta"), _NoValues():
         yield

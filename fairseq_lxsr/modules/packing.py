@@ -1,5 +1,6 @@
-"""Packs sentences of many lengths into rows of few widths: little padding, and matrix sizes that
-compute fast.
+"""Packs sentences of many lengths into rows of few widths.
+
+There is little padding, and matrix products have sizes that are computed fast.
 """
 
 from collections.abc import Iterator
@@ -7,38 +8,58 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BATCH_PIECES = 2048  # pieces of a batch; the states of so many fit into the processor's cache, and more are not faster
-NARROW = 64  # pieces; attention over rows of a multiple of 32 takes half the time of rows of, for example, 12
+# Word pieces per batch. The states of so many fit into the processor's cache; larger batches are not
+# faster.
+BATCH_PIECES = 2048
+# Word pieces of the narrowest rows. Attention over rows of a multiple of 32 takes half of the time
+# of rows of, for example, 12.
+NARROW = 64
 
-# numbers of the sentences, and the arrays that the network takes
+# The numbers of the sentences of a batch, and the arrays that the network takes
 Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
 class FlatPieces:
-    """Sentences as ids of pieces; sentence i is ids[starts[i] : starts[i] + lengths[i]]."""
+    """The word pieces of N sentences; sentence i is ids[starts[i] : starts[i] + lengths[i]].
 
-    ids: np.ndarray  # [P] of all sentences
-    starts: np.ndarray  # [N] index of the first piece of each sentence
-    lengths: np.ndarray  # [N] number of pieces of each sentence
+    Attributes:
+        ids: [P] dictionary ids of all sentences.
+        starts: [N] index of the first piece of each sentence.
+        lengths: [N] number of pieces of each sentence.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of one width, each with several sentences one after the other."""
+    """Rows of the same width, each with several sentences one after the other.
 
-    width: int  # W, pieces of a row
-    count: int  # number of rows
-    sentences: np.ndarray  # [n] numbers of the sentences; those of a row are adjacent
-    row: np.ndarray  # [n] row of each sentence, ascending
-    place: np.ndarray  # [n] position in the row at which each sentence begins
+    Attributes:
+        width: W, number of pieces of a row.
+        count: number of rows.
+        sentences: [n] numbers of the sentences, ordered by row.
+        row: [n] row of each sentence, ascending.
+        place: [n] position in its row at which each sentence begins.
+    """
+
+    width: int
+    count: int
+    sentences: np.ndarray
+    row: np.ndarray
+    place: np.ndarray
 
     def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
-        """Split into parts of at most `rows` rows and `sentences` sentences; a single row may hold
-        more sentences.
+        """Split into parts of at most `rows` rows and `sentences` sentences.
+
+        A part of a single row may have more sentences.
         """
         ends = np.searchsorted(self.row, np.arange(self.count), side="right")
-        start, first = 0, 0
+        start = 0
+        first = 0
         while start < self.count:
             stop = min(
                 start + rows,
@@ -46,28 +67,36 @@ class PackedRows:
                 self.count,
             )
             stop = max(stop, start + 1)
-            here = slice(first, int(ends[stop - 1]))
+            part = slice(first, int(ends[stop - 1]))
             yield PackedRows(
                 self.width,
                 stop - start,
-                self.sentences[here],
-                self.row[here] - start,
-                self.place[here],
+                self.sentences[part],
+                self.row[part] - start,
+                self.place[part],
             )
-            start, first = stop, here.stop
+            start = stop
+            first = part.stop
 
 
 def pack(lengths: np.ndarray) -> list[PackedRows]:
-    """Pack by best-fit-decreasing bin packing over the lengths [N] that occur, not over the
-    sentences.
+    """Pack sentences into rows by best-fit-decreasing bin packing.
 
-    Empty sentences are left out. The width of a row is the smallest `NARROW` x 2^k that holds its
-    longest sentence.
+    It packs the different lengths instead of the sentences, so it is fast. Empty sentences are left
+    out. The width of a row is the smallest `NARROW` x 2^k that its longest sentence fits into.
+
+    Args:
+        lengths: [N] number of pieces of each sentence.
+
+    Returns:
+        The rows of each width.
     """
-    order = np.argsort(-lengths, kind="stable")  # longest first
-    # [longest + 1] sentences of each length not yet in a row
+    # The longest sentences come first.
+    order = np.argsort(-lengths, kind="stable")
+    # [longest + 1] number of sentences of each length that are in no row yet
     left = np.bincount(lengths[lengths > 0], minlength=1)
-    next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])  # in `order`
+    # For each length, the place in `order` of its next sentence.
+    next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])
     parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     counts: dict[int, int] = {}
     while left.any():
@@ -88,15 +117,21 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
             left[length] -= times * number
             place += number * length
         counts[width] = counts.get(width, 0) + times
-    return [_joined(width, counts[width], found) for width, found in parts.items()]
+    return [_joined(width, counts[width], row_parts) for width, row_parts in parts.items()]
 
 
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
-    """Fill a row, always with the longest sentence that still fits, as pairs (length, number of
-    sentences).
+    """Return the sentences of a row as pairs of a length and a number of sentences.
+
+    The row is filled with the longest sentence that still fits, until none fits.
+
+    Args:
+        left: [longest + 1] number of sentences of each length that are in no row yet.
+        width: number of pieces of the row.
     """
     pattern: list[tuple[int, int]] = []
-    end = width + 1  # of the lengths that still fit
+    # Lengths below this one still fit.
+    end = width + 1
     while len(fitting := left[:end].nonzero()[0]):
         length = int(fitting[-1])
         number = min(int(left[length]), width // length)
@@ -109,40 +144,45 @@ def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
 def _joined(
     width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> PackedRows:
+    """Concatenate parts with sentences, rows and places, and order them by row."""
     sentences, row, place = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row, kind="stable")
     return PackedRows(width, count, sentences[order], row[order], place[order])
 
 
 def row_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`."""
+    """Yield batches of packed rows for `TransformerSentenceEncoder.forward_rows`."""
     for rows in pack(pieces.lengths):
         for batch in rows.batches(max(1, BATCH_PIECES // rows.width), batch_size):
             yield batch.sentences, row_inputs(batch, pieces, padding)
 
 
 def padded_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Make batches of sentences of similar length, longest first, padded to the longest; empty ones
-    are left out.
+    """Yield batches of sentences of similar length, padded to the longest one.
+
+    The longest sentences come first; empty sentences are left out.
     """
     order = np.argsort(-pieces.lengths, kind="stable")[: np.count_nonzero(pieces.lengths)]
     while len(order):
         size = max(1, min(batch_size, BATCH_PIECES // int(pieces.lengths[order[0]])))
-        here, order = order[:size], order[size:]
-        lengths = pieces.lengths[here, None]
+        sentences = order[:size]
+        order = order[size:]
+        lengths = pieces.lengths[sentences, None]
         is_token = np.arange(lengths.max()) < lengths
-        place = np.where(is_token, pieces.starts[here, None] + np.arange(is_token.shape[1]), 0)
-        yield here, (np.where(is_token, pieces.ids[place], padding),)
+        place = np.where(is_token, pieces.starts[sentences, None] + np.arange(is_token.shape[1]), 0)
+        yield sentences, (np.where(is_token, pieces.ids[place], padding),)
 
 
 def row_inputs(rows: PackedRows, sentences: FlatPieces, padding: int) -> tuple[np.ndarray, ...]:
-    """Build the arrays that `forward_rows` takes for the sentences of the rows."""
-    starts, lengths = sentences.starts[rows.sentences], sentences.lengths[rows.sentences]
+    """Return the arguments of `forward_rows` for the sentences of some rows."""
+    starts = sentences.starts[rows.sentences]
+    lengths = sentences.lengths[rows.sentences]
     first = lengths.cumsum() - lengths
     position = np.arange(lengths.sum()) - np.repeat(first, lengths)
     pieces = np.repeat(rows.row * rows.width + rows.place, lengths) + position
     shape = rows.count, rows.width
-    tokens, positions = np.full(shape, padding, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    tokens = np.full(shape, padding, dtype=np.int64)
+    positions = np.zeros(shape, dtype=np.int64)
     sentence = np.full(shape, -1)
     tokens.ravel()[pieces] = sentences.ids[np.repeat(starts, lengths) + position]
     positions.ravel()[pieces] = position

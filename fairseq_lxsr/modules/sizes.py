@@ -1,5 +1,6 @@
-"""Valid sizes of an encoder; larger values are mistakes that would exhaust the memory. torch is not
-needed.
+"""The sizes of encoders and their valid ranges, without torch.
+
+Larger values are mistakes, and would exhaust the memory.
 """
 
 from dataclasses import dataclass, field
@@ -8,19 +9,24 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import POOLING_NAMES, Range, at_least, below, check_fields, limited
 
 WIDTH = at_least(1, 65_536)
-LAYERS, SOME_LAYERS = at_least(0, 1000), at_least(1, 1000)
+LAYERS = at_least(0, 1000)
+SOME_LAYERS = at_least(1, 1000)
 POSITIONS = at_least(1, 65_536)
-ENTRIES = at_least(1, 2**27)  # entries of the dictionary
+# Entries of the dictionary
+ENTRIES = at_least(1, 2**27)
 COEFFICIENTS = at_least(0, 1000)
 PROBABILITY = below(1)
-EPSILON = Range(1e-30, 1)  # of LayerNorm
-LAYER_NORM_EPS = 1e-5  # torch's own
+# The epsilon of LayerNorm, and torch's default for it
+EPSILON = Range(1e-30, 1)
+LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """Fields that the configs of all encoders share; each field is checked by the range in its
-    metadata.
+    """The fields that all encoders have; each field is checked by the range in its metadata.
+
+    Raises:
+        InputError: if a value is out of its range.
     """
 
     vocab_size: int = field(metadata={"range": ENTRIES})
@@ -35,21 +41,19 @@ class EncoderSize:
 
     @property
     def layer_norm_eps(self) -> float:
-        """Added to the variance in the LayerNorm of heads; an encoder with an option for it
-        declares a field.
-        """
+        """Epsilon in the LayerNorm of heads; encoders with an option for it declare a field."""
         return LAYER_NORM_EPS
 
 
 @dataclass(frozen=True)
 class TransformerConfig(EncoderSize):
-    """Size of a `TransformerSentenceEncoder`.
+    """Sizes of a `TransformerSentenceEncoder`.
 
-    With `num_layers` 0 an embedding is the mean of the token embeddings; without `gated`, positions
-    are added to them and they are normalized.
+    With `num_layers` 0, a sentence embedding is the mean of the token embeddings. If `gated` is
+    false, positions are added to these, and they are normalized.
 
     Raises:
-        InputError: for a size out of its range, and for sizes that do not go together.
+        InputError: if a size is out of its range, or if sizes do not fit together.
 
     Example:
         >>> TransformerConfig(vocab_size=50_000, padding_idx=1, num_layers=0, gated=True).is_bag
@@ -72,25 +76,27 @@ class TransformerConfig(EncoderSize):
     def __post_init__(self):
         super().__post_init__()
         if self.embed_dim % self.num_heads:
-            sizes = f"embed_dim {self.embed_dim}, num_heads {self.num_heads}"
-            raise InputError(f"{sizes}; expected a multiple of the heads")
-        count, pooling = self.order_coefficients, self.pooling
-        if count and pooling != "mean":
-            raise InputError(f"order_coefficients {count}, pooling {pooling}; expected 0, or mean")
+            raise InputError(
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an embed_dim that "
+                "is a multiple of num_heads"
+            )
+        if self.order_coefficients and self.pooling != "mean":
+            raise InputError(
+                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected "
+                "order_coefficients 0, or pooling mean"
+            )
 
     @property
     def output_dim(self) -> int:
-        """Width E of an embedding: D, or 2D where mean and maximum are concatenated."""
-        return self.embed_dim * (1 if self.pooling == "mean" else 2)
+        """Width E of an embedding: D, or 2D if mean and maximum are concatenated."""
+        return self.embed_dim if self.pooling == "mean" else 2 * self.embed_dim
 
     @property
     def sums_rows(self) -> bool:
-        """Whether an embedding is a weighted sum of rows of the table and what layers add to it
-        through gates.
-        """
+        """Whether an embedding is a weighted sum of rows of the table, plus what gated layers add."""
         return self.gated and self.pooling == "mean"
 
     @property
     def is_bag(self) -> bool:
-        """Whether an embedding is a weighted sum of rows of the table and nothing else."""
+        """Whether an embedding is just a weighted sum of rows of the table."""
         return self.sums_rows and not self.num_layers

@@ -1,5 +1,6 @@
-"""T-LASER's sentence encoder: pre-LayerNorm transformer layers; the embedding is the last state of
-a learnt tag.
+"""T-LASER's sentence encoder: pre-LayerNorm transformer layers over a learnt tag and a sentence.
+
+The embedding is the last state of the tag.
 """
 
 import math
@@ -22,11 +23,13 @@ from fairseq_lxsr.options import limited
 
 @dataclass(frozen=True)
 class TLaserConfig(EncoderSize):
-    """Size of a `TLaserSentenceEncoder`; `max_positions` counts neither the tag nor EOS, read if it
-    was trained so.
+    """Sizes of a `TLaserSentenceEncoder`, and whether it reads EOS after a sentence.
+
+    `max_positions` counts neither the tag nor EOS.
 
     Raises:
-        InputError: for a size out of its range, or a width that is odd or no multiple of the heads.
+        InputError: if a size is out of its range, or `embed_dim` is odd or not a multiple of
+            `num_heads`.
 
     Example:
         >>> TLaserConfig(vocab_size=50_000, padding_idx=1).output_dim
@@ -46,8 +49,10 @@ class TLaserConfig(EncoderSize):
     def __post_init__(self):
         super().__post_init__()
         if self.embed_dim % self.num_heads or self.embed_dim % 2:
-            sizes = f"embed_dim {self.embed_dim}, num_heads {self.num_heads}"
-            raise InputError(f"{sizes}; expected an even width that is a multiple of the heads")
+            raise InputError(
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even embed_dim "
+                "that is a multiple of num_heads"
+            )
 
     @property
     def output_dim(self) -> int:
@@ -56,11 +61,13 @@ class TLaserConfig(EncoderSize):
 
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
-    """Table [count, D] of sines, then cosines, of wavelengths 2 pi to 20,000 pi (Vaswani et al.
-    2017).
+    """Return the sinusoidal position embeddings of Vaswani et al. 2017: [count, D].
+
+    The first half of the units are sines, the second half cosines, of wavelengths 2 pi to 20,000 pi.
     """
     table = torch.empty(count, embed_dim)
-    if table.is_meta:  # it has sizes only, for which torch would load its compiler
+    # For a meta tensor, sin() would import torch's compiler.
+    if table.is_meta:
         return table
     frequencies = torch.exp(
         torch.arange(embed_dim // 2) * (-math.log(10_000) / max(1, embed_dim // 2 - 1))
@@ -70,7 +77,7 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention from the first positions of a sentence to all of its positions."""
+    """Multi-head attention from the first positions of a sentence to all positions."""
 
     def __init__(self, config: TLaserConfig):
         super().__init__()
@@ -85,8 +92,12 @@ class Attention(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, num_queries: int, attends: Tensor) -> Tensor:
-        """Attend from the first Q positions of x [B, T, D] to those where `attends` [B, 1, 1, T] is
-        True: [B, Q, D].
+        """Return the attention output of the first Q positions, [B, Q, D].
+
+        Args:
+            x: [B, T, D] states.
+            num_queries: Q.
+            attends: [B, 1, 1, T] bool, True for positions that are attended to.
         """
         query = self._heads(self.q_proj(x[:, :num_queries]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
@@ -97,37 +108,35 @@ class Attention(nn.Module):
         return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, D / H]
+        # [B, H, T, D / H]
+        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
 
 
 class PreNormLayer(LayerParts):
-    """LayerNorm before each part, ReLU between the feed-forward ones, residual sums around them."""
+    """A transformer layer with LayerNorm before each sublayer (pre-LayerNorm), and ReLU."""
 
     attention = Attention
 
     def __init__(self, config: TLaserConfig):
         super().__init__(config)
-        # moments in checkpoints have this order
+        # Checkpoints store the moments of the optimizer in this order.
         for name in ("self_attn", "final_layer_norm", "fc1", "fc2"):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Compute new states [B, Q, D] of the first Q positions; x: [B, T, D], attends: see
-        `Attention`.
-        """
+        """Return the new states of the first Q positions, [B, Q, D]; arguments as in `Attention`."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
-        hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))  # [B, Q, F]
+        # [B, Q, F]
+        hidden = self.activation_dropout(F.relu(self.fc1(self.final_layer_norm(x))))
         return x + self.dropout(self.fc2(hidden))
 
 
 class TLaserSentenceEncoder(SentenceNetwork):
-    """T-LASER's encoder, from token ids to sentence embeddings: transformer layers, the last state
-    of a learnt tag.
+    """T-LASER's encoder: the embedding of a sentence is the last state of a tag in front of it.
 
-    The tag stands before the sentence. For documents of up to hundreds of pieces and for comparison
-    with T-LASER; it is some eight times as large as `TransformerSentenceEncoder`, which is for
-    sentences.
+    Use it for documents of up to hundreds of pieces, and for comparison with T-LASER. It is about
+    eight times as large as `TransformerSentenceEncoder`, which is for sentences.
 
     Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
 
@@ -138,7 +147,8 @@ class TLaserSentenceEncoder(SentenceNetwork):
         torch.Size([2, 8])
     """
 
-    name, Config = "tlaser", TLaserConfig
+    name = "tlaser"
+    Config = TLaserConfig
     options: ClassVar[Mapping[str, str]] = {
         "ffn_embed_dim": "encoder_ffn_embed_dim",
         "num_heads": "encoder_attention_heads",
@@ -154,7 +164,8 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.embed_tokens = scaled_embedding(
             config.vocab_size, config.embed_dim, config.padding_idx
         )
-        self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)  # STR_TAG
+        # STR_TAG in the paper
+        self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)
         num_positions = 1 + config.max_positions + config.append_eos
         self.register_buffer(
             "positions", sinusoidal_positions(num_positions, config.embed_dim), persistent=False
@@ -164,10 +175,9 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.layer_norm = nn.LayerNorm(config.embed_dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Encode tokens [B, T], `padding_idx` at the end of shorter sentences, as the tag's last
-        states [B, D].
-        """
-        tokens = with_eos(tokens, self.config.padding_idx) if self.config.append_eos else tokens
+        """Return the embeddings [B, D] of ids [B, T], padded at the end with `padding_idx`."""
+        if self.config.append_eos:
+            tokens = with_eos(tokens, self.config.padding_idx)
         tag = self.tag.expand(len(tokens), 1, -1)
         # [B, 1 + T, D]
         x = torch.cat((tag, self.embed_tokens(tokens)), dim=1) * self.config.embed_dim**0.5
@@ -179,7 +189,8 @@ class TLaserSentenceEncoder(SentenceNetwork):
         return self.layer_norm(self.layers[-1](x, attends, num_queries=1)).squeeze(1)
 
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode [B, S] and [C, T], each in its own width: padding to a common width would only add
-        computation.
+        """Return the embeddings of ids [B, S] and [C, T].
+
+        They are encoded separately: padding to a common width would only add computation.
         """
         return self(source), self(target)

@@ -1,5 +1,6 @@
-"""The sentence encoder: embeddings, N transformer layers, pooling; no language tag, no BOS and no
-EOS.
+"""The default sentence encoder: token embeddings, N transformer layers, and pooling.
+
+It needs no language tag, BOS or EOS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,43 +19,46 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-# positions for each piece, above which a CPU computes rows of similar length together
+# Positions per word piece above which a CPU computes groups of rows of similar length
 MUCH_PADDING = 1.5
-GROUP_ROWS = 32  # that it computes together
+# Number of rows of such a group
+GROUP_ROWS = 32
 
 
 def plain_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(D / H)) V, the result of `scaled_dot_product_attention`.
+    """Return softmax(Q K^T / sqrt(D / H)) V, as `scaled_dot_product_attention` does.
 
-    torch's own CPU kernel takes 4 times longer in its bfloat16 backward pass on sentences of 10 to
-    50 pieces.
+    On sentences of 10 to 50 pieces, the bfloat16 backward pass of torch's own CPU kernel takes 4
+    times longer.
     """
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # [B, H, T, T]
+    # [B, H, T, T]
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     weights = scores.masked_fill(~attn_mask, float("-inf")).softmax(dim=-1)
     return F.dropout(weights, dropout_p, training=dropout_p > 0) @ value
 
 
 def attention_kernel(x: Tensor, training: bool):
-    """Choose the faster kernel for this device."""
+    """Return the faster attention function for the device of x."""
     return plain_attention if training and on_cpu(x) else F.scaled_dot_product_attention
 
 
 def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
-    """Token embeddings of standard deviation D^-0.5, which T-LASER and gated layers multiply by
-    D^0.5.
+    """Return token embeddings with a standard deviation of D^-0.5.
+
+    T-LASER and gated layers multiply them by D^0.5.
     """
     embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
-    # std 1 makes the first losses ~200 nats, the softmax gradients denormal and a CPU step 4 times
-    # slower
+    # With a standard deviation of 1, the first losses are about 200 nats, softmax gradients are
+    # denormal, and a step on a CPU takes 4 times as long.
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
     nn.init.zeros_(embedding.weight[padding_idx])
     return embedding
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; query, key and value come from one matrix product."""
+    """Multi-head self-attention with one matrix product for query, key and value."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -69,12 +73,16 @@ class SelfAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Attend from positions of x [B, T, D] to those where `attends` [B, 1, T or 1, T] is True:
-        [B, T, D].
+        """Return the attention output [B, T, D].
+
+        Args:
+            x: [B, T, D] states.
+            attends: [B, 1, T or 1, T] bool, True for positions that are attended to.
         """
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D / H]
+        # each [B, H, T, D / H]
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
         attention = attention_kernel(x, self.training)
         # [B, H, T, D / H]
@@ -83,7 +91,7 @@ class SelfAttention(nn.Module):
 
 
 class LayerParts(nn.Module):
-    """Self-attention, a feed-forward block and two LayerNorms; sub-classes combine them."""
+    """Self-attention, a feed-forward block and two LayerNorms, which subclasses combine."""
 
     attention: ClassVar[type[nn.Module]] = SelfAttention
 
@@ -102,12 +110,12 @@ class LayerParts(nn.Module):
 
 
 class TransformerLayer(LayerParts):
-    """LayerNorm after each residual sum."""
+    """A transformer layer with LayerNorm after each residual sum (post-LayerNorm)."""
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Compute the new states [B, T, D]; x: [B, T, D], attends: see `SelfAttention`."""
-        # in place where no gradient needs the values: allocating memory takes longer than the sums
-        # themselves
+        """Return the new states [B, T, D]; arguments as in `SelfAttention`."""
+        # Sums are computed in place if no gradient needs the values: allocating memory takes longer
+        # than the sums themselves.
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         # [B, T, F]
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))
@@ -115,7 +123,9 @@ class TransformerLayer(LayerParts):
 
 
 class GatedLayer(LayerParts):
-    """LayerNorm before each part, whose result is multiplied by a gate; gates are zero initially.
+    """A transformer layer with LayerNorm before each sublayer, whose output is multiplied by gates.
+
+    The gates are zero initially.
 
     Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et
     al. 2021).
@@ -126,23 +136,27 @@ class GatedLayer(LayerParts):
         self.gates = nn.Parameter(torch.zeros(2, config.embed_dim))
 
     def forward(self, x: Tensor, attends: Tensor, positions: Tensor) -> Tensor:
-        """New states [B, T, D] of x [B, T, D]; positions: [T, D] or [B, T, D], attends: see
-        `SelfAttention`.
+        """Return the new states [B, T, D].
+
+        Args:
+            x: [B, T, D] states.
+            attends: as in `SelfAttention`.
+            positions: [T, D] or [B, T, D] position embeddings.
         """
         attention, feed_forward = self.gates
         mixed = self.self_attn(self.self_attn_layer_norm(x) + positions, attends)
         x = x + attention * self.dropout(mixed)
-        hidden = self.activation_dropout(F.silu(self.fc1(self.final_layer_norm(x))))  # [B, T, F]
+        # [B, T, F]
+        hidden = self.activation_dropout(F.silu(self.fc1(self.final_layer_norm(x))))
         return x + feed_forward * self.dropout(self.fc2(hidden))
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Encoder of few transformer layers, or none, from token ids to sentence embeddings: the mean
-    of the states.
+    """Encoder of few or no transformer layers: an embedding is the mean of the last states.
 
-    The lightweight model of Mao et al. 2021, section 3.1. With `gated` it starts as the mean of its
-    embeddings, which finds more on little text and is as fast as a look-up without layers;
-    post-LayerNorm layers are the paper's.
+    This is the lightweight model of Mao et al. 2021, section 3.1, whose layers are post-LayerNorm.
+    With `gated`, training starts from the mean of the token embeddings, which retrieves more
+    translations after training on little text; without layers, encoding is as fast as a look-up.
 
     Example:
         >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8, num_heads=2)).eval()
@@ -151,21 +165,17 @@ class TransformerSentenceEncoder(SentenceNetwork):
         (torch.Size([2, 8]), torch.Size([2, 3, 8]))
     """
 
-    name, Config = "transformer", TransformerConfig
+    name = "transformer"
+    Config = TransformerConfig
     options: ClassVar[Mapping[str, str]] = {
         "ffn_embed_dim": "encoder_ffn_embed_dim",
         "num_heads": "encoder_attention_heads",
         "num_layers": "encoder_layers",
-        **{
-            name: name
-            for name in (
-                "max_positions",
-                "pooling",
-                "gated",
-                "order_coefficients",
-                "layer_norm_eps",
-            )
-        },
+        "max_positions": "max_positions",
+        "pooling": "pooling",
+        "gated": "gated",
+        "order_coefficients": "order_coefficients",
+        "layer_norm_eps": "layer_norm_eps",
     }
 
     def __init__(self, config: TransformerConfig):
@@ -176,7 +186,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         )
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
-            # gated layers add them to normalized states, whose standard deviation is 1
+            # Gated layers add positions to normalized states, whose standard deviation is 1.
             nn.init.normal_(
                 self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5
             )
@@ -186,15 +196,13 @@ class TransformerSentenceEncoder(SentenceNetwork):
         layer = GatedLayer if config.gated else TransformerLayer
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
         if config.order_coefficients:
-            # weight of the order of the pieces in each unit; zero initially
+            # The weights of the cosine coefficients in each unit, zero initially.
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
-        """Draw the initial weights again by torch's defaults, as the released code of Mao et al.
-        2021 does.
+        """Draw initial weights as the released code of Mao et al. 2021 does, by torch's defaults.
 
-        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start alike, as copies of
-        one.
+        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start as copies of one layer.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
@@ -204,88 +212,99 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Gated layers add nothing initially, and neither does the order of the pieces."""
+        """Prefixes of weights that a checkpoint may lack: those that add nothing initially."""
         return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Encode batches of ids [B, T], each padded with `padding_idx` to a length of its own, up
-        to `max_positions`.
+        """Encode batches of sentences.
 
-        Returns for each batch sentence embeddings [B, E], pooled from the last states of real
-        pieces, and these states [B, T, D].
+        Args:
+            *batches (Tensor): ids [B, T], each padded at the end with `padding_idx`; T is at most
+                `max_positions`, and may differ between batches.
+
+        Returns:
+            For each batch, the sentence embeddings [B, E], pooled from the last states of real
+            pieces, and these states [B, T, D].
         """
-        # one look-up for all batches: each look-up has a [V, D] gradient of its own
+        # There is one look-up for all batches, because each look-up has a [V, D] gradient.
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
         parts = looked_up.split([tokens.numel() for tokens in batches])
-        both = zip(batches, parts, strict=True)
-        return [self._encode(tokens, part.unflatten(0, tokens.shape)) for tokens, part in both]
+        return [
+            self._encode(tokens, part.unflatten(0, tokens.shape))
+            for tokens, part in zip(batches, parts, strict=True)
+        ]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """Compute only the sentence embeddings of `forward`, [B, E] each; without layers no states
-        are computed.
+        """Return only the sentence embeddings of `forward`, [B, E] for each batch.
+
+        An encoder without layers computes no states for them.
         """
         if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
-        tokens = stacked(batches, self.config.padding_idx)  # [R, T]
-        pooled = self._embed_bags(tokens) if self._is_bag else self._embed_by_length(tokens)
+        # [R, T]
+        tokens = stacked(batches, self.config.padding_idx)
+        if self._is_bag:
+            pooled = self._embed_bags(tokens)
+        else:
+            pooled = self._embed_by_length(tokens)
         return list(pooled.split([len(part) for part in batches]))
 
     def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
-        """Whether computing rows by length is worth it; not on a GPU, where the host would wait for
-        the answer.
+        """Return whether there is so much padding that computing rows by length is faster.
+
+        On a GPU it is never computed so, because the host would have to wait for the answer.
         """
         if not on_cpu(batches[0]):
             return False
-        # numpy reads the tensors of a CPU where they are
+        # NumPy reads the tensors of a CPU without a copy.
         pieces = sum(
             np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches
         )
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Compute `forward` of ids [R, T], on a CPU, in groups of rows of similar length: [R,
-        E].
-        """
+        """Return the embeddings [R, E] of ids [R, T] on a CPU, by groups of rows of similar length."""
         places = np.arange(1, tokens.shape[1] + 1)
-        ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)  # [R]
+        # [R]
+        ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)
         order = np.argsort(ends, kind="stable")
         parts = [order[start : start + GROUP_ROWS] for start in range(0, len(order), GROUP_ROWS)]
         groups = [tokens[torch.from_numpy(rows), : max(1, ends[rows[-1]])] for rows in parts]
-        return torch.cat([pooled for pooled, _ in self(*groups)])[
-            torch.from_numpy(np.argsort(order))
-        ]
+        pooled = torch.cat([pooled for pooled, _ in self(*groups)])
+        return pooled[torch.from_numpy(np.argsort(order))]
 
     def _embed_bags(self, tokens: Tensor) -> Tensor:
-        """Embed ids [R, T] as weighted sums of rows of the table, [R, E]."""
-        padding, table = self.config.padding_idx, self.embed_tokens.weight
+        """Return the embeddings [R, E] of ids [R, T] as weighted sums of rows of the table."""
+        padding = self.config.padding_idx
+        table = self.embed_tokens.weight
         # [k + 1, R, T]
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)
-        # one look-up for all batches: each look-up has a [V, D] gradient of its own
+        # There is one look-up for all weights, because each look-up has a [V, D] gradient.
         if on_cpu(tokens) and table.dtype == torch.float32:
-            return (
-                self._weigh(WeightedBags.apply(table, tokens, weights, padding))
-                * self.config.embed_dim**0.5
-            )
-        ids, factors = tokens.repeat(len(weights), 1), weights.flatten(0, 1)
+            sums = WeightedBags.apply(table, tokens, weights, padding)
+            return self._weigh(sums) * self.config.embed_dim**0.5
+        ids = tokens.repeat(len(weights), 1)
+        factors = weights.flatten(0, 1)
         sums = F.embedding_bag(
             ids, table, mode="sum", per_sample_weights=factors, padding_idx=padding
         )
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """Weighted sum [B, D] of the coefficients [k + 1, B, D], of which the mean is the first."""
+        """Return the weighted sum [B, D] of coefficients [k + 1, B, D]; the first one is the mean."""
         if not self.config.order_coefficients:
             return coefficients[0]
         return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
 
     @property
     def _is_bag(self) -> bool:
-        """Whether an embedding is a weighted sum of rows of the table and nothing else."""
+        """Whether an embedding is just a weighted sum of rows of the table."""
         return self.config.is_bag and not (self.training and self.config.dropout)
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
-        is_token = tokens.ne(self.config.padding_idx)  # [B, T]
-        # in a sentence of padding only, padding attends to itself: the softmax would be 0/0
+        # [B, T]
+        is_token = tokens.ne(self.config.padding_idx)
+        # In an empty sentence, padding attends to itself; otherwise the softmax would be 0/0.
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         x = self._states(embedded, attends, slice(tokens.shape[1]))
         if not self.config.order_coefficients:
@@ -296,8 +315,12 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(coefficients).to(x.dtype), x
 
     def _states(self, embedded: Tensor, attends: Tensor, positions: Tensor | slice) -> Tensor:
-        """Last states [B, T, D] of token embeddings [B, T, D]; positions: a slice for all rows or
-        [B, T].
+        """Return the last states [B, T, D].
+
+        Args:
+            embedded: [B, T, D] token embeddings.
+            attends: as in `SelfAttention`.
+            positions: the position of each piece, [B, T], or a slice for all rows.
         """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
@@ -310,7 +333,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return x
 
     def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
-        """Pack sentences into rows for `forward_rows`."""
+        """Yield batches of packed rows for `forward_rows`."""
         return row_batches(pieces, batch_size, self.config.padding_idx)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
@@ -322,14 +345,19 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Encode sentences that share rows [R, W], with the embeddings of `forward`, [S, E]
-        float32.
+        """Return the embeddings of sentences that share rows, float32 [S, E], equal to `forward`.
 
-        `sentence` has the number of the sentence of each piece; padding has a number that no
-        sentence has. `pieces` [P] are indices into the flattened rows, of one sentence after the
-        other; `starts` [S] is where each begins in them.
+        Args:
+            tokens: [R, W] ids of the pieces.
+            positions: [R, W] position of each piece in its sentence.
+            sentence: [R, W] number of the sentence of each piece; for padding -1, or another number
+                that no sentence has.
+            pieces: [P] indices of the pieces of all sentences in the flattened rows, in the order of
+                the sentences.
+            starts: [S] index of the first piece of each sentence in `pieces`.
         """
-        attends = sentence[:, None, :, None] == sentence[:, None, None, :]  # [R, 1, W, W]
+        # [R, 1, W, W]
+        attends = sentence[:, None, :, None] == sentence[:, None, None, :]
         x = self._states(self.embed_tokens(tokens), attends, positions)
         modes = self.config.pooling.split("_")
         states = x.flatten(0, 1).float()
@@ -337,13 +365,15 @@ class TransformerSentenceEncoder(SentenceNetwork):
             return torch.cat(
                 [F.embedding_bag(pieces, states, starts, mode=mode) for mode in modes], dim=1
             )
-        lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))  # [S]
-        # without the size of the result a device would have to synchronize to know it
+        # [S]
+        lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))
+        # Without output_size, the host would have to wait for the device to know the size.
         first, length = (
             part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths)
         )
         position = torch.arange(len(pieces), device=pieces.device) - first
-        weights = cosine_weights(position, length, self.config.order_coefficients)  # [k + 1, P]
+        # [k + 1, P]
+        weights = cosine_weights(position, length, self.config.order_coefficients)
         sums = [
             F.embedding_bag(pieces, states, starts, mode="sum", per_sample_weights=row)
             for row in weights
@@ -352,11 +382,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
 
 class ReconstructionHead(nn.Module):
-    """Head of the generative losses: maps a sentence (or token) state to logits over the
-    vocabulary.
+    """Head of the generative losses: maps states of sentences or tokens to vocabulary logits.
 
-    Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias. Contrastive losses
-    and users take the embedding before it.
+    The layers are Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias.
+    Contrastive losses and users take the embedding before the head.
 
     Source: Mao et al. 2021, section 3.1.
 
@@ -379,5 +408,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Map states [R, E] to logits [R, V]; embeddings: [V, D] of the tokens."""
+        """Return the logits [R, V] of states [R, E]; `embeddings` [V, D] are those of the tokens."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

@@ -1,4 +1,4 @@
-"""Weighted sums of rows of a table for each sentence, forward and backward without padding."""
+"""Weighted sums of rows of a table, computed forward and backward without padding."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ from torch import Tensor
 
 
 class WeightedBags(torch.autograd.Function):
-    """Sums s_kr = sum_t w_krt x_rt over the embeddings x of sentences r, for several weightings k,
-    on a CPU.
+    """The sums s_kr = sum_t w_krt x_rt over token embeddings x of sentences r, on a CPU.
 
-    Two calls of `embedding_bag`, each in the form for which torch has a fast kernel: without
-    padding. The gradient of the table is such a sum too, of gradients of sentences for each row.
-    Forward and backward take half the time of `embedding_bag` with padding and its own derivative,
+    The weights w are given for several weightings k.
+
+    The forward and the backward pass each call `embedding_bag` without padding, for which torch has
+    a fast kernel: the gradient of a row of the table is a weighted sum too, of the gradients of
+    sentences. Both passes take half the time of `embedding_bag` with padding and its own derivative,
     whose forward pass uses one thread.
     """
 
@@ -21,12 +22,21 @@ class WeightedBags(torch.autograd.Function):
     def forward(
         ctx: Any, table: Tensor, tokens: Tensor, weights: Tensor, padding_idx: int
     ) -> Tensor:
-        """Sums [K, R, D] of rows of the table [V, D] at ids [R, T], by float32 weights [K, R, T]
-        without gradient.
+        """Return the sums [K, R, D].
+
+        Args:
+            ctx: the context of autograd.
+            table: [V, D] the table.
+            tokens: [R, T] ids of its rows.
+            weights: [K, R, T] float32, which get no gradient.
+            padding_idx: the id of padding.
         """
-        places = tokens.flatten().ne(padding_idx).nonzero().squeeze(1)  # [P]
-        ids, rows = tokens.flatten()[places], places // tokens.shape[1]
-        weights = weights.flatten(1)[:, places].contiguous()  # [K, P]
+        # [P]
+        places = tokens.flatten().ne(padding_idx).nonzero().squeeze(1)
+        ids = tokens.flatten()[places]
+        rows = places // tokens.shape[1]
+        # [K, P]
+        weights = weights.flatten(1)[:, places].contiguous()
         ctx.save_for_backward(ids, rows, weights)
         ctx.sizes = len(table), len(tokens)
         # [K, R]
@@ -38,12 +48,14 @@ class WeightedBags(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the gradient of the table, [V, D], from that of the sums, [K, R, D]."""
+        """Return the gradient of the table [V, D], given that of the sums [K, R, D]."""
         ids, rows, weights = ctx.saved_tensors
         entries, sentences = ctx.sizes
         order = ids.argsort()
-        sums = rows[order, None] + sentences * torch.arange(len(weights))  # [P, K]
-        starts = len(weights) * _starts(ids, entries)  # [V]
+        # [P, K]
+        sums = rows[order, None] + sentences * torch.arange(len(weights))
+        # [V]
+        starts = len(weights) * _starts(ids, entries)
         return (
             _sums(sums.flatten(), gradient.flatten(0, 1), starts, weights[:, order].T.flatten()),
             None,
@@ -53,8 +65,11 @@ class WeightedBags(torch.autograd.Function):
 
 
 def _starts(groups: Tensor, count: int) -> Tensor:
-    """Number of elements before each of `count` groups, [count]; groups: [P] group of each
-    element.
+    """Return the number of elements before each group, [count].
+
+    Args:
+        groups: [P] the group of each element.
+        count: number of groups.
     """
     sizes = groups.bincount(minlength=count)
     return sizes.cumsum(0) - sizes

@@ -27,5 +27,5 @@ def test_scores_far_from_the_label_stay_finite():
 
 
 def test_other_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"scores \(3, 1\) and labels \(3,\)"):
+    with pytest.raises(ValueError, match=r"\(3, 1\).*\(3,\)"):
         coherence_regression_loss(torch.ones(3, 1), torch.ones(3))
