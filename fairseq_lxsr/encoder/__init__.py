@@ -56,7 +56,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         tokenizer: splits text into word pieces and maps them to dictionary ids.
         config: the content of config.json.
         device: default device, `cpu` or `cuda`; with None, networks use CUDA if it is available.
-        untrained: whether the weights are random instead of those of the folder.
+        untrained: whether the weights are random instead of trained.
         folder: the model folder.
     """
 

@@ -48,7 +48,7 @@ TOKENIZER_FILE = "tokenizer.json"
 # Names of the table in the weights of model2vec and of sentence-transformers
 TABLE_NAMES = ("embeddings", "embedding.weight")
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
-# Code points after those of Latin letters
+# The code points after the Latin letters
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
@@ -189,8 +189,8 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
 def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
     """Return the text options that normalization steps amount to, and SentencePiece's own charsmap.
 
-    The steps are those of tokenizer.json: before `Strip`, a charsmap is that of `read_as`; after it,
-    a charsmap is that of the SentencePiece model.
+    The steps come from tokenizer.json. A charsmap before `Strip` implements `read_as`; a charsmap
+    after it belongs to the SentencePiece model.
     """
     patterns = []
     charsmaps = []

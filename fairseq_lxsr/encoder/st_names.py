@@ -1,5 +1,6 @@
-"""Options and methods of sentence-transformers on a `SentenceEncoder`, so that code written for
-that library keeps working.
+"""Options and methods of sentence-transformers for a `SentenceEncoder`.
+
+Code that was written for that library works with them.
 """
 
 import shutil
@@ -198,7 +199,23 @@ class SentenceTransformersMethods:
     _max_seq_length: int | None = None
 
     def encode_query(self, texts: Any, *arguments: Any, **options: Any) -> Any:
-        """Do the same as `encode`: queries and documents are encoded alike."""
+        """Return the same embeddings as `encode`: queries and documents are encoded alike.
+
+            queries = encoder.encode_query(["sleeping animals"])
+            documents = encoder.encode_document(["The dog sleeps.", "It rains."])
+            nearest = encoder.similarity(queries, documents).argmax(axis=1)
+
+        Args:
+            texts: N sentences, or a single sentence.
+            *arguments (Any): further arguments of `encode`.
+            **options (Any): further options of `encode`.
+
+        Returns:
+            float32 [N, D]; a single sentence gives [D].
+
+        Raises:
+            InputError: as in `encode`.
+        """
         return self.encode(texts, *arguments, **options)  # type: ignore[attr-defined]
 
     encode_document = encode_query
@@ -206,7 +223,9 @@ class SentenceTransformersMethods:
     def similarity(self, first: Any, second: Any) -> FloatArray:
         """Return the cosine similarities of all pairs.
 
-            encoder.similarity(encoder.encode(queries), encoder.encode(documents))
+            queries = encoder.encode(["A dog.", "A cat."])
+            documents = encoder.encode(["Le chien dort.", "Le chat dort.", "Il pleut."])
+            nearest = encoder.similarity(queries, documents).argmax(axis=1)
 
         Args:
             first: embeddings [N, D] or one [D].
@@ -228,7 +247,18 @@ class SentenceTransformersMethods:
         return first_rows @ second_rows.T
 
     def similarity_pairwise(self, first: Any, second: Any) -> FloatArray:
-        """Return the cosine similarity of each pair of rows: [N, D], [N, D] -> float32 [N].
+        """Return the cosine similarity of each pair of rows.
+
+            english = encoder.encode(["The dog sleeps.", "It rains."])
+            french = encoder.encode(["Le chien dort.", "Il pleut."])
+            scores = encoder.similarity_pairwise(english, french)
+
+        Args:
+            first: embeddings [N, D].
+            second: embeddings [N, D].
+
+        Returns:
+            float32 [N]; an embedding of zeros has a similarity of 0.
 
         Raises:
             InputError: if the shapes differ, or an embedding has NaN or infinity.
@@ -251,9 +281,15 @@ class SentenceTransformersMethods:
     def tokenize(self, texts: str | Iterable[str]) -> dict[str, np.ndarray]:
         """Split texts into the word pieces that `encode` reads.
 
+        Args:
+            texts: N sentences, or a single sentence.
+
         Returns:
-            `input_ids`: dictionary ids, int64 [N, pieces of the longest text]. `attention_mask`: int64
-            of the same shape, 1 for a piece and 0 for padding.
+            A dictionary with `input_ids`, the dictionary ids, int64 [N, pieces of the longest text],
+            and `attention_mask`, int64 of the same shape, 1 for a piece and 0 for padding.
+
+        Raises:
+            InputError: if a text is not a string.
         """
         sentences = as_list([texts] if isinstance(texts, str) else texts)
         ids, lengths = self.split(sentences)  # type: ignore[attr-defined]
@@ -264,7 +300,11 @@ class SentenceTransformersMethods:
 
     @property
     def max_seq_length(self) -> int | None:
-        """Number of word pieces of a text that are read; None if the model has no limit."""
+        """Number of word pieces of a sentence that `encode` reads; None if the model has no limit.
+
+        Set it to a smaller number to cut long sentences earlier, or to None for the limit of the
+        model. A value other than these raises an `InputError`.
+        """
         return self._max_seq_length or self.size.max_positions or None  # type: ignore[attr-defined]
 
     @max_seq_length.setter
@@ -283,7 +323,14 @@ class SentenceTransformersMethods:
     def save(self, folder: str | Path) -> None:
         """Save the model as a model folder, which `from_pretrained` reads.
 
+            encoder = SentenceEncoder.from_pretrained("lxsr-static")
+            encoder.save("copy")
+            same_encoder = SentenceEncoder.from_pretrained("copy")
+
         To save a folder for sentence-transformers, use `lxsr export sentence-transformers`.
+
+        Args:
+            folder: the model folder; an older model folder is replaced.
 
         Raises:
             InputError: if the model has random weights, or `folder` exists and is not a model folder.

@@ -65,7 +65,7 @@ def starting_options(model: str, data: Path) -> dict[str, bool | int | float | s
 
 
 def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
-    """Return how many symbols of a dictionary are those of a model, <mask> not counted.
+    """Return how many symbols of a dictionary a model has already; <mask> is not counted.
 
     Args:
         encoder: the model.

@@ -93,7 +93,7 @@ def alignment_loss(
         v: [B, D] embeddings of the target side.
         similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor on the similarities (1 / temperature).
-        candidates: the candidates of all workers; None uses those of the batch.
+        candidates: the candidates of all workers; None uses only the batch.
         same_text: [2, B, C] bool, True for candidates (of v, then of u) with the same text as the
             true translation, which are left out.
         negatives: one additional candidate for each pair.

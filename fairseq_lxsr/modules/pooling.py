@@ -62,8 +62,8 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
 def order_weights(is_token: Tensor, count: int) -> Tensor:
     """Return the weights of pieces in the cosine coefficients of a sentence: [count + 1, B, T].
 
-    The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are those of the discrete cosine
-    transform: c_0 is the mean, and c_1 compares the beginning with the end.
+    The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are a discrete cosine transform: c_0
+    is the mean, and c_1 compares the beginning with the end.
 
     Source: Almarwani, Aldarmaki and Diab 2019, who concatenate the c_k of the embeddings.
 

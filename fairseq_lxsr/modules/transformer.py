@@ -408,5 +408,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Return the logits [R, V] of states [R, E]; `embeddings` [V, D] are those of the tokens."""
+        """Return the logits [R, V] of states [R, E]; `embeddings` are the token embeddings [V, D]."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

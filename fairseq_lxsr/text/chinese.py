@@ -26,8 +26,8 @@ def require_converter() -> None:
 def simplified_characters() -> str:
     """Return each traditional character followed by its simplified form, for `TextOptions.read_as`.
 
-    The forms are those of OpenCC for single characters. The form that a phrase would ask for differs
-    for 7 of 36,573 characters.
+    OpenCC converts each character separately. The form within a phrase would differ for 7 of 36,573
+    characters.
     """
     require_converter()
     from opencc import OpenCC
