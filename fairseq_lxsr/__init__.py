@@ -10,7 +10,8 @@ __all__ = ["SentenceEncoder", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SentenceEncoder":  # imported when first used: torch takes seconds to load
+    # Imported on first use, because torch takes seconds to load.
+    if name == "SentenceEncoder":
         from fairseq_lxsr.encoder import SentenceEncoder
 
         return SentenceEncoder

@@ -1,4 +1,4 @@
-"""`python -m fairseq_lxsr`: the `lxsr` command, where the folder of scripts is not on the PATH."""
+"""`python -m fairseq_lxsr`: the `lxsr` command, for systems without the scripts on the PATH."""
 
 from fairseq_lxsr.cli.main import main
 

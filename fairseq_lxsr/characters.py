@@ -1,156 +1,141 @@
-"""Characters that show nothing, such as soft hyphens and marks of direction: text is read without
-them.
+"""Characters without a visible form, such as soft hyphens and direction marks.
 
-They are those with the property Default_Ignorable_Code_Point of Unicode, and the blank cell of
-braille. Three of them say something in some scripts and are read there: joiners, the blank of no
-width, and the blank cell.
+Text is read without them. They are the characters with the Unicode property
+Default_Ignorable_Code_Point, and the blank cell of Braille. Three of them carry meaning in some
+scripts and are kept there: joiners, the zero-width space, and the blank cell.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable
 
-# first and last code points with the property; its reserved ranges are for characters of later
-# versions
+# The first and last code points of the ranges with the property. Its reserved ranges are for
+# characters of later versions of Unicode.
 DEFAULT_IGNORABLE = (
-    *(
-        (0xAD, 0xAD),
-        (0x34F, 0x34F),
-        (0x61C, 0x61C),
-        (0x115F, 0x1160),
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-    ),
-    *(
-        (0x200B, 0x200F),
-        (0x202A, 0x202E),
-        (0x2060, 0x206F),
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),
-        (0xFEFF, 0xFEFF),
-    ),
-    *(
-        (0xFFA0, 0xFFA0),
-        (0xFFF0, 0xFFF8),
-        (0x1BCA0, 0x1BCA3),
-        (0x1D173, 0x1D17A),
-        (0xE0000, 0xE0FFF),
-    ),
+    (0xAD, 0xAD),
+    (0x34F, 0x34F),
+    (0x61C, 0x61C),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x206F),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
 )
-# blocks of scripts whose letters join or form clusters: Arabic, Syriac, N'Ko, Mongolian, those of
-# India and its neighbours, Tibetan, Burmese, Khmer, Javanese, Adlam
+# The blocks of scripts whose letters join or form clusters: Arabic, Syriac, N'Ko, Mongolian, the
+# scripts of India and its neighbours, Tibetan, Burmese, Khmer, Javanese, Adlam.
 JOINING_BLOCKS = (
-    *(
-        (0x600, 0x77F),
-        (0x7C0, 0x7FF),
-        (0x840, 0xDFF),
-        (0xF00, 0x109F),
-        (0x1700, 0x18AF),
-        (0x1A20, 0x1AAF),
-    ),
-    *(
-        (0x1B00, 0x1C4F),
-        (0x1CD0, 0x1CFF),
-        (0xA800, 0xA82F),
-        (0xA840, 0xA8FF),
-        (0xA980, 0xA9FF),
-        (0xAA60, 0xAA7F),
-    ),
-    *(
-        (0xAAE0, 0xAAFF),
-        (0xABC0, 0xABFF),
-        (0xFB50, 0xFDFF),
-        (0xFE70, 0xFEFC),
-        (0x10A00, 0x10A5F),
-        (0x10AC0, 0x10AFF),
-    ),
-    *(
-        (0x10B80, 0x10BAF),
-        (0x10D00, 0x10D3F),
-        (0x10EC0, 0x10FFF),
-        (0x11000, 0x11DAF),
-        (0x11F00, 0x11F5F),
-    ),
+    (0x600, 0x77F),
+    (0x7C0, 0x7FF),
+    (0x840, 0xDFF),
+    (0xF00, 0x109F),
+    (0x1700, 0x18AF),
+    (0x1A20, 0x1AAF),
+    (0x1B00, 0x1C4F),
+    (0x1CD0, 0x1CFF),
+    (0xA800, 0xA82F),
+    (0xA840, 0xA8FF),
+    (0xA980, 0xA9FF),
+    (0xAA60, 0xAA7F),
+    (0xAAE0, 0xAAFF),
+    (0xABC0, 0xABFF),
+    (0xFB50, 0xFDFF),
+    (0xFE70, 0xFEFC),
+    (0x10A00, 0x10A5F),
+    (0x10AC0, 0x10AFF),
+    (0x10B80, 0x10BAF),
+    (0x10D00, 0x10D3F),
+    (0x10EC0, 0x10FFF),
+    (0x11000, 0x11DAF),
+    (0x11F00, 0x11F5F),
     (0x1E900, 0x1E95F),
 )
-# blocks of scripts that write no blanks between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai,
-# Javanese
+# The blocks of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai,
+# Javanese.
 UNSPACED_BLOCKS = (
-    *(
-        (0xE00, 0x109F),
-        (0x1780, 0x17FF),
-        (0x1950, 0x19FF),
-        (0x1A20, 0x1AAF),
-        (0x1B00, 0x1B7F),
-        (0xA980, 0xA9FF),
-    ),
-    *((0xAA60, 0xAADF),),
+    (0xE00, 0x109F),
+    (0x1780, 0x17FF),
+    (0x1950, 0x19FF),
+    (0x1A20, 0x1AAF),
+    (0x1B00, 0x1B7F),
+    (0xA980, 0xA9FF),
+    (0xAA60, 0xAADF),
 )
-ZERO_WIDTH_SPACE, BLANK_CELL, JOINERS = "\u200b", "\u2800", "\u200c\u200d"
+ZERO_WIDTH_SPACE = "\u200b"
+BLANK_CELL = "\u2800"
+JOINERS = "\u200c\u200d"
+# The combining class of signs that take the vowel from a letter.
+VIRAMA_CLASS = 9
 
 
 def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
-    """Write ranges of code points as the content of a regular expression's brackets, as every
-    dialect reads it.
-    """
-    return "".join(
-        f"{_shown(first)}-{_shown(last)}" if last > first else _shown(first)
-        for first, last in ranges
-    )
+    """Write ranges of code points for the brackets of a regular expression, in any dialect."""
+    parts = []
+    for first, last in ranges:
+        part = _in_pattern(first)
+        if last > first:
+            part += f"-{_in_pattern(last)}"
+        parts.append(part)
+    return "".join(parts)
 
 
-def _shown(code: int) -> str:
-    # some have a meaning there
-    return chr(code) if code > 127 or chr(code).isalnum() else f"\\u{code:04x}"
+def _in_pattern(code: int) -> str:
+    # ASCII punctuation has a meaning in brackets.
+    if code > 127 or chr(code).isalnum():
+        return chr(code)
+    return f"\\u{code:04x}"
 
 
-def _silencers() -> str:
-    """Return the signs that take the vowel from a letter, after which a joiner chooses its form
-    (class 9).
-    """
-    codes = (code for first, last in JOINING_BLOCKS for code in range(first, last + 1))
-    return "".join(letter for letter in map(chr, codes) if unicodedata.combining(letter) == 9)
+def _viramas() -> str:
+    """Return the signs that take the vowel from a letter; a joiner after them chooses its form."""
+    signs = []
+    for first, last in JOINING_BLOCKS:
+        letters = map(chr, range(first, last + 1))
+        signs += [letter for letter in letters if unicodedata.combining(letter) == VIRAMA_CLASS]
+    return "".join(signs)
 
 
-# content of a regular expression's brackets
+# These are the content of the brackets of a regular expression.
 INVISIBLE = in_brackets(DEFAULT_IGNORABLE) + BLANK_CELL
 _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
-_JOINING, _UNSPACED, _CELLS = (
-    in_brackets(JOINING_BLOCKS),
-    in_brackets(UNSPACED_BLOCKS),
-    "\u2801-\u28ff",
-)
-# regular expressions and what replaces them, in this order; Python, JavaScript and the library
-# tokenizers read them
+_JOINING = in_brackets(JOINING_BLOCKS)
+_UNSPACED = in_brackets(UNSPACED_BLOCKS)
+_CELLS = "\u2801-\u28ff"
+# Regular expressions and their replacements, in this order. Python, JavaScript and the tokenizers
+# library read them.
 STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),
     (f"[{_NOT_JOINERS}]+", ""),
-    (f"(?<![{_JOINING}])[{JOINERS}]|(?<![{_silencers()}])[{JOINERS}](?![{_JOINING}])", ""),
+    (f"(?<![{_JOINING}])[{JOINERS}]|(?<![{_viramas()}])[{JOINERS}](?![{_JOINING}])", ""),
 )
-# vowels and other signs that most Arabic text leaves out, and the stroke that makes words longer;
-# not hamza and madda, which make other letters
+# Vowel marks and other signs that most Arabic text omits, and the stroke that lengthens words.
+# Hamza and madda are not among them, because they make different letters.
 ARABIC_MARKS = (
-    *(
-        (0x610, 0x61A),
-        (0x640, 0x640),
-        (0x64B, 0x652),
-        (0x670, 0x670),
-        (0x6D6, 0x6DC),
-        (0x6DF, 0x6E4),
-        (0x6E7, 0x6E8),
-    ),
-    *(
-        (0x6EA, 0x6ED),
-        (0xFC5E, 0xFC63),
-        (0xFCF2, 0xFCF4),
-        (0xFE70, 0xFE72),
-        (0xFE74, 0xFE74),
-        (0xFE76, 0xFE7F),
-    ),
+    (0x610, 0x61A),
+    (0x640, 0x640),
+    (0x64B, 0x652),
+    (0x670, 0x670),
+    (0x6D6, 0x6DC),
+    (0x6DF, 0x6E4),
+    (0x6E7, 0x6E8),
+    (0x6EA, 0x6ED),
+    (0xFC5E, 0xFC63),
+    (0xFCF2, 0xFCF4),
+    (0xFE70, 0xFE72),
+    (0xFE74, 0xFE74),
+    (0xFE76, 0xFE7F),
 )
 VOWEL_MARKS = in_brackets(ARABIC_MARKS)
-# the last five are letters that Unicode's form NFKC takes apart into a letter and a mark
+# The last five replace letters that NFKC decomposes into a letter and a mark.
 ARABIC_STEPS = (
     (f"[{VOWEL_MARKS}]+", ""),
     ("[ﴼﴽ]", "\u0627"),
@@ -159,37 +144,37 @@ ARABIC_STEPS = (
     ("[ﱝﲐ]", "ى"),
     ("ﳙ", "\u0647"),
 )
-_INVISIBLE = re.compile(f"[{INVISIBLE}]")
-_STEPS, _ARABIC = (
-    [(re.compile(old), new) for old, new in steps] for steps in (STEPS, ARABIC_STEPS)
-)
+_INVISIBLE_PATTERN = re.compile(f"[{INVISIBLE}]")
+_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]
+_ARABIC_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in ARABIC_STEPS]
 
 
 def steps_of(version: int) -> tuple[tuple[str, str], ...]:
-    """Return the regular expressions, and what replaces them, of a version of `TextOptions`."""
+    """Return the regular expressions and replacements for a version of `TextOptions`."""
     return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
 
 
 def without_marks(text: str) -> str:
-    """Leave out the vowel marks of Arabic, the strokes that make words longer, and what is
-    invisible.
-    """
+    """Return text without invisible characters, Arabic vowel marks and lengthening strokes."""
     text = visible(text)
-    for pattern, replacement in _ARABIC if not text.isascii() else ():
+    if text.isascii():
+        return text
+    for pattern, replacement in _ARABIC_STEPS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def visible(text: str) -> str:
-    """Leave out the characters of a text that show nothing.
+    """Return text without its invisible characters.
 
         visible("hy\\u00adphen")  # "hyphen"
 
-    A joiner stays between letters of a script whose letters join (Arabic, Persian, those of India),
-    and after a sign that silences a vowel; a blank of no width is a blank beside letters of a
-    script without blanks (Thai, Khmer), and the blank cell of braille beside other cells.
+    A joiner is kept between letters of a script whose letters join (Arabic, Persian, the scripts of
+    India), and after a sign that takes the vowel from a letter. A zero-width space becomes a blank
+    next to letters of a script without spaces (Thai, Khmer), and so does the blank cell of Braille
+    next to other cells.
     """
-    if text.isascii() or not _INVISIBLE.search(text):
+    if text.isascii() or not _INVISIBLE_PATTERN.search(text):
         return text
     for pattern, replacement in _STEPS:
         text = pattern.sub(replacement, text)

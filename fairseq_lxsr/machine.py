@@ -8,59 +8,88 @@ from typing import Any
 from fairseq_lxsr.errors import InputError, install_command
 
 
-def require(module: str, extra: str, what: str) -> None:
-    """Check for an optional package, which an extra of fairseq-lxsr installs, before any work;
-    `what` needs it.
+def require(module: str, extra: str, feature: str) -> None:
+    """Check that an optional package is installed, before any work.
+
+    Args:
+        module: the module to import.
+        extra: the extra of fairseq-lxsr that installs it.
+        feature: what needs the module; begins the message.
+
+    Raises:
+        InputError: if the module is missing; the message contains the command that installs it.
     """
     if is_missing(module):
-        raise InputError(f"{what} needs {module}, which is not installed: {install_command(extra)}")
+        raise InputError(
+            f"{feature} needs {module}, which is not installed: {install_command(extra)}"
+        )
 
 
 def is_missing(module: str) -> bool:
     """Return whether a module is missing; only its parent packages are imported."""
     try:
         return importlib.util.find_spec(module) is None
-    except ModuleNotFoundError:  # the parent package is missing
+    except ModuleNotFoundError:
+        # The parent package is missing.
         return True
 
 
 def lazy_getattr(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that imports its modules when a name that they define
-    is first used.
+    """Return a `__getattr__` for a package that imports a module when one of its names is used.
+
+        __getattr__ = lazy_getattr(__name__, {"onnx": ("export_onnx",)})
+
+    Args:
+        package: name of the package.
+        modules: the names that each module of the package defines.
     """
 
-    def find(name: str) -> Any:
+    def import_name(name: str) -> Any:
         for module, names in modules.items():
             if name in names:
                 return getattr(importlib.import_module(f"{package}.{module}"), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find
+    return import_name
 
 
-def check_device(device: Any, what: str = "device") -> None:
-    """Check that a device is one of this machine: cpu, cuda or cuda:0; `what` names the option in
-    the message.
+def check_device(device: Any, option: str = "device") -> None:
+    """Check that this machine has a device.
 
-    None and `cpu` are right without torch, which takes seconds to import.
+    None and `cpu` are accepted without torch, which takes seconds to import.
+
+    Args:
+        device: for example None, cpu, cuda or cuda:0.
+        option: name of the option, for the message.
+
+    Raises:
+        InputError: if the machine does not have the device, or torch is missing.
     """
     if device in (None, "cpu"):
         return
-    require("torch", "torch", f"{what} {device}")
+    require("torch", "torch", f"{option} {device}")
     import torch
 
-    gpus = torch.cuda.device_count()
+    gpu_count = torch.cuda.device_count()
     kind, colon, number = str(device).partition(":")
-    count = {"cpu": 1, "cuda": gpus}.get(kind, 0)
-    if not count or (colon and number not in map(str, range(count))):
-        there = f"cpu, or cuda:0 to cuda:{gpus - 1}" if gpus else "cpu, as torch finds no CUDA here"
-        raise InputError(f"{what} {device}; expected {there}")
+    count = {"cpu": 1, "cuda": gpu_count}.get(kind, 0)
+    numbers = [str(index) for index in range(count)]
+    if count and (not colon or number in numbers):
+        return
+    expected = "cpu: torch does not find a CUDA device"
+    if gpu_count:
+        expected = f"cpu, or cuda:0 to cuda:{gpu_count - 1}"
+    raise InputError(f"{option} {device}; expected {expected}")
 
 
 def usable_threads() -> int:
-    """Cores that this process may use, at most OMP_NUM_THREADS."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return min(cores, max(1, int(wanted))) if wanted.isdecimal() else cores
+    """Return the number of cores that this process may use, at most OMP_NUM_THREADS."""
+    # macOS and Windows do not restrict processes to some cores.
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if not limit.isdecimal():
+        return cores
+    return min(cores, max(1, int(limit)))

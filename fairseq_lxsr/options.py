@@ -1,12 +1,14 @@
-"""What values options may have: declared once at the option, checked alike on the command line, in
-YAML and in JSON.
+"""The values that options may have.
+
+They are declared once, at the option, and checked in the same way on the command line, in YAML and
+in JSON.
 """
 
 import argparse
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,25 +17,29 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.machine import require
 
 Config = TypeVar("Config")
-LARGEST_INT = 2**31 - 1  # largest whole number where no smaller limit is declared
+# The largest whole number, if no smaller limit is declared.
+LARGEST_INT = 2**31 - 1
 
 
 class Allowed:
-    """What values an option may have: `in` asks, `str` says what is expected, and argparse takes it
-    as `type=`.
+    """The values that an option may have.
+
+    `value in allowed` checks a value, `str(allowed)` describes what is expected, and argparse takes
+    the object as `type=`.
     """
 
     def __contains__(self, value: Any) -> bool:
         raise NotImplementedError
 
     def check(self, name: str, value: Any) -> None:
-        """Check a value of YAML, JSON or fairseq."""
+        """Raise `InputError` for a value from YAML, JSON or fairseq that is not allowed."""
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def from_text(self, text: str) -> Any:
-        """Convert a text of the command line; a value that is not allowed stands for one that
-        cannot be converted.
+        """Convert text from the command line.
+
+        If it cannot be converted, the result is a value that is not allowed.
         """
         return text
 
@@ -51,9 +57,9 @@ class Range(Allowed):
         parser.add_argument("--k", type=at_least(1), default=5)
         dropout: float = field(default=0.1, metadata={"help": "...", "range": below(1)})
 
-    Args:
-        least: lower end, allowed itself.
-        most: upper end, allowed itself.
+    Attributes:
+        least: lower end.
+        most: upper end.
         whole: allow whole numbers only.
         open_least: exclude the lower end itself.
         open_most: exclude the upper end itself.
@@ -72,25 +78,33 @@ class Range(Allowed):
             return False
         if not self.whole and not self._is_number(value):
             return False
-        above = value > self.least if self.open_least else value >= self.least
-        return above and (value < self.most if self.open_most else value <= self.most)
+        is_large_enough = value > self.least if self.open_least else value >= self.least
+        is_small_enough = value < self.most if self.open_most else value <= self.most
+        return is_large_enough and is_small_enough
 
     def _is_number(self, value: float) -> bool:
         try:
             return not math.isnan(value) and (self.infinite or not math.isinf(value))
-        except OverflowError:  # an integer beyond the range of floats
+        except OverflowError:
+            # An integer beyond the range of floats.
             return False
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
-        low = (
-            f"{'above' if self.open_least else 'of at least'} {self.least:,}"
-            if self.least > -math.inf
-            else ""
-        )
-        is_limited = self.most < (LARGEST_INT if self.whole else math.inf)
-        high = f"{'below' if self.open_most else 'of at most'} {self.most:,}" if is_limited else ""
-        return " ".join((kind, " and ".join(filter(None, (low, high))))).strip()
+        return f"{kind} {self._describe_ends()}".rstrip()
+
+    def _describe_ends(self) -> str:
+        has_least = self.least > -math.inf
+        has_most = self.most < (LARGEST_INT if self.whole else math.inf)
+        is_open = self.open_least or self.open_most
+        if has_least and has_most and not is_open:
+            return f"from {self.least:,} to {self.most:,}"
+        ends = []
+        if has_least:
+            ends.append(f"{'above' if self.open_least else 'of at least'} {self.least:,}")
+        if has_most:
+            ends.append(f"{'below' if self.open_most else 'of at most'} {self.most:,}")
+        return " and ".join(ends)
 
     def from_text(self, text: str) -> float:
         try:
@@ -110,9 +124,7 @@ def between(least: float, most: float) -> Range:
 
 
 def below(most: float, least: float = 0.0) -> Range:
-    """Return the range from `least` up to but excluding `most`, for example of a dropout
-    probability.
-    """
+    """Return the range from `least` up to but excluding `most`, as for a dropout probability."""
     return Range(least, most, open_most=True)
 
 
@@ -122,40 +134,39 @@ def positive(infinite: bool = False) -> Range:
 
 
 NON_NEGATIVE = Range(0)
-# weights of loss terms, which are float32
-LOSS_WEIGHT, MARGIN, TEMPERATURE = (
-    Range(0, 1_000_000),
-    Range(-1_000_000, 1_000_000),
-    Range(1e-6, 1_000_000),
-)
 FINITE = Range()
+# The limits keep loss terms within float32.
+LOSS_WEIGHT = Range(0, 1_000_000)
+MARGIN = Range(-1_000_000, 1_000_000)
+TEMPERATURE = Range(1e-6, 1_000_000)
 
 
 @dataclass(frozen=True)
 class FileName(Allowed):
-    """Texts that can name a file or folder: not empty (which would be the current folder), without
-    NUL, and in UTF-8.
+    """Texts that can name a file or folder: in UTF-8, without NUL, and not empty.
 
-    PyTorch, safetensors, SentencePiece and faiss cannot open a file whose name is not UTF-8; some
-    call it damaged. An empty text, which stands for no file, is allowed where it is `optional`;
-    `what` describes the expected value.
+    An empty path would be the current folder. PyTorch, safetensors, SentencePiece and faiss cannot
+    open a file whose name is not UTF-8, and some of them call it damaged.
+
+    Attributes:
+        optional: allow an empty text, which stands for no file.
+        description: the expected value, for messages.
     """
 
     optional: bool = False
-    what: str = "a file name in UTF-8"
+    description: str = "a file name in UTF-8"
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, str) or not (self.optional or value.strip()):
             return False
         try:
             return b"\0" not in os.fsencode(value) + value.encode()
-        except (
-            UnicodeEncodeError
-        ):  # half of a surrogate pair, as Python shows bytes that are not UTF-8
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, which Python uses for bytes that are not UTF-8.
             return False
 
     def __str__(self) -> str:
-        return self.what
+        return self.description
 
 
 FILE_NAME = FileName()
@@ -163,21 +174,25 @@ FILE_NAME = FileName()
 
 @dataclass(frozen=True)
 class NumberList(Allowed):
-    """Texts that list different numbers of a range in any order, separated by commas, for example
-    `64,128`.
+    """Texts that list different whole numbers in any order, for example `64,128`.
+
+    Attributes:
+        numbers: the range of each number.
     """
 
-    of: Range
+    numbers: Range
 
     def __contains__(self, value: Any) -> bool:
         try:
             numbers = self.parse(value)
-        except (AttributeError, ValueError):  # not a text, or not of numbers
+        except (AttributeError, ValueError):
+            # Not a text, or not a list of whole numbers.
             return False
-        return len(set(numbers)) == len(numbers) and all(number in self.of for number in numbers)
+        are_different = len(set(numbers)) == len(numbers)
+        return are_different and all(number in self.numbers for number in numbers)
 
     def __str__(self) -> str:
-        return f"{self.of}, or several different ones separated by commas"
+        return f"{self.numbers}, or several different ones separated by commas"
 
     def parse(self, text: str) -> list[int]:
         """Return the numbers in ascending order."""
@@ -190,8 +205,9 @@ def file_path(text: str) -> Path:
 
 
 def output_path(text: str) -> Path:
-    """Check the path of an output with side files; `.` and `/` have no name to derive theirs
-    from.
+    """Check and return the path of an output, as `type=` of argparse.
+
+    `.` and `/` are refused, because the names of side files are derived from the output's name.
     """
     if not file_path(text).name:
         raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {FILE_NAME}")
@@ -199,8 +215,9 @@ def output_path(text: str) -> Path:
 
 
 def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
-    """Declare a field of a dataclass that `check_fields` checks: `workers: int = limited(2,
-    at_least(1))`.
+    """Declare a field of a dataclass that `check_fields` checks.
+
+    workers: int = limited(2, at_least(1))
     """
     return option("", default, allowed)
 
@@ -212,70 +229,84 @@ def option(
     only_in_files: bool = False,
     **arguments: Any,
 ) -> Any:
-    """Declare a field of a dataclass that is an option of the command line too, see
-    `cli.options.add_options`.
+    """Declare a field of a dataclass that is also an option of the command line.
+
+    See `cli.options.add_options`.
 
         @dataclass(frozen=True)
         class SearchOptions:
             k: int = option("neighbours of a query", 5, at_least(1))
 
     Args:
-        help: what `--help` says; the default is added to it, unless it names one.
-        default: default value; without one, the option is required.
-        allowed: what `check_fields` allows: range of a number, a kind of file name, or the allowed
-            words.
-        only_in_files: whether YAML files alone have the option.
-        arguments: other arguments of `add_argument`, for example `nargs`, `metavar`, or a `type` that
-            parses.
+        help: description for `--help`; the default is appended, unless the text contains the word.
+        default: default value; without it, the option is required.
+        allowed: what `check_fields` allows: an `Allowed` or a sequence of words.
+        only_in_files: whether the option is for YAML files only.
+        arguments: other arguments of `add_argument`, for example `nargs`, `metavar` or `type`.
     """
-    kind = (
-        {}
-        if allowed is None
-        else {"choices" if isinstance(allowed, Sequence) else "range": allowed}
-    )
-    return field(
-        default=default,
-        metadata={"help": help, **kind, "arguments": arguments, "only_in_files": only_in_files},
-    )
+    metadata: dict[str, Any] = {
+        "help": help,
+        "arguments": arguments,
+        "only_in_files": only_in_files,
+    }
+    if isinstance(allowed, Sequence):
+        metadata["choices"] = allowed
+    elif allowed is not None:
+        metadata["range"] = allowed
+    return field(default=default, metadata=metadata)
 
 
 def check_fields(
     values: Any,
     kind: type | None = None,
     spell: Callable[[str], str] = str,
-    where: str = "",
+    place: str = "",
     optional: bool = False,
 ) -> None:
-    """Check the types of a dataclass's fields, and the `range` or `choices` in their metadata.
+    """Check the fields of a dataclass: their types, and the `range` or `choices` in their metadata.
 
-    `values` may be another object with the fields of `kind`; `spell` returns the name of a field as
-    the user writes it, for example `--align-weight`; `where` stands before it in messages; None is
-    allowed for every field where `optional`.
+    Args:
+        values: the dataclass, or another object with the fields of `kind`.
+        kind: the dataclass that declares the fields, by default the type of `values`.
+        spell: returns the name of a field as the user writes it, for example `--align-weight`.
+        place: begins the messages.
+        optional: whether every field may be None.
+
+    Raises:
+        InputError: for the first field with a value that is not allowed.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)
     for item in fields(kind):
-        value, hint = getattr(values, item.name), hints[item.name]
+        value = getattr(values, item.name)
+        hint = hints[item.name]
         if value is None and (optional or fits(None, hint)):
             continue
-        name, choices, allowed = (
-            f"{where}{spell(item.name)}",
-            item.metadata.get("choices"),
-            item.metadata.get("range"),
-        )
-        is_list = get_origin(hint) is tuple
-        if choices is not None and (not isinstance(value, str) or value not in choices):
-            raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
-        if (allowed is None or is_list) and not fits(value, hint):
-            words = describe_type(hint)
-            note = " ('no' and '1' are text in quotes only)" if "mapping" in words else ""
-            raise InputError(f"{name} {shown(value)}; expected {words}{note}")
-        if allowed is not None:
-            for one in value if is_list else (value,):
-                allowed.check(name, one)
+        _check_field(f"{place}{spell(item.name)}", value, hint, item)
 
 
-PLAIN = {
+def _check_field(name: str, value: Any, hint: Any, item: Field) -> None:
+    choices = item.metadata.get("choices")
+    allowed = item.metadata.get("range")
+    is_list = get_origin(hint) is tuple
+    if choices is not None and (not isinstance(value, str) or value not in choices):
+        raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
+    # The range of a plain value also checks its type.
+    if (allowed is None or is_list) and not fits(value, hint):
+        raise InputError(f"{name} {shown(value)}; expected {_describe_in_yaml(hint)}")
+    if allowed is not None:
+        for element in value if is_list else (value,):
+            allowed.check(name, element)
+
+
+def _describe_in_yaml(hint: Any) -> str:
+    description = describe_type(hint)
+    if "mapping" in description:
+        description += " ('no' and '1' are text only if quoted)"
+    return description
+
+
+PLAIN_TYPES = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -285,40 +316,46 @@ PLAIN = {
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a type: a plain type, union, mapping or tuple of them; other types
-    fit any value.
+    """Return whether a value has a type: a plain one, or a union, mapping or tuple of them.
 
-    A bool does not fit a number, and an int fits a float.
+    A bool does not fit a number, and an int fits a float. Any value fits other types.
     """
-    origin, inner = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    inner = get_args(hint)
     if origin in (Union, UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits(value, member) for member in inner)
     if origin is Mapping:
-        return isinstance(value, Mapping) and all(
-            fits(key, inner[0]) and fits(value[key], inner[1]) for key in value
-        )
+        return _fits_mapping(value, *inner)
     if origin is tuple:
         return isinstance(value, tuple | list) and all(fits(part, inner[0]) for part in value)
-    return hint not in PLAIN or type(value) is hint or (hint is float and type(value) is int)
+    if hint not in PLAIN_TYPES or type(value) is hint:
+        return True
+    return hint is float and type(value) is int
+
+
+def _fits_mapping(value: Any, key_hint: Any, value_hint: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(fits(key, key_hint) and fits(value[key], value_hint) for key in value)
 
 
 def describe_type(hint: Any) -> str:
     """Describe a type in words, for messages."""
-    origin, inner = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    inner = get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(map(describe_type, inner))
     if origin is Mapping:
         return f"a mapping of {describe_type(inner[0])} to {describe_type(inner[1])}"
-    return (
-        f"a list of {describe_type(inner[0])}"
-        if origin is tuple
-        else PLAIN.get(hint, "another value")
-    )
+    if origin is tuple:
+        return f"a list of {describe_type(inner[0])}"
+    return PLAIN_TYPES.get(hint, "another value")
 
 
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
-    """Read a YAML file into a dataclass that checks its values; file names in it are relative to
-    the current folder.
+    """Read a YAML file into a dataclass, which checks its values.
+
+    File names in it are relative to the current folder.
     """
     content = read_yaml(path)
     try:
@@ -335,14 +372,16 @@ def read_yaml(path: Path) -> Any:
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict:
             names = [key.value for key, _ in node.value]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"{twice[0]} is there twice")
+            repeated = [name for name in names if names.count(name) > 1]
+            if repeated:
+                raise ValueError(f"the key {repeated[0]} occurs twice")
             return super().construct_mapping(node, deep)
 
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a YAML file")
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader)  # safe
+        # A subclass of SafeLoader creates plain values only.
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (
         yaml.YAMLError,
         ValueError,
@@ -354,21 +393,20 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split()):.300})") from None
 
 
-def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
-    """Create a dataclass from a mapping, `where` in messages; what is nested becomes nested
-    dataclasses and tuples.
+def from_mapping(content: Any, kind: type[Config], place: str) -> Config:
+    """Create a dataclass from a mapping.
+
+    Args:
+        content: what was read from YAML or JSON; nested mappings and lists become nested
+            dataclasses and tuples.
+        kind: the dataclass.
+        place: names the mapping in messages.
+
+    Raises:
+        InputError: for anything but a mapping, an unknown key, or a missing one.
     """
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(content, Mapping):
-        raise InputError(
-            f"{where} is {shown(content)}; expected a mapping with some of {', '.join(known)}"
-        )
-    for name in content:
-        if name not in known:
-            raise InputError(f"{where} has {shown(name)}; expected some of {', '.join(known)}")
-    for name, item in known.items():
-        if item.default is MISSING and item.default_factory is MISSING and name not in content:
-            raise InputError(f"{where} has no {name!r}")
+    items = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    _check_keys(content, items, place)
     hints = get_type_hints(kind)
     values = {}
     for name, value in content.items():
@@ -380,46 +418,68 @@ def from_mapping(content: Any, kind: type[Config], where: str) -> Config:
     return kind(**values)
 
 
-COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")  # precisions of the computation
-CPU_PRECISIONS = ("float32", "bfloat16", "auto")  # precisions of training
-WEIGHT_TYPES = ("float32", "float16", "bfloat16")  # types of weights
-STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")  # types of weights on disk
-# where training without parallel text draws sentences to put in
+def _check_keys(content: Any, items: Mapping[str, Field], place: str) -> None:
+    """Check that `content` is a mapping with all required keys and no unknown one."""
+    expected = f"some of {', '.join(items)}"
+    if not isinstance(content, Mapping):
+        raise InputError(f"{place} is {shown(content)}; expected a mapping with {expected}")
+    for name in content:
+        if name not in items:
+            raise InputError(f"{place} has an unknown key {shown(name)}; expected {expected}")
+    for name, item in items.items():
+        is_required = item.default is MISSING and item.default_factory is MISSING
+        if is_required and name not in content:
+            raise InputError(f"{place} has no {name!r}; add it")
+
+
+# Precisions of the computation.
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")
+# Precisions of training on a CPU.
+CPU_PRECISIONS = ("float32", "bfloat16", "auto")
+# Types of the weights of a trained model, and of weights on disk.
+WEIGHT_TYPES = ("float32", "float16", "bfloat16")
+STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
+# Where training on monolingual text draws the sentences that replace others.
 CONTEXT_NEGATIVES = ("language", "corpus")
-POOLING_NAMES = ("mean", "mean_max")  # functions of modules/pooling.py
+# The functions of modules/pooling.py.
+POOLING_NAMES = ("mean", "mean_max")
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
 
 EMBEDDING_FORMATS = ("npy", "parquet", "raw", "safetensors")
 EMBEDDING_DTYPES = ("float32", "float16", "int8", "binary")
 INDEX_KINDS = ("flat", "float16", "int8", "binary", "ivf", "ivf-pq")
-MINING_KINDS = ("flat", "int8", "binary")  # that find k neighbours of every sentence
+# The kinds of index that find k neighbours of every sentence.
+MINING_KINDS = ("flat", "int8", "binary")
 
 SEARCH_PRECISIONS = ("float32", "bfloat16")
 MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
-# ways to rank candidates, as named in options and in signatures of scores
+# Metrics that rank candidates: the names in options, and in the signatures of scores.
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 
-# what is called BUCC: threshold learned on another part, threshold chosen on the same part, and
-# mteb's two, without one
+# Variants of BUCC: the threshold learned on another part, or chosen on the same part; and the two
+# of mteb, without a threshold.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")
 
 CLASSIFIERS = ("mlp", "linear")
 XNLI_PRESETS = ("laser", "wang")
-TIES = ("first", "last")  # epoch kept of several that are equally good
+# Which epoch is kept if several are equally good.
+TIES = ("first", "last")
 
-BOOTSTRAP_DRAWS = 1000  # draws of the bootstrap
+# The number of bootstrap samples.
+BOOTSTRAP_DRAWS = 1000
 
-# former options of fairseq-train, and the one value of each that commands, recipes and checkpoints
-# may still name
+# Former options of fairseq-train, each with the only value that commands, recipes and checkpoints
+# may still give it.
 REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,
     "constraint-every": 1,
     "context": 1,
-    "detach-mean-norm": False,  # now one of the values of --constraint
+    # Now one of the values of --constraint.
+    "detach-mean-norm": False,
     "distill-weight": 1.0,
     "mask-same-text": False,
     "near-size": 32,

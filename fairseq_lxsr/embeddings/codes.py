@@ -1,5 +1,6 @@
-"""Embeddings in a byte or a bit a dimension, and back; the calibration that int8 needs is stored
-beside them.
+"""Embeddings with one byte or one bit per dimension, and their conversion to float32.
+
+The calibration that int8 needs is stored in the description of the embeddings.
 """
 
 from dataclasses import dataclass
@@ -13,15 +14,15 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 @dataclass(frozen=True)
 class Calibration:
-    """The value of a code: (code - zero) step, for each dimension; the code `zero` is exactly 0.
+    """Converts int8 codes: the value of a code is (code - zero) * step, in each dimension.
 
-    As `quantize_embeddings` of sentence-transformers, least and largest value of a dimension are
-    the ends of the 256 codes; here 0 is among the values, so that the embedding of an empty
-    sentence stays zero.
+    As in `quantize_embeddings` of sentence-transformers, the 256 codes reach from the smallest to
+    the largest value of a dimension. Here the range includes 0, and the code `zero` means exactly
+    0, so that the embedding of an empty sentence stays zero.
 
-    Args:
-        zero: code of 0, a whole number from -128 to 127 for each of D dimensions.
-        step: value between two codes, above 0, for each.
+    Attributes:
+        zero: code of 0 for each dimension, a whole number from -128 to 127 [D].
+        step: difference between the values of two neighbouring codes, above 0 [D].
     """
 
     zero: NDArray[np.float32]
@@ -29,7 +30,7 @@ class Calibration:
 
     @classmethod
     def of(cls, embeddings: FloatArray) -> "Calibration":
-        """Calibrate on a sample [N, D]; values outside its range become the nearest end of it."""
+        """Calibrate on a sample of embeddings [N, D]; values outside its range are clipped."""
         least = np.minimum(embeddings.min(axis=0), 0).astype(np.float64)
         most = np.maximum(embeddings.max(axis=0), 0).astype(np.float64)
         step = ((most - least) / 255).astype(np.float32)
@@ -37,20 +38,29 @@ class Calibration:
         return cls(np.rint(-128 - least / step).astype(np.float32), step)
 
     @classmethod
-    def from_json(cls, read: Any, width: int) -> "Calibration":
-        """Read what `to_json` made; anything else raises ValueError."""
+    def from_json(cls, content: Any, width: int) -> "Calibration":
+        """Read the result of `to_json`; raise ValueError, KeyError or TypeError for anything else.
+
+        Args:
+            content: the parsed JSON.
+            width: the number of dimensions D.
+        """
         try:
-            with np.errstate(over="ignore"):  # infinity is refused below
-                found = {name: np.array(read[name], dtype=np.float32) for name in ("zero", "step")}
+            # Numbers that become infinite are refused below.
+            with np.errstate(over="ignore"):
+                zero = np.array(content["zero"], dtype=np.float32)
+                step = np.array(content["step"], dtype=np.float32)
         except OverflowError as error:
             raise ValueError(str(error)) from None
-        if any(values.shape != (width,) for values in found.values()):
-            raise ValueError(f"calibration of {found['step'].shape} dimensions, not ({width},)")
-        zero, step = found["zero"], found["step"]
-        if not ((np.abs(zero + 0.5) < 128).all() and (zero == np.rint(zero)).all()):
-            raise ValueError("calibration with zeros that are no codes")
+        if zero.shape != (width,) or step.shape != (width,):
+            raise ValueError(
+                f"calibration of shapes {zero.shape} and {step.shape}; expected ({width},)"
+            )
+        is_code = (np.abs(zero + 0.5) < 128) & (zero == np.rint(zero))
+        if not is_code.all():
+            raise ValueError("calibration with a zero that is not a code from -128 to 127")
         if not ((step > 0) & np.isfinite(step)).all():
-            raise ValueError("calibration with steps that are no positive numbers")
+            raise ValueError("calibration with a step that is not a positive number")
         return cls(zero, step)
 
     def to_json(self) -> dict[str, list[float]]:
@@ -68,36 +78,47 @@ class Calibration:
         return (codes.astype(np.float32) - self.zero) * self.step
 
 
-def signs_of(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
-    """Return -1 and 1 [n, D] for the bits [n, D / 8, rounded up] of `numpy.packbits(embeddings > 0,
-    axis=1)`.
+def signs_from_bits(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
+    """Return the signs, -1 or 1, of embeddings that were stored as bits.
 
-    A row without a bit stays zero: it is that of a sentence without a known word.
+    A row without a set bit becomes zero: it belongs to a sentence without known words.
+
+    Args:
+        bits: result of `numpy.packbits(embeddings > 0, axis=1)` [n, D / 8, rounded up].
+        width: the number of dimensions D.
+
+    Returns:
+        float32 [n, D].
     """
-    return (np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1) * bits.any(
-        axis=1, keepdims=True
-    )
+    signs = np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1
+    return signs * bits.any(axis=1, keepdims=True)
 
 
 class StoredCodes:
-    """Embeddings [N, D] stored as codes: rows become float32 when they are taken."""
+    """Embeddings [N, D] that are stored as codes; rows become float32 when they are read.
+
+    Args:
+        codes: int8 codes [N, D], or bits [N, D / 8, rounded up].
+        width: the number of dimensions D.
+        calibration: the calibration of int8 codes; None for bits.
+    """
 
     dtype = np.dtype(np.float32)
 
     def __init__(self, codes: NDArray[Any], width: int, calibration: Calibration | None):
-        self.codes, self.shape, self.calibration = codes, (len(codes), width), calibration
+        self.codes = codes
+        self.shape = (len(codes), width)
+        self.calibration = calibration
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.float32]:
-        """Return rows, by a slice or by their numbers."""
+        """Return the rows of a slice or with given numbers."""
         codes = np.asarray(self.codes[rows])
-        return (
-            signs_of(codes, self.shape[1])
-            if self.calibration is None
-            else self.calibration.values(codes)
-        )
+        if self.calibration is None:
+            return signs_from_bits(codes, self.shape[1])
+        return self.calibration.values(codes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or self.dtype, copy=False)

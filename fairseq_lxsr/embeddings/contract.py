@@ -1,4 +1,4 @@
-"""The contract from text to vectors that eval, mine, index, search and embed share."""
+"""The interface from text to embeddings that all commands share."""
 
 import hashlib
 from collections import Counter
@@ -16,16 +16,18 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Text(Sequence[str]):
-    """Sentences and their origin: word vectors are chosen by language, stored vectors by file and
-    row.
+    """Sentences and their origin.
 
-    Args:
+        embed(encoder, Text(["A dog.", "A cat."], language="en"))
+
+    Word vectors are selected by language, and stored embeddings by file and row.
+
+    Attributes:
         lines: N sentences.
-        language: language code as the user writes it.
-        file: the file that holds the sentences.
-        rows: line numbers of the sentences in that file, from 0 [N]; None where they are the whole
-            file.
-        total: number of lines of the file; None where it is N.
+        language: language code, as the user writes it.
+        file: the file that contains the sentences.
+        rows: line numbers of the sentences in that file, from 0 [N]; None for the complete file.
+        total: number of lines of the file; None if it is N.
     """
 
     lines: Sequence[str]
@@ -52,22 +54,21 @@ class Text(Sequence[str]):
 
 
 class Encoder(Protocol):
-    """Anything that embeds: a model folder, another library's model, word vectors, embeddings made
-    elsewhere.
+    """Anything that embeds sentences.
+
+    For example a model folder, a model of another library, word vectors, or stored embeddings.
     """
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model in a signature; it is equal only for encoders that give the same
-        embeddings.
-        """
+        """Identifies the model; equal only for encoders that give the same embeddings."""
 
     @property
     def width(self) -> int:
-        """D, the width of an embedding, in units."""
+        """The number of dimensions D of an embedding."""
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> NDArray[np.float32]:
-        """Embed sentences; a sentence without known pieces or words gives zeros.
+        """Embed sentences; a sentence without known word pieces or words gives zeros.
 
         Args:
             text: N sentences.
@@ -81,30 +82,35 @@ class Encoder(Protocol):
 def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     """Embed sentences for an evaluation.
 
+    Args:
+        encoder: any encoder.
+        text: N sentences.
+        zeros: whether to allow embeddings that are zero, which have arbitrary neighbours.
+
+    Returns:
+        float32 [N, D].
+
     Raises:
-        InputError: for a sentence that the encoder refuses, and for an embedding that is not finite
-            or, without `zeros`, is zero (an empty sentence, or no known word), because its
-            neighbours would be arbitrary.
+        InputError: for a sentence that the encoder refuses, and for an embedding that is not
+            finite or, without `zeros`, is zero (of an empty sentence, or one without known words).
     """
     try:
         embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
-    except (
-        SentenceError
-    ) as error:  # which counts from the first of these sentences, not of the file
-        row, _, why = error.args
-        raise InputError(f"{text.where(row)}: {why}") from None
+    except SentenceError as error:
+        # Its number is counted from the first of these sentences, not of the file.
+        row, _, problem = error.args
+        raise InputError(f"{text.where(row)}: {problem}") from None
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(
-            f"embeddings of shape {embeddings.shape} for {len(text)} sentences of {text.file}"
+            f"{text.file}: embeddings of shape {embeddings.shape} for {len(text)} sentences; "
+            "expected one row per sentence"
         )
     check_directions(embeddings, text.where, zeros)
     return embeddings
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty`
-    sentences.
-    """
+    """Add the number of zero rows to `counts` as `empty` sentences; return the embeddings [N, D]."""
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings

@@ -1,4 +1,4 @@
-"""What every format of a file of embeddings is."""
+"""The file formats of embeddings."""
 
 import json
 import os
@@ -14,20 +14,21 @@ from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
-# eight signs to a byte in binary
+# The types of numbers in files; binary has eight signs in a byte.
 DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 FLOATS = (np.float32, np.float16, np.float64)
-CONVERTED_ROWS = 20_000  # rows that are converted together
+# The number of rows that are converted together, which limits the memory.
+CONVERTED_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file of embeddings looks like.
+    """The layout of a file of embeddings.
 
-    Args:
+    Attributes:
         format: one of `options.EMBEDDING_FORMATS`.
         dtype: one of `options.EMBEDDING_DTYPES`.
-        width: D.
+        width: the number of dimensions D.
     """
 
     format: str
@@ -36,114 +37,129 @@ class Layout:
 
     @property
     def columns(self) -> int:
-        """Numbers of a row."""
+        """The number of stored numbers per embedding."""
         return columns(self.dtype, self.width)
 
     @property
     def row_size(self) -> int:
-        """Bytes of an embedding."""
+        """The number of bytes per embedding."""
         return self.columns * np.dtype(DTYPES[self.dtype]).itemsize
 
     def row_bytes(self, embeddings: np.ndarray) -> bytes:
-        """Rows as they lie in a file; of `int8`, the embeddings are codes already."""
+        """Return the bytes of embeddings [n, D] in a file; for `int8`, they are codes already."""
         if self.dtype == "binary":
             return np.packbits(embeddings > 0, axis=1).tobytes()
+        # Numbers that become infinite are refused below.
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
             raise InputError(
-                "embeddings with numbers over 65,504; expected --output-dtype float32 for them"
+                "embeddings with numbers above 65,504, the limit of float16; "
+                "expected --output-dtype float32"
             )
         return rows.tobytes()
 
 
 def columns(dtype: str, width: int) -> int:
-    """Return how many numbers of a type an embedding of a width is."""
-    return -(-width // 8) if dtype == "binary" else width
+    """Return how many numbers of a type store an embedding with `width` dimensions."""
+    if dtype == "binary":
+        # Eight dimensions in a byte, rounded up.
+        return -(-width // 8)
+    return width
 
 
-def check_stored(path: Path, stored: np.ndarray, about: dict[str, Any]) -> np.ndarray:
-    """Check that an array holds embeddings: floating-point numbers, or what the description beside
-    it says.
+def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) -> np.ndarray:
+    """Check and return an array that was read from a file of embeddings.
+
+    Args:
+        path: the file, for messages.
+        stored: the array.
+        description: `dimension` and `dtype` of the embeddings; floating-point numbers may have any
+            width and precision.
     """
-    dtype, width = about["dtype"], about["dimension"]
-    coded = dtype in ("int8", "binary")
-    fits = (
-        stored.dtype == DTYPES[dtype] and stored.shape[1:] == (columns(dtype, width),)
-        if coded
-        else (
-            stored.dtype.newbyteorder("=") in FLOATS
-        )  # of other byte orders too: numpy converts what is taken
-    )
-    if stored.ndim != 2 or not fits or not len(stored) or not stored.shape[1]:
-        expected = f"{dtype} of width {width} as its description says" if coded else "floats [N, D]"
+    dtype = description["dtype"]
+    width = description["dimension"]
+    if dtype in ("int8", "binary"):
+        expected = f"{dtype} of width {width}, as its description says"
+        is_expected = stored.dtype == DTYPES[dtype] and stored.shape[1:] == (columns(dtype, width),)
+    else:
+        expected = "floats [N, D]"
+        # In any byte order: numpy converts the rows that are read.
+        is_expected = stored.dtype.newbyteorder("=") in FLOATS
+    is_matrix = stored.ndim == 2 and stored.size > 0
+    if not is_matrix or not is_expected:
         raise InputError(f"{path}: {stored.dtype} of shape {stored.shape}; expected {expected}")
     return stored
 
 
 class Format:
-    """Writes and reads one format: a header of fixed length, then rows, so that an interrupted file
-    goes on.
+    """Reads and writes one format: a header of fixed length, then rows.
 
-    Sub-classes set `suffix`, the end of the names that `lxsr eval` finds; `described` where a file
-    is taken for embeddings only with the description of `lxsr embed` beside it, because other files
-    have that suffix too.
+    The fixed length allows an interrupted file to be continued.
+
+    Attributes:
+        suffix: the suffix of file names, by which `lxsr eval` finds embeddings.
+        described: whether a file is read only if the description of `lxsr embed` is next to it,
+            because other kinds of files have the same suffix.
     """
 
     suffix = ""
     described = False
 
     def check(self) -> None:
-        """Raises: InputError where a library that writes it is missing."""
+        """Raise `InputError` if a library for the format is missing."""
 
     def header(self, layout: Layout, rows: int) -> bytes:
-        """What stands before the rows; always of the same length."""
+        """Return the header, whose length must not depend on `rows`."""
         return b""
 
     def finish(self, rows: Path, layout: Layout) -> Path:
-        """The finished file, from one with the header and all rows."""
+        """Return the finished file, made from a file with the header and all rows."""
         return rows
 
-    def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
-        """Embeddings [N, D], or their codes, as `check_stored` allows them, memory-mapped where
-        that is possible.
+    def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
+        """Read embeddings [N, D] or their codes, memory-mapped if possible.
 
-        The description beside the file, or the user, says what they are `about`: `dimension` and
-        `dtype`.
+        Args:
+            path: the file.
+            description: `dimension` and `dtype`, from the description of the file or the user.
+
+        Raises:
+            InputError: for any other file, see `check_stored`.
         """
         raise NotImplementedError
 
 
 def find_format(name: str) -> Format:
-    """The format of a name, one of `options.EMBEDDING_FORMATS`: that of its class, in small
-    letters.
-    """
-    return {kind.__name__.lower(): kind for kind in Format.__subclasses__()}[name]()
+    """Return the format of a name in `options.EMBEDDING_FORMATS`: its class in lower case."""
+    formats = {kind.__name__.lower(): kind for kind in Format.__subclasses__()}
+    return formats[name]()
 
 
 def all_formats() -> list[Format]:
-    """Every format there is."""
+    """Return all formats."""
     return [find_format(name) for name in EMBEDDING_FORMATS]
 
 
 def format_name(path: Path) -> str | None:
-    """The name of the format that a file's name says; None where it says none."""
-    return next(
-        (name for name in EMBEDDING_FORMATS if find_format(name).suffix == path.suffix), None
-    )
+    """Return the name of the format that a file has by its suffix; None if it has none."""
+    for name in EMBEDDING_FORMATS:
+        if find_format(name).suffix == path.suffix:
+            return name
+    return None
 
 
 def format_of_file(path: Path) -> Format:
-    """The format that a file's name says."""
-    if name := format_name(path):
-        return find_format(name)
-    known = ", ".join(found.suffix for found in all_formats())
-    raise InputError(
-        f"{path}: not the name of a file of embeddings; expected one that ends in {known}"
-    )
+    """Return the format that a file has by its suffix."""
+    name = format_name(path)
+    if name is None:
+        suffixes = ", ".join(file_format.suffix for file_format in all_formats())
+        raise InputError(f"{path}: not a file of embeddings, by its suffix; expected {suffixes}")
+    return find_format(name)
 
 
-NPY_HEADER = 128  # as numpy itself writes it for a matrix
+# The length of the header that numpy itself writes for a matrix.
+NPY_HEADER = 128
 
 
 class Npy(Format):
@@ -152,57 +168,65 @@ class Npy(Format):
     suffix = ".npy"
 
     def header(self, layout: Layout, rows: int) -> bytes:
-        text = f"{{'descr': '{DTYPES[layout.dtype]}', 'fortran_order': False, 'shape': ({rows}, {layout.columns}), }}"
+        text = (
+            f"{{'descr': '{DTYPES[layout.dtype]}', 'fortran_order': False, "
+            f"'shape': ({rows}, {layout.columns}), }}"
+        )
         start = b"\x93NUMPY\x01\x00" + (NPY_HEADER - 10).to_bytes(2, "little")
         return start + text.ljust(NPY_HEADER - 11).encode() + b"\n"
 
-    def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
+    def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
         try:
             stored = open_array(path)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{path}: not a numpy file of numbers ({error}); write it with numpy.save"
             ) from None
-        return check_stored(path, stored, about)
+        return check_stored(path, stored, description)
 
 
 class Raw(Format):
-    """Width and type are not in the file: they are told, or stand in the description beside it."""
+    """Rows without a header, whose width and type come from the user or the description."""
 
     suffix = ".raw"
 
-    def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
-        width, dtype = about["dimension"], about["dtype"]
+    def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
+        width = description["dimension"]
+        dtype = description["dtype"]
         layout = Layout("raw", dtype, width)
         size = path.stat().st_size
         if not size or size % layout.row_size:
             raise InputError(
-                f"{path}: {size:,} bytes, not rows of {width} {dtype}; name their width, --model FOLDER#dim=N, or "
-                "embed the text again"
+                f"{path}: {size:,} bytes, not rows of {width} {dtype}; "
+                "state their width, --model FOLDER#dim=N, or embed the text again"
             )
         return np.memmap(path, dtype=DTYPES[dtype], mode="r").reshape(-1, layout.columns)
 
 
 SAFETENSORS_HEADER = 128
-NAME = "embeddings"  # of the tensor or column
-KINDS = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
+# The name of the tensor or column.
+NAME = "embeddings"
+SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
 
 
 class Safetensors(Format):
-    """The tensor `embeddings` [N, D]."""
+    """The tensor `embeddings` [N, D] of a safetensors file."""
 
     suffix = ".safetensors"
-    described = True  # the weights of a model have this suffix too
+    # The weights of models have the same suffix.
+    described = True
 
     def header(self, layout: Layout, rows: int) -> bytes:
-        shape, offsets = [rows, layout.columns], [0, rows * layout.row_size]
-        tensor = {"dtype": KINDS[layout.dtype], "shape": shape, "data_offsets": offsets}
+        tensor = {
+            "dtype": SAFETENSORS_DTYPES[layout.dtype],
+            "shape": [rows, layout.columns],
+            "data_offsets": [0, rows * layout.row_size],
+        }
+        length = SAFETENSORS_HEADER - 8
         text = json.dumps({NAME: tensor}, separators=(",", ":"))
-        return (SAFETENSORS_HEADER - 8).to_bytes(8, "little") + text.ljust(
-            SAFETENSORS_HEADER - 8
-        ).encode()
+        return length.to_bytes(8, "little") + text.ljust(length).encode()
 
-    def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
+    def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -210,13 +234,16 @@ class Safetensors(Format):
                 stored = stream.get_tensor(NAME)
         except (SafetensorError, OSError) as error:
             raise InputError(
-                f"{path}: has no tensor {NAME!r} ({error}); write it with `lxsr embed`"
+                f"{path}: no tensor {NAME!r} ({error}); write it with `lxsr embed`"
             ) from None
-        return check_stored(path, stored, about)
+        return check_stored(path, stored, description)
 
 
 class Parquet(Format):
-    """Made of bare rows at the end, because an interrupted Parquet file cannot go on."""
+    """The column `embeddings` of lists.
+
+    It is converted from rows at the end, because an interrupted Parquet file cannot be continued.
+    """
 
     suffix = ".parquet"
 
@@ -229,25 +256,23 @@ class Parquet(Format):
 
         path = rows.with_suffix(".whole")
         path.unlink(missing_ok=True)
-        os.close(create(path, rows))  # with the access of the rows, which `atomic_write` keeps
-        column = pyarrow.list_(
-            pyarrow.from_numpy_dtype(np.dtype(DTYPES[layout.dtype])), layout.columns
-        )
+        # The file gets the mode of the rows, which `atomic_write` preserves.
+        os.close(create(path, rows))
+        number = pyarrow.from_numpy_dtype(np.dtype(DTYPES[layout.dtype]))
+        column = pyarrow.list_(number, layout.columns)
+        schema = pyarrow.schema([(NAME, column)])
         stored = np.memmap(rows, dtype=DTYPES[layout.dtype], mode="r").reshape(-1, layout.columns)
         with (
             atomic_write(path, "wb") as stream,
-            parquet.ParquetWriter(
-                stream, pyarrow.schema([(NAME, column)]), use_dictionary=False
-            ) as writer,
+            parquet.ParquetWriter(stream, schema, use_dictionary=False) as writer,
         ):
             for start in range(0, len(stored), CONVERTED_ROWS):
-                flat = pyarrow.array(stored[start : start + CONVERTED_ROWS].reshape(-1))
-                writer.write_table(
-                    pyarrow.table({NAME: pyarrow.FixedSizeListArray.from_arrays(flat, type=column)})
-                )
+                numbers = pyarrow.array(stored[start : start + CONVERTED_ROWS].reshape(-1))
+                lists = pyarrow.FixedSizeListArray.from_arrays(numbers, type=column)
+                writer.write_table(pyarrow.table({NAME: lists}))
         return path
 
-    def read(self, path: Path, about: dict[str, Any]) -> np.ndarray:
+    def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
         self.check()
         import pyarrow
         from pyarrow import parquet
@@ -256,23 +281,22 @@ class Parquet(Format):
             stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: no column {NAME!r} of lists of one length ({first_line(error):.150})"
+                f"{path}: no column {NAME!r} of lists of the same length ({first_line(error):.150})"
             ) from None
-        return check_stored(path, stored, about)
+        return check_stored(path, stored, description)
 
 
 def _rows(column: Any) -> np.ndarray:
-    """Return a column of N lists of D numbers [N, D]; any other raises ValueError, as flattened it
-    has other rows.
+    """Return a column of N lists of D numbers as an array [N, D].
+
+    Any other column raises ValueError: flattened, its numbers would be in other rows.
     """
     from pyarrow import compute, types
 
-    if not any(
-        is_of(column.type)
-        for is_of in (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    ):
+    list_types = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if not any(is_list_type(column.type) for is_list_type in list_types):
         raise ValueError(f"its type is {column.type}")
-    # None for a list that is null
+    # The length of a list that is null is None.
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
         raise ValueError(f"lengths {lengths}, or null in a list")

@@ -1,6 +1,4 @@
-"""An encoder that reads embeddings made elsewhere from a folder with one file for each text
-file.
-"""
+"""Embeddings in files: an encoder that reads them from a folder, and functions for single files."""
 
 import re
 from collections import Counter
@@ -23,9 +21,9 @@ from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# options of `lxsr embed` that change vectors, as its descriptions name them, and their values that
-# change nothing
-USUAL: dict[str, tuple[Any, ...]] = {
+# The options of `lxsr embed` that can change embeddings, as its descriptions name them, and their
+# values that change nothing.
+NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32",),
     "computed_in": ("float32",),
     "batch_size": (None,),
@@ -33,207 +31,228 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "on_long": ("cut", "error"),
     "truncate_dim": (None,),
 }
-FINGERPRINT = re.compile(r"[\w.=-]{1,200}")  # what a signature can hold
+# The fingerprints that a signature can contain.
+FINGERPRINT = re.compile(r"[\w.=-]{1,200}")
 
 
 class StoredEmbeddings:
-    """Reads embeddings made elsewhere: for a text file NAME, NAME.npy, LASER-raw NAME.raw, or
-    another format.
+    """An encoder that reads embeddings from a folder with one file per text file.
 
-    NAME may omit the .gz or .txt of the text file. Row i belongs to line i of the text file. Files
-    that `lxsr embed` described in FILE.json must come from one model, and each from the lines of
-    its text file.
+        encoder = StoredEmbeddings("vectors")
+        encoder.embed(Text(lines, file="corpus/test.en"))  # reads vectors/test.en.npy
+
+    The embeddings of a text file NAME are in NAME.npy, LASER-raw NAME.raw, or another format; NAME
+    may lack the .gz or .txt of the text file. Row i belongs to line i of the text file. Files with
+    a description FILE.json of `lxsr embed` must come from one model, and each from the lines of its
+    text file.
 
     Args:
-        raw_width: D of LASER-raw files without a description.
+        folder: the folder.
+        raw_width: number of dimensions in LASER-raw files without a description.
     """
 
     def __init__(self, folder: str | Path, raw_width: int = 1024):
         self.folder = Path(folder)
         self.raw_width = raw_width
+        # The text file and the model of each file of embeddings so far.
         self.text_of: dict[Path, str] = {}
         self.model_of: dict[Path, str] = {}
-        self.checked: set[Path] = set()  # files whose text was compared
+        # The files whose text has been compared with the description.
+        self.checked: set[Path] = set()
 
     @cached_property
     def fingerprint(self) -> str:
-        """The model that made all files of the folder, where their descriptions name one; else a
-        hash of the files.
+        """The model of all files, if their descriptions name one; otherwise a hash of the files.
 
-        The options of `lxsr embed` that changed the vectors stand behind the model.
+        The options of `lxsr embed` that change the embeddings follow the model.
         """
-        hashes = {path: sha256(path) for path in embedding_files(self.folder)}
-        makers = {_maker(path, checksum) for path, checksum in hashes.items()}
-        if len(makers) == 1 and (maker := makers.pop()):
-            return maker
-        return short_hash(*(f"{path.name}={checksum}" for path, checksum in hashes.items()))
+        checksums = {path: sha256(path) for path in embedding_files(self.folder)}
+        models = {_described_model(path, checksum) for path, checksum in checksums.items()}
+        if len(models) == 1:
+            model = models.pop()
+            if model:
+                return model
+        return short_hash(*(f"{path.name}={checksum}" for path, checksum in checksums.items()))
 
     @cached_property
     def width(self) -> int:
-        """Width of the first file, and of all files where they come from one model."""
+        """The number of dimensions in the first file; that of all files from one model."""
         return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         if not text.file:
             raise InputError(
-                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected a model, "
-                f"the one that made them ({self.fingerprint}), --model NAME, or a text file that was "
-                "embedded too, --input FILE"
+                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected "
+                f"the model that created them ({self.fingerprint}), --model NAME, or one of the "
+                "embedded text files, --input FILE"
             )
         path = self._find(text.file)
-        known = self.text_of.setdefault(path, text.file)
-        if known != text.file:
+        embedded_file = self.text_of.setdefault(path, text.file)
+        if embedded_file != text.file:
             raise InputError(
-                f"{path} would stand for {known} and for {text.file}; give the text files different names"
+                f"{path}: would be used for {embedded_file} and for {text.file}; "
+                "give the text files different names"
             )
-        about = read_description(path)
-        if "model" in about:
-            self._check_model(path, about["model"])
+        description = read_description(path)
+        if "model" in description:
+            self._check_model(path, description["model"])
         stored = read_embeddings(path, self.raw_width)
         rows = np.arange(len(text)) if text.rows is None else text.rows
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
             raise InputError(
-                f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; expected as many"
+                f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; "
+                "expected one per line"
             )
-        if len(text) and "text" in about and path not in self.checked:
-            _check_text(path, about["text"], text)
+        if len(text) and "text" in description and path not in self.checked:
+            _check_text(path, description["text"], text)
             self.checked.add(path)
-        with np.errstate(over="ignore"):  # infinity is refused later, where the vectors are used
-            vectors = np.asarray(stored[rows], dtype=np.float32)
-        return count_zeros(vectors, counts)
+        # Numbers that become infinite are refused later, where the embeddings are used.
+        with np.errstate(over="ignore"):
+            embeddings = np.asarray(stored[rows], dtype=np.float32)
+        return count_zeros(embeddings, counts)
 
     def _check_model(self, path: Path, model: str) -> None:
-        for other, known in self.model_of.items():
-            if known != model:
+        """Check that a file comes from the same model as the files before it."""
+        for earlier_path, earlier_model in self.model_of.items():
+            if earlier_model != model:
                 raise InputError(
-                    f"{path} is of model {model}, {other} of model {known}; their vectors do not share a space: embed "
-                    "both texts with one model"
+                    f"{path}: embeddings of model {model}, but {earlier_path} has those of model "
+                    f"{earlier_model}, which are not comparable; embed both texts with one model"
                 )
         self.model_of[path] = model
 
     def _find(self, file: str) -> Path:
+        """Return the file with the embeddings of a text file."""
         name = Path(file).name
-        bases = [
-            name,
-            name.removesuffix(".gz"),
-            name.removesuffix(".gz").removesuffix(".txt").removesuffix(".tsv"),
-        ]
-        names = [f"{base}{found.suffix}" for base in bases for found in all_formats()]
-        for path in (self.folder / name for name in names):
-            if path.is_file():
-                return path
-        first, *others = (found.suffix for found in all_formats())
+        unpacked = name.removesuffix(".gz")
+        bases = [name, unpacked, unpacked.removesuffix(".txt").removesuffix(".tsv")]
+        suffixes = [file_format.suffix for file_format in all_formats()]
+        for base in bases:
+            for suffix in suffixes:
+                path = self.folder / f"{base}{suffix}"
+                if path.is_file():
+                    return path
         raise InputError(
-            f"{self.folder / name}{first}: no such file, nor {', '.join(others)}; expected the embeddings of {file}"
+            f"{self.folder / name}{suffixes[0]}: no such file, nor with {', '.join(suffixes[1:])}; "
+            f"expected the embeddings of {file}"
         )
 
 
-def _maker(path: Path, checksum: str) -> str | None:
-    """Return the model that made a file, with options that changed the vectors; None where no
-    description says it.
+def _described_model(path: Path, checksum: str) -> str | None:
+    """Return the model of a file, with the options that changed the embeddings.
 
-    `checksum` is the SHA-256 of the file, which a description of this very file has.
+    It is None if no description names the model. A description of other content, whose SHA-256 is
+    not `checksum`, does not count.
     """
     try:
-        about = read_description(path)
-    except InputError:  # refused where the file itself is read
+        description = read_description(path)
+    except InputError:
+        # Raised again when the file itself is read.
         return None
-    if about.get("sha256") != checksum:
+    if description.get("sha256") != checksum:
         return None
-    changed = (
-        f"-{name}={about.get(name)}"
-        for name, usual in USUAL.items()
-        if about.get(name) not in usual
-    )
-    maker = about["model"] + "".join(changed)
-    return maker if FINGERPRINT.fullmatch(maker) else None
+    model = description["model"]
+    for name, neutral_values in NEUTRAL_VALUES.items():
+        value = description.get(name)
+        if value not in neutral_values:
+            model += f"-{name}={value}"
+    return model if FINGERPRINT.fullmatch(model) else None
 
 
-def _check_text(path: Path, embedded: str, text: Text) -> None:
-    """Compare the hash of the lines that were embedded with that of the text as it was read, or of
-    its file's lines.
+def _check_text(path: Path, text_hash: str, text: Text) -> None:
+    """Check that the embedded lines are those of a text.
+
+    Args:
+        path: the file of embeddings.
+        text_hash: hash of the embedded lines. Both the sentences as they were read and the lines of
+            their file may have it.
+        text: the text.
     """
     readings = [iter(text.lines)] if text.rows is None else []
     if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
         readings.append(read_lines(text.file, is_sentence=False))
-    if readings and all(hash_lines(lines)[1] != embedded for lines in readings):
+    if readings and all(hash_lines(lines)[1] != text_hash for lines in readings):
         raise InputError(
-            f"{path}: embeddings of other lines than {text.file} has, or in another order; embed it again"
+            f"{path}: not the embeddings of the lines of {text.file} in this order; embed it again"
         )
 
 
 def _holds_sentences(text: Text) -> bool:
-    """Return whether the lines of the file are the sentences, and not rows with several columns."""
+    """Return whether the lines of the file are the sentences, not rows with several columns."""
     assert text.rows is not None
     line = next(islice(read_lines(text.file, is_sentence=False), int(text.rows[0]), None), "")
     return single_line(line).lower() == single_line(text[0]).lower()
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description of embeddings by `lxsr embed`, with checked `model`, `dimension`,
-    `dtype`, `calibration`.
+    """Read the description that `lxsr embed` writes next to embeddings.
 
-    It is empty where there is none.
+    Returns:
+        The description, whose `model`, `dimension`, `dtype` and `calibration` are checked; empty if
+            the file has none.
     """
-    beside = index_path(path)
-    if not beside.is_file():
+    description_path = index_path(path)
+    if not description_path.is_file():
         return {}
     try:
-        found = parse_json(beside.read_text(encoding="utf-8"))
-        model, dimension, dtype = (found[name] for name in ("model", "dimension", "dtype"))
+        description = parse_json(description_path.read_text(encoding="utf-8"))
+        model = description["model"]
+        dimension = description["dimension"]
+        dtype = description["dtype"]
         if not (isinstance(model, str) and is_count(dimension) and dimension):
             raise TypeError(f"model {model!r:.40}, dimension {dimension!r:.40}")
         if dtype not in EMBEDDING_DTYPES:
             raise ValueError(f"dtype {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
-        calibration = (
-            Calibration.from_json(found["calibration"], dimension) if dtype == "int8" else None
-        )
-        return found | {"calibration": calibration}
+        calibration = None
+        if dtype == "int8":
+            calibration = Calibration.from_json(description["calibration"], dimension)
+        return description | {"calibration": calibration}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{beside}: does not describe {path.name} ({error!r}); embed the text again"
+            f"{description_path}: not a valid description of {path.name} ({error!r}); "
+            "embed the text again"
         ) from None
 
 
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any] | StoredCodes:
-    """Read embeddings [N, D], memory-mapped where the format allows it; int8 and binary become
-    float32 row by row.
+    """Read embeddings [N, D], memory-mapped if the format allows it.
+
+    Rows of int8 and binary become float32 when they are read.
 
     Args:
         path: the file.
-        raw_width: D of a LASER-raw file without a description, which holds float32.
+        raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
-        InputError: for a missing file, one of another format, or one that differs from its
-            description's SHA-256.
+        InputError: for a missing file, one of another format, or one that differs from the SHA-256
+            in its description.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the name")
     at_least(1).check("raw_width", raw_width)
-    about: dict[str, Any] = {"dimension": raw_width, "dtype": "float32"} | read_description(path)
-    stored = format_of_file(path).read(path, about)
+    description: dict[str, Any] = {"dimension": raw_width, "dtype": "float32"}
+    description |= read_description(path)
+    stored = format_of_file(path).read(path, description)
     _check_once(path, *stamp(path))
-    if about["dtype"] in ("int8", "binary"):
-        return StoredCodes(stored, about["dimension"], about.get("calibration"))
+    if description["dtype"] in ("int8", "binary"):
+        return StoredCodes(stored, description["dimension"], description.get("calibration"))
     return stored
 
 
 def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float32]:
-    """Load a file of embeddings, of any format and type that `lxsr embed` writes, as float32 [N,
-    D].
-
-    int8 and binary are decoded by the description FILE.json beside the file; float32 stays on disk,
-    memory-mapped, where the format allows it. `numpy.load` gives the codes, whose neighbours are
-    wrong.
+    """Load a file of embeddings as float32 [N, D], from any format and type of `lxsr embed`.
 
         vectors = load_embeddings("work/en-fr/test.en.npy")
-        cosines, found = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
+        cosines, ids = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
+
+    int8 and binary are decoded by the description FILE.json; `numpy.load` would give the codes,
+    whose neighbours are wrong. float32 stays on disk, memory-mapped, if the format allows it.
 
     Args:
         path: the file.
-        raw_width: D of a LASER-raw file without a description, which holds float32.
+        raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
         InputError: for a missing file, one of another format, codes without a description, or a
@@ -244,19 +263,22 @@ def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float
 
 @lru_cache
 def _check_once(path: Path, *stamp: int) -> None:
-    """Hash a file once, however many batches of it are read: one of the same stamp is the same."""
+    """Verify the checksum of a file, but only once for the same `stamp`."""
     check_described(path)
 
 
 def embedding_files(folder: Path) -> list[Path]:
     """Return the files of embeddings in a folder, sorted by name."""
-    kinds = {found.suffix: found for found in all_formats()}
-    files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.is_file())
-    return [
-        path for path in files if not kinds[path.suffix].described or index_path(path).is_file()
-    ]
+    formats = {file_format.suffix: file_format for file_format in all_formats()}
+    files = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix not in formats or not path.is_file():
+            continue
+        if not formats[path.suffix].described or index_path(path).is_file():
+            files.append(path)
+    return files
 
 
 def is_embeddings_folder(path: Path) -> bool:
-    """Return whether a folder holds embeddings."""
+    """Return whether a path is a folder with embeddings."""
     return path.is_dir() and bool(embedding_files(path))

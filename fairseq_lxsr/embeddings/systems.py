@@ -1,4 +1,4 @@
-"""Implementations of `Encoder`: models of any library, and one encoder for each language."""
+"""Implementations of `Encoder`: models of any library, and one encoder per language."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,15 +18,20 @@ class ModelFolder:
     """Encodes with a model folder of this package.
 
     Args:
+        encoder: the loaded model folder.
         options: options of `SentenceEncoder.encode`.
+
+    Attributes:
+        counts: the numbers of `empty` and `long` sentences so far.
     """
 
     def __init__(self, encoder: SentenceEncoder, **options: Any):
-        self.encoder, self.options = encoder, options
-        self.counts: Counter[str] = Counter()  # of all sentences so far: `empty` and `long`
+        self.encoder = encoder
+        self.options = options
+        self.counts: Counter[str] = Counter()
 
     def reading(self, on_long: str) -> "ModelFolder":
-        """Return the same model with another `on_long`, and counts of its own."""
+        """Return the same model with another `on_long` and its own counts."""
         return ModelFolder(self.encoder, **self.options | {"on_long": on_long})
 
     @property
@@ -42,118 +47,143 @@ class ModelFolder:
         return self.encoder.output_dim
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        found: Counter[str] = Counter()
-        embeddings = self.encoder.encode(text, counts=found, **self.options)
-        for counter in (self.counts, counts):
-            if counter is not None:
-                counter.update(found)
+        text_counts: Counter[str] = Counter()
+        embeddings = self.encoder.encode(text, counts=text_counts, **self.options)
+        self.counts.update(text_counts)
+        if counts is not None:
+            counts.update(text_counts)
         return embeddings
 
 
 class LibraryModel:
-    """Encodes with a model of another library that has `encode(sentences) -> [N, D]`.
+    """Encodes with a model of another library.
 
     Args:
-        options: options that are passed to `encode`.
+        model: an object with `encode(sentences)`, which returns [N, D].
+        fingerprint: identifies the model.
+        width: the number of dimensions D.
+        options: options for `encode`.
     """
 
     def __init__(self, model: Any, fingerprint: str, width: int, **options: Any):
-        self.model, self.fingerprint, self.width, self.options = model, fingerprint, width, options
+        self.model = model
+        self.fingerprint = fingerprint
+        self.width = width
+        self.options = options
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         return count_zeros(self.model.encode(list(text), **self.options), counts)
 
 
 class ByLanguage:
-    """Holds one encoder for each language, for systems with separate files for languages."""
+    """One encoder per language, for systems with a separate file for each language."""
 
     def __init__(self, encoders: Mapping[str, Encoder]):
         self.encoders = dict(encoders)
 
     @property
     def fingerprint(self) -> str:
-        return short_hash(
-            *(
-                f"{language}={self.encoders[language].fingerprint}"
-                for language in sorted(self.encoders)
-            )
-        )
+        parts = []
+        for language in sorted(self.encoders):
+            parts.append(f"{language}={self.encoders[language].fingerprint}")
+        return short_hash(*parts)
 
     @property
     def space(self) -> str:
-        """The space of all of them, where it is one."""
-        spaces = {
-            getattr(encoder, "space", encoder.fingerprint) for encoder in self.encoders.values()
-        }
+        """The common space of all encoders; the fingerprint if they have none."""
+        spaces = set()
+        for encoder in self.encoders.values():
+            spaces.add(getattr(encoder, "space", encoder.fingerprint))
         return spaces.pop() if len(spaces) == 1 else self.fingerprint
 
     @property
     def width(self) -> int:
-        """Width of the first encoder; `width_of` finds that of a text."""
+        """The width of the first encoder; `width_of` returns that of a text."""
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        return self.of(text.language).embed(text, counts)
+        return self.encoder_of(text.language).embed(text, counts)
 
-    def of(self, language: str) -> Encoder:
+    def encoder_of(self, language: str) -> Encoder:
         """Return the encoder of a language."""
         if language not in self.encoders:
             raise InputError(
-                f"no model for the language {language!r}, only for {', '.join(sorted(self.encoders))}; "
-                f"add --model {language}=..."
+                f"no model for the language {language!r}, only for "
+                f"{', '.join(sorted(self.encoders))}; add --model {language}=..."
             )
         return self.encoders[language]
 
 
 def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
-    """Return the encoder with another `on_long` in its model folders; only they have a longest
-    text.
+    """Return an encoder whose model folders treat long texts by `on_long`.
+
+    Other encoders do not limit the length of texts, and are returned unchanged.
     """
     if isinstance(encoder, ByLanguage):
-        return ByLanguage(
-            {language: with_on_long(one, on_long) for language, one in encoder.encoders.items()}
-        )
-    return encoder.reading(on_long) if isinstance(encoder, ModelFolder) else encoder
+        changed = {}
+        for language, language_encoder in encoder.encoders.items():
+            changed[language] = with_on_long(language_encoder, on_long)
+        return ByLanguage(changed)
+    if isinstance(encoder, ModelFolder):
+        return encoder.reading(on_long)
+    return encoder
 
 
 def count_long(encoder: Encoder) -> int:
-    """Return how many texts so far were longer than the model folders read."""
+    """Return how many texts so far were longer than the model folders can read."""
     if isinstance(encoder, ByLanguage):
         return sum(map(count_long, encoder.encoders.values()))
-    return encoder.counts["long"] if isinstance(encoder, ModelFolder) else 0
+    if isinstance(encoder, ModelFolder):
+        return encoder.counts["long"]
+    return 0
 
 
 def width_of(encoder: Encoder, text: Text) -> int:
-    """Return the width of the embeddings of a text, or of its first sentence: languages and stored
-    files may differ.
+    """Return the number of dimensions of a text's embeddings.
+
+    It may differ between languages and stored files. A part of the text is enough, such as its
+    first sentence.
     """
     if isinstance(encoder, ByLanguage):
-        return width_of(encoder.of(text.language), text)
-    return encoder.embed(text).shape[1] if isinstance(encoder, StoredEmbeddings) else encoder.width
+        return width_of(encoder.encoder_of(text.language), text)
+    if isinstance(encoder, StoredEmbeddings):
+        return encoder.embed(text).shape[1]
+    return encoder.width
 
 
 def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
-    """Check that the embeddings of two texts can be compared, given their widths and what to call
-    the texts.
+    """Check that the embeddings of two texts have the same width.
+
+    Args:
+        source: width of the first embeddings.
+        target: width of the second embeddings.
+        names: names of the texts, for the message.
     """
     if source != target:
         raise InputError(
-            f"embeddings of {names[0]} are {source} wide and those of {names[1]} {target}; expected the same model for "
-            "both"
+            f"embeddings of {names[0]} have width {source}, and those of {names[1]} width {target}; "
+            "expected the same model for both"
         )
 
 
 def sentence_transformers_folder(
     folder: str | Path, batch_size: int = 64, device: str | None = None, show_progress: bool = False
 ) -> LibraryModel:
-    """Load a local folder of sentence-transformers, or of a Hugging Face encoder (then with mean
-    pooling).
+    """Load a local folder of sentence-transformers.
 
-    Weights are read from safetensors, and code in the folder is not run.
+        encoder = sentence_transformers_folder("models/LaBSE", device="cpu")
+
+    The folder of a Hugging Face encoder is loaded with mean pooling. Weights are read from
+    safetensors, and code in the folder is not run.
+
+    Args:
+        folder: the folder.
+        batch_size: number of sentences that are encoded together.
+        device: cpu or cuda; None for cuda if it is available.
+        show_progress: whether to show a progress bar while encoding.
 
     Raises:
-        InputError: without the library, and for a folder that it cannot load or that embeds
-            nothing.
+        InputError: if the library is missing, or if it cannot load the folder as an encoder.
     """
     require("sentence_transformers", "st", f"{folder}:")
     from sentence_transformers import SentenceTransformer
@@ -166,14 +196,16 @@ def sentence_transformers_folder(
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True},
         )
-    except Exception as error:  # a damaged folder raises errors of many kinds
+    except Exception as error:
+        # A damaged folder raises errors of many kinds.
         raise InputError(
             f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})"
         ) from None
     width = model.get_embedding_dimension()
     if width is None:
         raise InputError(
-            f"{folder}: none of its modules embeds; expected a whole folder of sentence-transformers"
+            f"{folder}: none of its modules creates embeddings; "
+            "expected a complete folder of sentence-transformers"
         )
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))

@@ -19,18 +19,28 @@ logger = logging.getLogger(__name__)
 
 
 class WordVectors:
-    """Combines word vectors of a text (.vec) file: an optional header `count width`, then lines
-    `word x x ...`.
+    """Combines the vectors of the words in a sentence.
 
-    Words are split at white space; an unknown word is looked up in lower case. The combination is
-    `mean`, `sum`, or `idf`: the mean weighted by log((1 + sentences) / sentences with the word),
-    counted in the text to embed.
+        encoder = WordVectors("wiki.en.vec", "idf")
+        encoder.embed(Text(["A dog runs."]))
+
+    Words are split at white space; an unknown word is looked up in lower case.
+
+    Args:
+        path: a text file (.vec) with lines `word x x ...`, after an optional header `count width`.
+        weights: `mean`, `sum`, or `idf`: the mean weighted by log((1 + sentences) / sentences with
+            the word), counted in the text to embed.
+        show_progress: whether to show a progress bar while the file is read.
+
+    Raises:
+        InputError: for unknown weights, and for a file of another kind.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
         if weights not in WORD_WEIGHTS:
             raise InputError(f"word weights {weights!r}; expected one of {', '.join(WORD_WEIGHTS)}")
-        self.path, self.weights = Path(path), weights
+        self.path = Path(path)
+        self.weights = weights
         self.rows, self.vectors = read_word_vectors(self.path, show_progress)
         self.fingerprint = short_hash(sha256(self.path), weights)
 
@@ -39,69 +49,90 @@ class WordVectors:
         return self.vectors.shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        words = [self._known(line) for line in text.lines]
-        sentences_with = Counter(row for sentence in words for row in set(sentence))
-        embeddings = np.zeros((len(words), self.vectors.shape[1]), dtype=np.float32)
-        for index, sentence in enumerate(words):
+        sentences = [self._known_words(line) for line in text.lines]
+        sentences_with: Counter[int] = Counter()
+        for sentence in sentences:
+            sentences_with.update(set(sentence))
+        embeddings = np.zeros((len(sentences), self.vectors.shape[1]), dtype=np.float32)
+        for index, sentence in enumerate(sentences):
             if sentence:
-                embeddings[index] = self._combine(sentence, sentences_with, len(words))
+                embeddings[index] = self._combine(sentence, sentences_with, len(sentences))
         return count_zeros(embeddings, counts)
 
-    def _known(self, line: str) -> list[int]:
-        found = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
-        return [row for row in found if row is not None]
+    def _known_words(self, line: str) -> list[int]:
+        """Return the rows of the vectors of known words."""
+        rows = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
+        return [row for row in rows if row is not None]
 
     def _combine(
-        self, sentence: list[int], sentences_with: Counter[int], sentences: int
+        self, sentence: list[int], sentences_with: Counter[int], sentence_count: int
     ) -> FloatArray:
         vectors = self.vectors[sentence]
         if self.weights == "sum":
             return vectors.sum(axis=0)
         if self.weights == "mean":
             return vectors.mean(axis=0)
-        # add-one smoothing, so that a word in every sentence keeps some weight
+        # With add-one smoothing, a word that occurs in every sentence keeps some weight.
         idf = np.array(
-            [math.log((1 + sentences) / sentences_with[row]) for row in sentence], dtype=np.float32
+            [math.log((1 + sentence_count) / sentences_with[row]) for row in sentence],
+            dtype=np.float32,
         )
         return (idf[:, None] * vectors).sum(axis=0) / idf.sum()
 
 
 def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str, int], FloatArray]:
-    """Read words and their vectors [V, D]; of a duplicate word the first vector is kept."""
+    """Read the words and vectors of a text file.
+
+    Args:
+        path: the file, see `WordVectors`.
+        show_progress: whether to show a progress bar.
+
+    Returns:
+        The row of each word, and the vectors [V, D]; of a repeated word, the first vector counts.
+    """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
-    header, words = None, 0
-    lines = Progress(
-        read_lines(path), desc=path.name, unit=" words", disable=None if show_progress else True
-    )
+    header: list[str] | None = None
+    word_count = 0
+    width: int | None = None
+    disable = None if show_progress else True
+    lines = Progress(read_lines(path), desc=path.name, unit=" words", disable=disable)
     for number, line in enumerate(lines, start=1):
         fields = line.rstrip().split(" ")
         if number == 1 and len(fields) == 2:
             header = fields
             continue
-        words += 1
-        word, values = fields[0], fields[1:]
-        try:
-            with np.errstate(over="ignore"):  # infinity is refused below
-                vector = np.array(values, dtype=np.float32)
-        except ValueError:
-            vector = np.empty(0, dtype=np.float32)
-        if (
-            not len(vector)
-            or (vectors and len(vector) != len(vectors[0]))
-            or not np.isfinite(vector).all()
-        ):
-            width = len(vectors[0]) if vectors else "its"
+        word_count += 1
+        vector = _parse_vector(fields[1:], width)
+        if vector is None:
             raise InputError(
-                f"{path}, line {number}: {line!r:.60}; expected a word and {width} numbers"
+                f"{path}, line {number}: {line!r:.60}; expected a word and {width or 'its'} numbers"
             )
+        width = len(vector)
+        word = fields[0]
         if word not in rows:
             rows[word] = len(vectors)
             vectors.append(vector)
     if not vectors:
-        raise InputError(f"{path}: no word vectors in it; expected `word x x ...` on every line")
-    if header is not None and header != [str(words), str(len(vectors[0]))]:
+        raise InputError(f"{path}: contains no word vectors; expected lines `word x x ...`")
+    if header is not None and header != [str(word_count), str(width)]:
         logger.warning(
-            f"{path}: {words} words of width {len(vectors[0])}, but its first line says {' '.join(header)}"
+            f"{path}: {word_count} words of width {width}, but its header is {' '.join(header)}; "
+            "the file may be incomplete"
         )
     return rows, np.stack(vectors)
+
+
+def _parse_vector(values: list[str], width: int | None) -> FloatArray | None:
+    """Return the numbers of a word, or None if they are not `width` finite numbers."""
+    try:
+        # Numbers that become infinite are refused below.
+        with np.errstate(over="ignore"):
+            vector = np.array(values, dtype=np.float32)
+    except ValueError:
+        return None
+    if not len(vector) or not np.isfinite(vector).all():
+        return None
+    if width is not None and len(vector) != width:
+        return None
+    return vector

@@ -1,5 +1,6 @@
-"""Writes embeddings of any number of lines to one file, in constant memory; an interrupted run can
-resume.
+"""Write the embeddings of any number of lines to one file, in constant memory.
+
+An interrupted run can be resumed.
 """
 
 import hashlib
@@ -31,25 +32,27 @@ from fairseq_lxsr.files.write import (
     sync,
 )
 
-WINDOW = 20_000  # lines that are sorted by length and written together
+# The number of lines that are sorted by length, embedded and written together.
+WINDOW = 20_000
 INDEX_VERSION = 1
-CALIBRATION = "calibration"  # in the description
-MET = ("empty", "long")  # kinds of sentences that are counted separately
-CRC_OF_ROWS = "crc32"  # among the counts of unfinished embeddings
+# A key of the description.
+CALIBRATION = "calibration"
+# The kinds of sentences that are counted separately.
+COUNTED_KINDS = ("empty", "long")
+# The key for the checksum of the rows, among the counts of unfinished embeddings.
+CRC_OF_ROWS = "crc32"
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
 def index_path(output: Path) -> Path:
-    """Return the path of the description beside a file of embeddings."""
+    """Return the path of the description that belongs to a file of embeddings."""
     return output.with_name(f"{output.name}.json")
 
 
 def side_files(output: Path) -> list[Path]:
-    """Return the description of a file of embeddings, and the files beside it until it is
-    complete.
-    """
-    ends = ("partial", "progress", "whole", "lock")
-    return [index_path(output), *(output.with_name(f"{output.name}.{end}") for end in ends)]
+    """Return the paths of the description and the temporary files of a file of embeddings."""
+    suffixes = ("json", "partial", "progress", "whole", "lock")
+    return [output.with_name(f"{output.name}.{suffix}") for suffix in suffixes]
 
 
 def embed_lines(
@@ -63,8 +66,13 @@ def embed_lines(
     total: int | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Write the embedding of every line to a file, as `EmbeddingsFile`; its bytes do not depend on
-    interruptions.
+    """Write the embedding of every line to a file, see `EmbeddingsFile`.
+
+        layout = Layout("npy", "float32", encoder.output_dim)
+        encode = lambda lines, counts: encoder.encode(lines, counts=counts)
+        embed_lines(read_lines("test.en"), encode, Path("test.en.npy"), layout, {"model": "m"})
+
+    The bytes of the file do not depend on interruptions.
 
     Args:
         lines: any number of lines; to resume, the same lines from the beginning.
@@ -72,139 +80,169 @@ def embed_lines(
             to the counter.
         output: file to write.
         layout: format of the file.
-        settings: all other settings that the bytes depend on, with a calibration of int8 where
-            there is one; they are stored in the index.
-        resume: resume an interrupted run, and keep a complete file.
+        settings: all other settings that the bytes depend on, which are stored in the description;
+            with the calibration of int8 if it is given.
+        resume: whether to resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
+        show_progress: whether to show progress even if the terminal would not.
 
     Returns:
-        The index, which is also in OUTPUT.json: count, settings, counts, hash of the text,
+        The description, which is also in OUTPUT.json: count, settings, counts, hash of the text,
             checksum.
 
     Raises:
-        InputError: where the interrupted run had other settings or text, for input without lines,
-            embeddings of another shape than [n, layout.width], where `output` is not a file, and
-            while another process writes it.
+        InputError: if the interrupted run had other settings or another text, for input without
+            lines, for embeddings of another shape than [n, layout.width], if `output` is not a
+            file, or while another process writes it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    hidden = None if show_progress else True  # None shows it on a terminal only
+    # None shows progress on a terminal, and True never.
+    disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
             return file.check_complete(lines)
         remaining = file.begin(lines, resume)
         try:
-            with Progress(total=total, initial=file.rows, unit=" sentences", disable=hidden) as bar:
+            with Progress(
+                total=total, initial=file.rows, unit=" sentences", disable=disable
+            ) as bar:
                 while window := list(islice(remaining, WINDOW)):
                     file.append(window, encode(window, file.counts))
                     bar.update(len(window))
             return file.finish()
         finally:
             if not file.rows:
-                file.partial.unlink(missing_ok=True)  # no later run could resume from it
+                # No later run could resume from it.
+                file.partial.unlink(missing_ok=True)
 
 
 class EmbeddingsFile:
-    """Embeddings of lines on their way to a file, which appears under its name only when it is
-    complete.
-
-    Until then rows lie in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on disk,
-    and OUTPUT.lock names the process that writes them.
+    """Writes embeddings to a file that appears under its name only when it is complete.
 
         file = EmbeddingsFile(output, layout, settings)
         with locked(file.lock, output):
             for window in windows(file.begin(lines, resume=True)):
                 file.append(window, encode(window, file.counts))
-            index = file.finish()
+            description = file.finish()
+
+    Until then, the rows are in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on
+    disk, and OUTPUT.lock names the process that writes them.
+
+    Args:
+        output: file to write.
+        layout: format of the file.
+        settings: as for `embed_lines`.
+
+    Attributes:
+        counts: the number of `lines`, and of sentences of the kinds `COUNTED_KINDS`.
+        text: hash of the lines.
     """
 
     def __init__(self, output: Path, layout: Layout, settings: dict[str, Any]):
         check_replaceable(output)
-        self.output, self.layout, self.format = output, layout, find_format(layout.format)
+        self.output = output
+        self.layout = layout
+        self.format = find_format(layout.format)
         self.settings = {
             "format": layout.format,
             "dtype": layout.dtype,
             "dimension": layout.width,
             **settings,
         }
-        self.partial, self.progress, self.lock = (
-            output.with_name(f"{output.name}.{end}") for end in ("partial", "progress", "lock")
-        )
-        # of `lines` and of the kinds of sentences that are met
+        self.partial = output.with_name(f"{output.name}.partial")
+        self.progress = output.with_name(f"{output.name}.progress")
+        self.lock = output.with_name(f"{output.name}.lock")
         self.counts: Counter[str] = Counter()
-        self.text = ""  # hash of the lines
+        self.text = ""
 
     @property
     def rows(self) -> int:
-        """Number of rows that are safe on disk."""
+        """The number of rows that are safe on disk."""
         return self.counts["lines"]
 
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
-        """Return the lines that have no rows: all, or those that an interrupted run left."""
+        """Return the lines without rows: all, or those that an interrupted run left."""
         for path in (self.partial, self.progress, self.partial.with_suffix(".whole")):
             remove_planted(path)
-        if resume and self.partial.exists() and (done := Record.read(self.progress)):
-            self._resume(done)
+        if resume and self.partial.exists():
+            record = Record.read(self.progress)
+            if record:
+                self._resume(record)
         if not self.rows:
-            # else it would be taken for the progress of the new rows
+            # An old record would be taken for the progress of the new rows.
             self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
-            os.close(create(self.partial, self.output))  # as private as the file that it replaces
+            # It gets the mode of the file that it replaces.
+            os.close(create(self.partial, self.output))
         remaining = iter(lines)
         if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
             raise InputError(
-                f"the first {self.rows:,} lines of the input are not those that were embedded already; give the same "
-                "input, or run without --resume"
+                f"the first {self.rows:,} lines of the input differ from those that were embedded; "
+                "give the same input, or run without --resume"
             )
         return remaining
 
-    def _resume(self, done: Record) -> None:
-        without = {CALIBRATION: None}  # is not compared: the first rows made it
-        _check_settings(self.progress, done.settings | without, self.settings | without)
-        if done.lines and self.layout.dtype == "int8":
+    def _resume(self, record: Record) -> None:
+        """Continue after the rows that a record of an interrupted run counts."""
+        # The calibration is not compared, because the first rows determined it.
+        ignored = {CALIBRATION: None}
+        _check_settings(self.progress, record.settings | ignored, self.settings | ignored)
+        if record.lines and self.layout.dtype == "int8":
             try:
-                Calibration.from_json(done.settings[CALIBRATION], self.layout.width)
+                Calibration.from_json(record.settings[CALIBRATION], self.layout.width)
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"{self.progress}: has no calibration ({error!r}); run without --resume"
+                    f"{self.progress}: no valid calibration ({error!r}); run without --resume"
                 ) from None
-        if self.partial.stat().st_size < self._size(done.lines):
+        if self.partial.stat().st_size < self._size(record.lines):
             raise InputError(
-                f"{self.partial}: has less than the {done.lines:,} rows of {self.progress.name}; run without --resume"
+                f"{self.partial}: less than the {record.lines:,} rows in {self.progress.name}; "
+                "run without --resume"
             )
-        crc = done.counts.get(CRC_OF_ROWS)  # that of an older version is missing
-        if crc is not None and crc != self.crc(done.lines):
+        # Older versions did not store a checksum.
+        crc = record.counts.get(CRC_OF_ROWS)
+        if crc is not None and crc != self.crc(record.lines):
             raise InputError(
-                f"{self.partial}: damaged, its rows are not those that {self.progress.name} counts; run without "
-                "--resume"
+                f"{self.partial}: damaged: checksum mismatch with {self.progress.name}; "
+                "run without --resume"
             )
-        self.settings, self.counts, self.text = done.settings, Counter(done.counts), done.text
+        self.settings = record.settings
+        self.counts = Counter(record.counts)
+        self.text = record.text
 
     def crc(self, rows: int) -> int:
         """Return the CRC-32 of the first rows of the partial file."""
-        crc, left = 0, rows * self.layout.row_size
+        crc = 0
+        remaining = rows * self.layout.row_size
         with open(self.partial, "rb") as stream:
             stream.seek(self._size(0))
-            while block := stream.read(min(left, READ_BYTES)):
-                crc, left = zlib.crc32(block, crc), left - len(block)
+            while block := stream.read(min(remaining, READ_BYTES)):
+                crc = zlib.crc32(block, crc)
+                remaining -= len(block)
         return crc
 
     def _size(self, rows: int) -> int:
-        """Return the size in bytes of a partial file."""
+        """Return the size in bytes of a partial file with a number of rows."""
         return len(self.format.header(self.layout, rows)) + rows * self.layout.row_size
 
     def append(self, lines: list[str], embeddings: np.ndarray) -> None:
-        """Write the embeddings [n, D] of the next n lines; they are safe on disk when this
-        returns.
+        """Write the embeddings of the next lines; afterwards they are safe on disk.
+
+        Args:
+            lines: n lines.
+            embeddings: their embeddings [n, D].
         """
-        if embeddings.shape != (len(lines), self.layout.width):
+        expected_shape = (len(lines), self.layout.width)
+        if embeddings.shape != expected_shape:
             raise InputError(
                 f"embeddings of shape {list(embeddings.shape)} for {len(lines):,} lines; expected "
-                f"{[len(lines), self.layout.width]}: give the layout the width of the encoder"
+                f"{list(expected_shape)}: give the layout the width of the encoder"
             )
         rows = self.layout.row_bytes(self._rounded(embeddings))
         with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
             stream.seek(self._size(self.rows))
-            stream.truncate()  # rows that an interrupted run did not count
+            # Removes rows that an interrupted run wrote but did not count.
+            stream.truncate()
             stream.write(rows)
             stream.flush()
             os.fsync(stream.fileno())
@@ -214,81 +252,90 @@ class EmbeddingsFile:
         Record(self.settings, dict(self.counts), self.text).write(self.progress)
 
     def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
-        """Round embeddings to int8 where the layout says so; the first window calibrates."""
-        dtype = self.layout.dtype
+        """Return embeddings as int8 codes for such a layout; the first window calibrates."""
         if not np.isfinite(embeddings).all():
             raise InputError(
-                "embeddings with NaN or infinity; expected finite numbers, take another model"
+                "embeddings with NaN or infinity; expected finite numbers: use another model"
             )
-        if dtype != "int8":
+        if self.layout.dtype != "int8":
             return embeddings
         if CALIBRATION not in self.settings:
             self.settings[CALIBRATION] = Calibration.of(embeddings).to_json()
-        return Calibration.from_json(self.settings[CALIBRATION], self.layout.width).codes(
-            embeddings
-        )
+        calibration = Calibration.from_json(self.settings[CALIBRATION], self.layout.width)
+        return calibration.codes(embeddings)
 
     def finish(self) -> dict[str, Any]:
-        """Write the index, then rename the rows; the rename comes last because afterwards nothing
-        can be resumed.
+        """Write the description and rename the rows; return the description.
+
+        The rename comes last, because nothing can be resumed after it.
         """
         if not self.rows:
-            raise InputError("no lines to embed; expected one sentence a line")
+            raise InputError("no lines to embed; expected one sentence per line")
         with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
             stream.write(self.format.header(self.layout, self.rows))
-        whole = self.format.finish(self.partial, self.layout)
-        index = {
+        finished = self.format.finish(self.partial, self.layout)
+        description = {
             "index_version": INDEX_VERSION,
             "count": self.rows,
             **self.settings,
-            **{name: self.counts[name] for name in MET},
+            **{kind: self.counts[kind] for kind in COUNTED_KINDS},
             "text": self.text,
-            "sha256": sha256(whole),
+            "sha256": sha256(finished),
         }
         with atomic_write(index_path(self.output)) as stream:
-            stream.write(json.dumps(sealed(index), indent=2) + "\n")
-        sync(whole)
-        whole.replace(self.output)
+            stream.write(json.dumps(sealed(description), indent=2) + "\n")
+        sync(finished)
+        finished.replace(self.output)
         for path in (self.partial, self.progress):
             path.unlink(missing_ok=True)
-        return index
+        return description
 
     def check_complete(self, lines: Iterable[str]) -> dict[str, Any]:
-        """Return the index of a file that is complete already, of the same lines and settings."""
+        """Return the description of a complete file, after checking that it is the same result.
+
+        Raises:
+            InputError: if the file was written from other lines or with other settings.
+        """
         path = index_path(self.output)
         try:
-            index = parse_json(path.read_text(encoding="utf-8"))
-            found = {name: index[name] for name in self.settings}
-            count, text, checksum = index["count"], index["text"], index["sha256"]
-            if not all(is_count(index[name]) for name in ("count", *MET)):
-                raise TypeError(f"{', '.join(('count', *MET))} are not whole numbers of at least 0")
+            description = parse_json(path.read_text(encoding="utf-8"))
+            settings = {name: description[name] for name in self.settings}
+            embedded = (description["count"], description["text"])
+            checksum = description["sha256"]
+            counts = ("count", *COUNTED_KINDS)
+            if not all(is_count(description[name]) for name in counts):
+                raise TypeError(f"{', '.join(counts)} must be whole numbers of at least 0")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path}: does not describe {self.output} ({error!r}); run without --resume"
+                f"{path}: not a valid description of {self.output} ({error!r}); "
+                "run without --resume"
             ) from None
-        _check_settings(path, found, self.settings)
-        if (now := hash_lines(lines)) != (count, text):
+        _check_settings(path, settings, self.settings)
+        line_count, text = hash_lines(lines)
+        if (line_count, text) != embedded:
             raise InputError(
-                f"{self.output}: {count:,} embeddings of other text than these {now[0]:,} lines; run without --resume"
+                f"{self.output}: {embedded[0]:,} embeddings of other text than these "
+                f"{line_count:,} lines; run without --resume"
             )
         if sha256(self.output) != checksum:
             raise InputError(
-                f"{self.output}: its checksum is not the one in {path.name}; run without --resume"
+                f"{self.output}: checksum mismatch with {path.name}; run without --resume"
             )
         self.progress.unlink(missing_ok=True)
-        return index
+        return description
 
 
-def _check_settings(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
-    if differing := difference(found, settings):
-        raise InputError(
-            f"{path} is from a run with {differing}; run without --resume to start again"
-        )
+def _check_settings(path: Path, stored: dict[str, Any], settings: dict[str, Any]) -> None:
+    change = difference(stored, settings)
+    if change:
+        raise InputError(f"{path}: from a run with {change}; run without --resume to start again")
 
 
 def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
     """Return the number of lines and their hash, `text` in the description of their embeddings."""
-    remaining, count, text = iter(lines), 0, ""
+    remaining = iter(lines)
+    count = 0
+    text = ""
     while window := list(islice(remaining, WINDOW)):
         count += len(window)
         text = _text_hash(text, window)

@@ -1,4 +1,4 @@
-"""Opens files inside .zip archives, by paths as of folders: FILE.zip/MEMBER."""
+"""Open files inside .zip archives by path: FILE.zip/MEMBER."""
 
 import contextlib
 import errno
@@ -9,35 +9,44 @@ from typing import IO, Any
 
 from fairseq_lxsr.errors import InputError
 
-LISTED = 10  # names of an archive in a message
+# The largest number of member names in a message.
+MAX_LISTED = 10
 
 
 def archive_of(path: str | Path) -> Path | None:
-    """Return the .zip that a path is, or is inside of; None for any other."""
+    """Return the .zip file that a path names or leads into; None if there is none."""
     if ".zip" not in str(path).lower():
         return None
-    parts = (Path(path), *Path(path).parents)
-    return next((part for part in parts if part.suffix.lower() == ".zip" and part.is_file()), None)
+    for candidate in (Path(path), *Path(path).parents):
+        if candidate.suffix.lower() == ".zip" and candidate.is_file():
+            return candidate
+    return None
 
 
 def names_in_archive(archive: str | Path) -> list[str]:
-    """Return the names of the files in a .zip, in order."""
+    """Return the sorted names of the files in a .zip archive."""
     with _opening(archive) as packed:
         return sorted(member.filename for member in packed.infolist() if not member.is_dir())
 
 
 def open_member(archive: Path, path: str | Path) -> IO[bytes]:
-    """Open FILE.zip/MEMBER, or the only file of FILE.zip; raises InputError where there are
-    several.
+    """Open FILE.zip/MEMBER, or the only file in FILE.zip.
+
+    Raises:
+        InputError: if the archive has no such member, or if `path` is the archive itself and it
+            contains several files.
     """
     name = Path(path).relative_to(archive).as_posix()
     names = names_in_archive(archive)
     if name == "." and len(names) == 1:
         name = names[0]
     if name not in names:
-        listed = ", ".join(map(repr, names[:LISTED])) + ", ..." * (len(names) > LISTED)
+        listed = ", ".join(map(repr, names[:MAX_LISTED]))
+        if len(names) > MAX_LISTED:
+            listed += ", ..."
         raise InputError(
-            f"{path}: {archive.name} has {len(names):,} files, {listed}; name one: {archive}/MEMBER"
+            f"{path}: no such file in {archive.name}, which contains {len(names):,} files: {listed}; "
+            f"expected the name of one: {archive}/MEMBER"
         )
     with _opening(archive) as packed:
         return packed.open(name)
@@ -45,7 +54,9 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _opening(archive: str | Path) -> Iterator[Any]:
-    import zipfile  # here because every verb imports this module
+    """Open a .zip archive, and report damage that is noticed inside the block as `InputError`."""
+    # Imported here because every verb of the command line imports this module.
+    import zipfile
 
     try:
         with zipfile.ZipFile(archive) as packed:
@@ -61,9 +72,10 @@ def _opening(archive: str | Path) -> Iterator[Any]:
         struct.error,
         OSError,
     ) as error:
-        # corrupt bytes give an error without errno, or ask for a place that no file has
+        # Corrupt bytes cause an OSError without errno, or a seek to an offset that no file has.
+        # Any other OSError is an error of the file system.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(
-            f"{archive}: not a whole archive ({error}); remove it and fetch it again"
+            f"{archive}: damaged or incomplete archive ({error}); delete it and download it again"
         ) from None

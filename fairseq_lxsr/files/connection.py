@@ -1,6 +1,4 @@
-"""Connections to servers that nobody trusts: no answer, however slow, endless or absurd, keeps a
-process for ever.
-"""
+"""Connections to untrusted servers: a slow, endless or absurd answer does not block a process."""
 
 import contextlib
 import http.client
@@ -17,9 +15,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from fairseq_lxsr.errors import InputError, first_line
 
-SLOWEST = 60_000  # bytes within the timeout
+# A server must send at least this many bytes within the timeout.
+MIN_BYTES = 60_000
 SCHEMES = ("http", "https")
-HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d*)?", re.ASCII)  # without name and password
+# A host and port, without user name and password.
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d*)?", re.ASCII)
 
 
 class InterruptedDownloadError(Exception):
@@ -27,56 +27,76 @@ class InterruptedDownloadError(Exception):
 
 
 class Connection:
-    """Opens addresses inside its block, and cuts the connection when too little comes or the time
-    `until` is over.
+    """Opens addresses, and closes the connection if the server is too slow.
 
-    Too little are less than `SLOWEST` bytes within `timeout` seconds; `until` is a time of
-    `time.monotonic`. The timeout of a socket is not enough: a byte every minute, in the headers
-    too, never exceeds it, and some headers may be repeated without end. The one who reads counts
-    the bytes in `received`.
+        with Connection(timeout=60, deadline=time.monotonic() + 3600) as connection:
+            answer = connection.open("https://example.org/x.zip", {})
+            while block := answer.read1(2**20):
+                connection.received += len(block)
+
+    The timeout of a socket is not enough: one byte per minute, also in the headers, never exceeds
+    it, and some headers may be repeated forever.
+
+    Args:
+        timeout: seconds within which at least `MIN_BYTES` bytes must arrive.
+        deadline: the time of `time.monotonic` at which the connection is closed.
+
+    Attributes:
+        received: the number of bytes so far, which the caller counts.
     """
 
-    def __init__(self, timeout: float, until: float):
-        self.timeout, self.until, self.received, self.is_cut = timeout, until, 0, False
+    def __init__(self, timeout: float, deadline: float):
+        self.timeout = timeout
+        self.deadline = deadline
+        self.received = 0
+        self.is_cut = False
         self._sockets: list[socket.socket] = []
-        self._over = threading.Event()
+        self._is_over = threading.Event()
 
     def __enter__(self) -> "Connection":
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._over.set()
+        self._is_over.set()
         for copy in self._sockets:
             copy.close()
-        if self.is_cut and (kind is None or issubclass(kind, OSError | http.client.HTTPException)):
-            slow = f"less than {SLOWEST:,} bytes within {self.timeout:g} s"
-            raise InterruptedDownloadError(
-                "took too long" if time.monotonic() > self.until else slow
-            )
+        is_network_error = kind is None or issubclass(kind, OSError | http.client.HTTPException)
+        if not self.is_cut or not is_network_error:
+            return
+        if time.monotonic() > self.deadline:
+            raise InterruptedDownloadError("took too long")
+        raise InterruptedDownloadError(f"less than {MIN_BYTES:,} bytes within {self.timeout:g} s")
 
     def _watch(self) -> None:
         before = 0
-        while not self._over.wait(min(self.timeout, max(0.0, self.until - time.monotonic()))):
-            if self.received - before < SLOWEST or time.monotonic() >= self.until:
-                self.is_cut = True
-                for copy in self._sockets:
-                    with contextlib.suppress(OSError):  # it is closed already
-                        copy.shutdown(socket.SHUT_RDWR)
+        while not self._is_over.wait(self._seconds_to_next_check()):
+            is_slow = self.received - before < MIN_BYTES
+            if is_slow or time.monotonic() >= self.deadline:
+                self._cut()
                 return
             before = self.received
 
+    def _seconds_to_next_check(self) -> float:
+        return min(self.timeout, max(0.0, self.deadline - time.monotonic()))
+
+    def _cut(self) -> None:
+        self.is_cut = True
+        for copy in self._sockets:
+            # It may be closed already.
+            with contextlib.suppress(OSError):
+                copy.shutdown(socket.SHUT_RDWR)
+
     def add(self, copy: socket.socket) -> None:
-        """Cut this socket too; it is a copy, because TLS takes the number of the socket for
-        itself.
-        """
+        """Watch another socket, given as a copy because TLS takes over the original."""
         self._sockets.append(copy)
         if self.is_cut:
             raise TimeoutError
 
     def open(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Return the answer of a server, or of the one that it redirects to."""
-        opener = urllib.request.OpenerDirector()  # that of urllib also opens files and FTP
+        """Return the answer of a server, after redirects."""
+        # The default opener of urllib would also open local files and FTP.
+        opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
             urllib.request.UnknownHandler(),
@@ -98,7 +118,7 @@ class _Plain(http.client.HTTPConnection):
 
 
 class _Secure(http.client.HTTPSConnection, _Plain):
-    """Its handshake comes after `_Plain.connect`, so it is watched too."""
+    """A TLS connection; the handshake follows `_Plain.connect`, so it is watched too."""
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
@@ -121,9 +141,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to other pages of the web, without reading what comes with them, which may
-    have no end.
-    """
+    """Follows redirects to HTTP addresses, without reading their body, which may be endless."""
 
     def http_error_302(self, request, answer, code, message, headers):
         answer.close()
@@ -138,23 +156,31 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def ascii_address(url: str) -> str:
-    """Return an address as HTTP sends it: other letters than ASCII as their UTF-8 bytes, and in the
-    host as IDNA.
+    """Return an address in ASCII, as HTTP needs it.
+
+    Other characters are percent-encoded in UTF-8, and in the host encoded as IDNA.
+
+        ascii_address("https://bücher.example/é")  # https://xn--bcher-kva.example/%C3%A9
+
+    Raises:
+        InputError: if it is not an HTTP address, or names a user.
     """
     try:
         parts = urlsplit(url)
-        host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+        host = parts.netloc
+        if not host.isascii():
+            host = host.encode("idna").decode()
         if parts.scheme not in SCHEMES or not HOST.fullmatch(host) or parts.port == 0:
-            raise ValueError("no address of the web")
+            raise ValueError("not an HTTP address")
+        # Refuses labels that are empty or too long.
         host.encode("idna")
-        rest = (quote(part, safe=string.punctuation) for part in parts[2:4])
-        return urlunsplit((parts.scheme, host, *rest, ""))
+        path = quote(parts.path, safe=string.punctuation)
+        query = quote(parts.query, safe=string.punctuation)
+        return urlunsplit((parts.scheme, host, path, query, ""))
     except ValueError as error:
-        raise InputError(
-            f"{url}: {first_line(error)}; expected an address, https://HOST/FILE"
-        ) from None
+        raise InputError(f"{url}: {first_line(error)}; expected https://HOST/FILE") from None
 
 
 def plain(text: object) -> str:
-    """Shorten what a server says to a line that a terminal can show."""
+    """Shorten what a server says to one line that a terminal can print."""
     return "".join(letter if letter.isprintable() else "?" for letter in f"{text}"[:200])

@@ -1,5 +1,6 @@
-"""Downloads files with resume, retries and checks; a file has its final name only when it is
-complete.
+"""Download files, with resumption, retries and checks.
+
+A file has its final name only when it is complete.
 """
 
 import http.client
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.connection import (
-    SLOWEST,
+    MIN_BYTES,
     Connection,
     InterruptedDownloadError,
     ascii_address,
@@ -25,101 +26,143 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
-# attempts without progress: less than `SLOWEST` bytes more than there ever were
+# How many attempts in a row may fail without progress, which is `MIN_BYTES` more than ever before.
 DOWNLOAD_ATTEMPTS = 5
-ALL_ATTEMPTS = 100  # attempts with and without progress
-TOTAL_SECONDS = 24 * 3600  # seconds of all attempts
-BUSY_STATUS = (408, 429)  # status codes of a server that may answer later
-TIMEOUT = 60  # seconds without an answer, or with less than `SLOWEST` bytes
-BACK_OFF = 1.0  # seconds before the second attempt, doubled before each further attempt
-MAX_BYTES = 2**34  # bytes of a file whose length nobody says
-MAX_TAG = 1000  # characters of a validator
+# The largest number of attempts, with and without progress, and the longest time for all of them.
+ALL_ATTEMPTS = 100
+TOTAL_SECONDS = 24 * 3600
+# Status codes of a server that may answer later.
+BUSY_STATUS = (408, 429)
+# The status code if the file has no bytes after those that were downloaded before.
+RANGE_NOT_SATISFIABLE = 416
+PARTIAL_CONTENT = 206
+# Seconds within which an answer, and then at least `MIN_BYTES`, must arrive.
+TIMEOUT = 60
+# Seconds before the second attempt, doubled before each further attempt.
+BACK_OFF = 1.0
+# The limit on a file whose size is unknown.
+MAX_BYTES = 2**34
+# The longest validator (ETag or date) that is stored.
+MAX_TAG = 1000
 CHANGED = "the file on the server has changed"
 HEADERS = {"User-Agent": "fairseq-lxsr", "Accept-Encoding": "identity"}
 RETRIED = (InterruptedDownloadError, http.client.HTTPException, OSError)
 
 
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
-    """Download a file, or check the one that is there; a partial file PATH.part of an earlier run
-    is resumed.
+    """Download a file, or check the existing one.
 
-    The expected size in bytes and the SHA-256 (`checksum`) are None where they are unknown.
-    Attempts and total time have limits, whatever the server does.
+    A partial file PATH.part of an earlier run is resumed. The attempts and the total time are
+    limited, whatever the server does.
+
+    Args:
+        url: address of the file.
+        path: file to write.
+        size: expected size in bytes; None if unknown.
+        checksum: expected SHA-256 in hexadecimal digits; None if unknown.
+
+    Raises:
+        InputError: if the file cannot be downloaded, or has another size or checksum.
     """
     if path.is_file():
-        if wrong := _difference(path, size, checksum):
-            raise InputError(f"{path}: {wrong}, as {url} has; remove it, and it is fetched again")
+        problem = _difference(path, size, checksum)
+        if problem:
+            raise InputError(f"{path}: {problem} for {url}; delete it, and it is downloaded again")
         return
     address = ascii_address(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.part")
     remove_planted(partial)
     remove_planted(_tag_file(partial))
-    was_there = _length(partial) > 0
+    was_resumed = _length(partial) > 0
     _transfer(url, address, partial, size)
-    wrong = _difference(partial, size, checksum)
-    if wrong and was_there:  # what an earlier run left may be wrong, and not what the server has
-        _forget(partial)
+    problem = _difference(partial, size, checksum)
+    if problem and was_resumed:
+        # The part from the earlier run may be wrong, and the file on the server right.
+        _remove_partial(partial)
         _transfer(url, address, partial, size)
-        wrong = _difference(partial, size, checksum)
-    if wrong:
-        _forget(partial)
+        problem = _difference(partial, size, checksum)
+    if problem:
+        _remove_partial(partial)
         raise InputError(
-            f"{url}: {wrong}; the file has changed or was damaged on its way, it was not kept"
+            f"{url}: {problem}; the file has changed or was damaged in transfer, and was deleted"
         )
     partial.replace(path)
     _tag_file(partial).unlink(missing_ok=True)
 
 
 def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
-    """Append what is missing to the partial file, in as many attempts as are allowed."""
-    until = time.monotonic() + TOTAL_SECONDS
-    failures, most = 0, _length(partial)
-    for attempt in range(1, ALL_ATTEMPTS + 1):
+    """Append the missing bytes to the partial file, in as many attempts as are allowed."""
+    attempts = _Attempts(url, partial)
+    while True:
         try:
-            with Connection(TIMEOUT, until) as connection:
+            with Connection(TIMEOUT, attempts.deadline) as connection:
                 _fetch(connection, address, partial, size)
             return
         except InputError as error:
             raise InputError(f"{url}: {error}") from None
         except RETRIED as error:
-            if wrong := _is_final(error):
-                raise InputError(f"{url}: {wrong}") from None
-            failures = failures + 1 if _length(partial) < most + SLOWEST else 0
-            most = max(most, _length(partial))
-            if failures == DOWNLOAD_ATTEMPTS or attempt == ALL_ATTEMPTS or time.monotonic() > until:
-                tried = failures if failures == DOWNLOAD_ATTEMPTS else attempt
-                kind = (
-                    f"{type(error).__name__}: "
-                    if isinstance(error, http.client.HTTPException)
-                    else ""
-                )
-                raise InputError(
-                    f"{url}: {kind}{plain(error)} ({tried} attempts); try again later, "
-                    f"{_length(partial):,} bytes are kept"
-                ) from None
+            problem = _permanent_problem(error)
+            if problem:
+                raise InputError(f"{url}: {problem}") from None
+            attempts.record_failure(error)
         except (ValueError, OverflowError) as error:
             raise InputError(
-                f"{url}: {plain(error)}; check the address, and those that it leads to"
+                f"{url}: {plain(error)}; check the address and the redirects from it"
             ) from None
-        time.sleep(BACK_OFF * 2**failures)
+        time.sleep(BACK_OFF * 2**attempts.without_progress)
 
 
-def _is_final(error: Exception) -> str | None:
-    """Say what is wrong where another attempt does not help; errors of the disk are raised."""
+class _Attempts:
+    """Counts the failed attempts of a download.
+
+    Attributes:
+        deadline: the time of `time.monotonic` after which no further attempt is made.
+        without_progress: the number of latest attempts without progress.
+    """
+
+    def __init__(self, url: str, partial: Path):
+        self.deadline = time.monotonic() + TOTAL_SECONDS
+        self.without_progress = 0
+        self._url = url
+        self._partial = partial
+        self._count = 0
+        self._longest = _length(partial)
+
+    def record_failure(self, error: Exception) -> None:
+        """Count a failed attempt; raise `InputError` if it was the last one that is allowed."""
+        self._count += 1
+        length = _length(self._partial)
+        if length < self._longest + MIN_BYTES:
+            self.without_progress += 1
+        else:
+            self.without_progress = 0
+        self._longest = max(self._longest, length)
+        is_stuck = self.without_progress == DOWNLOAD_ATTEMPTS
+        if is_stuck or self._count == ALL_ATTEMPTS or time.monotonic() > self.deadline:
+            tried = self.without_progress if is_stuck else self._count
+            kind = ""
+            if isinstance(error, http.client.HTTPException):
+                kind = f"{type(error).__name__}: "
+            raise InputError(
+                f"{self._url}: {kind}{plain(error)} ({tried} attempts); try again later, "
+                f"{length:,} bytes are kept"
+            ) from None
+
+
+def _permanent_problem(error: Exception) -> str | None:
+    """Describe an error that another attempt would not cure; raise errors of the disk."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code < 500 and error.code not in BUSY_STATUS:
             return f"{error.code} {plain(error.reason)}; check the name, it may have moved"
-    elif isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
-        return f"{plain(error)}; check who answers at this address"
-    elif isinstance(error, http.client.InvalidURL):
+        return None
+    if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+        return f"{plain(error)}; check whom this address belongs to"
+    if isinstance(error, http.client.InvalidURL):
         return f"{plain(error)}; expected an address, https://HOST/FILE"
-    elif (
-        isinstance(error, OSError)
-        and not isinstance(error, urllib.error.URLError)
-        and error.filename
-    ):
+    is_network_error = isinstance(error, urllib.error.URLError)
+    if isinstance(error, OSError) and not is_network_error and error.filename:
         raise error
     return None
 
@@ -129,13 +172,11 @@ def _length(path: Path) -> int:
 
 
 def _tag_file(partial: Path) -> Path:
-    """Return the path of the file with the server's validator (ETag or date) for the partial
-    file.
-    """
+    """Return the path of the server's validator (ETag or date) for a partial file."""
     return partial.with_name(f"{partial.name}.etag")
 
 
-def _forget(partial: Path) -> None:
+def _remove_partial(partial: Path) -> None:
     partial.unlink(missing_ok=True)
     _tag_file(partial).unlink(missing_ok=True)
 
@@ -144,74 +185,100 @@ def _is_tag(tag: str) -> bool:
     return 0 < len(tag) <= MAX_TAG and tag.isascii() and tag.isprintable()
 
 
-def _request(partial: Path) -> dict[str, str]:
-    """Return the headers that ask for the missing bytes; a partial file with a damaged validator is
-    removed.
+def _request_headers(partial: Path) -> dict[str, str]:
+    """Return headers that ask for the missing bytes.
+
+    A partial file with a damaged validator is removed, and everything is asked for.
     """
-    tag_file, have = _tag_file(partial), _length(partial)
-    if not have:
+    length = _length(partial)
+    if not length:
         return HEADERS
-    asked = HEADERS | {"Range": f"bytes={have}-"}
+    headers = HEADERS | {"Range": f"bytes={length}-"}
+    tag_file = _tag_file(partial)
     if tag_file.is_file():
         tag = tag_file.read_bytes()[: MAX_TAG + 1].decode("latin-1")
         if not _is_tag(tag):
-            _forget(partial)
+            _remove_partial(partial)
             return HEADERS
-        asked["If-Range"] = tag
-    return asked
+        headers["If-Range"] = tag
+    return headers
 
 
 def _fetch(connection: Connection, address: str, partial: Path, size: int | None) -> None:
-    """Append the missing bytes to the partial file; start again where the server does not support
-    ranges.
+    """Append the missing bytes to the partial file, in one attempt.
+
+    If the server does not support ranges, the file is downloaded from the beginning.
     """
-    headers = _request(partial)
-    have = _length(partial)
+    headers = _request_headers(partial)
+    length = _length(partial)
     try:
         answer = connection.open(address, headers)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # 416: no bytes follow those that we have
+        if error.code != RANGE_NOT_SATISFIABLE:
             raise
-        if (error.headers.get("Content-Range") or "").rpartition("/")[2] == str(have):
+        size_on_server = (error.headers.get("Content-Range") or "").rpartition("/")[2]
+        if size_on_server == str(length):
+            # The file was complete already.
             return
         partial.unlink(missing_ok=True)
         raise InterruptedDownloadError(CHANGED) from None
     with answer:
-        if answer.status != 206:
-            have = 0
-            _begin(partial, answer.headers)
-        elif not re.match(rf"bytes 0*{have}-", answer.headers.get("Content-Range") or ""):
-            partial.unlink(missing_ok=True)
-            raise InterruptedDownloadError("the server gave another part than the one asked for")
-        total = None if answer.length is None else have + answer.length
-        if answer.length and answer.length > (free := shutil.disk_usage(partial.parent).free):
-            raise InputError(
-                f"{answer.length:,} bytes, and {free:,} are free in {partial.parent}; make space"
-            )
-        limit = size if size is not None else MAX_BYTES if total is None else total
+        start = _start_of_answer(answer, partial, length)
+        total = None if answer.length is None else start + answer.length
+        _check_space(answer.length, partial.parent)
+        limit = _size_limit(size, total)
         with Progress(
-            desc=partial.stem, total=total, initial=have, unit="B", unit_scale=True, disable=None
+            desc=partial.stem, total=total, initial=start, unit="B", unit_scale=True, disable=None
         ) as bar:
-            for block in _blocks(connection, answer, limit - have):
-                # names errors of the disk only
+            for block in _blocks(connection, answer, limit - start):
+                # Only errors of the disk get the name of the file.
                 with naming(partial), open(partial, "ab", opener=no_follow) as stream:
                     stream.write(block)
                 bar.update(len(block))
-    if total is not None and _length(partial) < min(total, limit):
-        raise InterruptedDownloadError(
-            f"the connection ended after {_length(partial):,} of {total:,} bytes"
-        )
-    if total is None and size is None and _length(partial) > limit:
-        _forget(partial)
-        raise InputError(f"more than {limit:,} bytes, and no end; nothing is kept")
+    _check_end(partial, size, total, limit)
+
+
+def _start_of_answer(answer: http.client.HTTPResponse, partial: Path, length: int) -> int:
+    """Return the offset of the answer's first byte: `length`, or 0 if the server sends it all."""
+    if answer.status != PARTIAL_CONTENT:
+        _begin(partial, answer.headers)
+        return 0
+    content_range = answer.headers.get("Content-Range") or ""
+    if not re.match(rf"bytes 0*{length}-", content_range):
+        partial.unlink(missing_ok=True)
+        raise InterruptedDownloadError("the server sent another part than the requested one")
+    return length
+
+
+def _check_space(size: int | None, folder: Path) -> None:
+    if not size:
+        return
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(f"{size:,} bytes, but only {free:,} are free in {folder}; make space")
+
+
+def _size_limit(size: int | None, total: int | None) -> int:
+    """Return the largest size of a file, given its expected size and the one in the headers."""
+    if size is not None:
+        return size
+    return MAX_BYTES if total is None else total
+
+
+def _check_end(partial: Path, size: int | None, total: int | None, limit: int) -> None:
+    """Check that an answer did not end early, and did not exceed the limit."""
+    length = _length(partial)
+    if total is not None and length < min(total, limit):
+        raise InterruptedDownloadError(f"the connection ended after {length:,} of {total:,} bytes")
+    if total is None and size is None and length > limit:
+        _remove_partial(partial)
+        raise InputError(f"more than {limit:,} bytes without an end; the download was deleted")
 
 
 def _blocks(
     connection: Connection, answer: http.client.HTTPResponse, limit: int
 ) -> Iterator[bytes]:
-    """Yield what has arrived, again and again, to the end or until it is far more than the
-    limit.
-    """
+    """Yield data as they arrive, to their end or until they exceed the limit by far."""
     count = 0
     while count <= limit + READ_BYTES and (block := answer.read1(READ_BYTES)):
         connection.received += len(block)
@@ -220,47 +287,54 @@ def _blocks(
 
 
 def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
-    """Empty the partial file, before the validator of the new version is written."""
+    """Empty the partial file, then store the validator of the new version."""
     with open(partial, "wb", opener=no_follow):
         pass
     _tag_file(partial).unlink(missing_ok=True)
     tag = headers.get("ETag", "")
-    mark = headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
-    if _is_tag(mark):
+    # A weak ETag does not guarantee the same bytes.
+    if not tag or tag.startswith("W/"):
+        tag = headers.get("Last-Modified", "")
+    if _is_tag(tag):
         with open(_tag_file(partial), "x", encoding="ascii", opener=no_follow) as stream:
-            stream.write(mark)
+            stream.write(tag)
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Say how a file differs from the size and the SHA-256 that are expected; None where it does
-    not.
-    """
+    """Describe how a file differs from the expected size and SHA-256; None if it does not."""
     if size is not None and _length(path) != size:
         return f"{_length(path):,} bytes, expected {size:,}"
-    if checksum is not None and (found := sha256(path)) != checksum.lower():
-        return f"SHA-256 {found}, expected {checksum}"
+    if checksum is not None:
+        actual_checksum = sha256(path)
+        if actual_checksum != checksum.lower():
+            return f"SHA-256 {actual_checksum}, expected {checksum}"
     return None
 
 
 def get_archive(
     url: str,
     archive: Path,
-    wanted: Mapping[str, Path],
+    outputs: Mapping[str, Path],
     expected: tuple[int | None, str | None] = (None, None),
     keep_archive: bool = False,
 ) -> None:
-    """Download an archive, `.zip` or `.tar.gz`, and unpack files of it (see `unpack`), unless all
-    of them are there.
+    """Download an archive and extract files from it, unless all of them exist.
 
-    Its `expected` size in bytes and SHA-256 are None where they are unknown. It is removed when it
-    is unpacked, unless it was there before or is to be kept.
+    The archive is deleted after the extraction, unless it existed before.
+
+    Args:
+        url: address of the archive.
+        archive: its path, which ends in `.zip` or `.tar.gz`.
+        outputs: path to write for each name of a file in the archive, see `unpack`.
+        expected: size in bytes and SHA-256 of the archive, None if unknown.
+        keep_archive: whether to keep the archive.
     """
-    # before the lock: the folder may be read-only
-    if all(path.is_file() for path in wanted.values()):
+    # Checked before the lock is taken, because the folder may be read-only.
+    if all(path.is_file() for path in outputs.values()):
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):
-        was_there = archive.is_file()
+        existed = archive.is_file()
         download(url, archive, *expected)
-        unpack(archive, wanted)
-        if not (keep_archive or was_there):
+        unpack(archive, outputs)
+        if not (keep_archive or existed):
             archive.unlink()

@@ -1,4 +1,4 @@
-"""Reads text line by line with checks."""
+"""Read text line by line, with checks."""
 
 import codecs
 import contextlib
@@ -16,44 +16,41 @@ from fairseq_lxsr.characters import INVISIBLE, VOWEL_MARKS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
-SENTENCE_BYTES = 2**20  # longest line of text; a tokenizer takes 80 times as much memory
-# longest line that is not a sentence: scores with outcomes of a million queries, a document
+# The longest line with one sentence. A tokenizer needs 80 times as much memory.
+SENTENCE_BYTES = 2**20
+# The longest line of other kinds: a document, or a score with the outcomes of a million queries.
 RECORD_BYTES = 2**27
-# how packed bytes begin, the program that unpacks them, and the ending of such a file
-PACKERS = (
-    *(
-        (b"\x1f\x8b", "zcat", ".gz"),
-        (b"\xfd7zXZ", "xzcat", ".xz"),
-        (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"),
-    ),
-    *((b"BZh", "bzcat", ".bz2"), (b"PK\x03\x04", "unzip -p", ".zip")),
+# The first bytes of compressed files, the command that decompresses each, and its suffix.
+COMPRESSED_FORMATS = (
+    (b"\x1f\x8b", "zcat", ".gz"),
+    (b"\xfd7zXZ", "xzcat", ".xz"),
+    (b"\x28\xb5\x2f\xfd", "zstdcat", ".zst"),
+    (b"BZh", "bzcat", ".bz2"),
+    (b"PK\x03\x04", "unzip -p", ".zip"),
 )
-# endings of files whose lines are no sentences
+# Suffixes of files whose lines are not sentences.
 MARK_UP = re.compile(
-    r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)(\.(gz|xz|zst|bz2|zip))?$",
+    r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)"
+    r"(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
-# fairseq-preprocess splits at white space, so a piece must not contain white space or control
-# characters
+# White space and control characters. fairseq-preprocess splits at white space, so that a word
+# piece must not contain them.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece reads U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split there;
-# surrogates are no text
+# SentencePiece also reads U+2581 and U+FFFD as blanks, where fairseq-preprocess does not split.
+# Surrogates are not text.
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no pieces: white space, control characters, what shows nothing,
-    U+FFFD.
-    """
+    """Return whether a line has no word pieces, only white space and invisible characters."""
     return _BLANK_LINE.fullmatch(line) is not None
 
 
 def single_line(text: str) -> str:
-    """Return text that can be written as a cell or a line: single blanks, and `?` for what UTF-8
-    cannot hold.
-    """
+    """Return text as one line or table cell: single blanks, `?` for what UTF-8 cannot encode."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
@@ -62,23 +59,28 @@ def read_lines(
     is_sentence: bool = True,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file (`-`: standard input) without line ends; lines are split
-    at \\n only.
+    r"""Yield the lines of a UTF-8 text file without their line ends.
 
-    A line that holds one sentence, however many words, has at most 1 MiB, any other 128 MiB. An
-    error names file, line and value; where `unreadable` takes errors, their lines are left out.
+    Lines are split at \n only.
+
+    Args:
+        path: a text file as for `open_binary`; `-` for standard input.
+        is_sentence: whether a line holds one sentence, however many words; it then has at most
+            1 MiB, and any other line 128 MiB.
+        unreadable: receives the errors of single lines, which are then skipped; None raises them.
+
+    Raises:
+        InputError: names the file, the line and the value.
     """
     if is_sentence and MARK_UP.search(str(path)):
         raise InputError(
-            f"{path}: by its name not one sentence a line; `lxsr prepare --until clean` takes pairs out of many formats"
+            f"{path}: not a file with one sentence per line, by its suffix; "
+            "`lxsr prepare --until clean` extracts sentence pairs from many formats"
         )
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
-            raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-            if number == 1 and b"\r" in raw[:-1] and not raw.endswith(b"\n"):
-                raise InputError(
-                    f"{path}: ends lines by \\r alone; expected \\n: convert it (tr '\\r' '\\n')"
-                )
+            if number == 1:
+                raw = _checked_first_line(raw, path)
             try:
                 line = _checked(raw, f"{path}, line {number}")
             except InputError as error:
@@ -89,8 +91,18 @@ def read_lines(
                 yield line
 
 
+def _checked_first_line(raw: bytes, path: str | Path) -> bytes:
+    """Return the first line of a file without a byte order mark."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    if b"\r" in raw[:-1] and not raw.endswith(b"\n"):
+        raise InputError(
+            f"{path}: lines end in \\r alone; expected \\n: convert it (tr '\\r' '\\n')"
+        )
+    return raw
+
+
 def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
-    """Return the first line, in a list that is empty where there is none, and all lines."""
+    """Return the first line, in a list that is empty if there are no lines, and all lines."""
     first = list(islice(lines, 1))
     return first, chain(first, lines)
 
@@ -101,19 +113,18 @@ def _raw_lines(
     is_sentence: bool,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
-    """Yield lines with their ends; no more of a line is held in memory than its limit."""
+    """Yield lines with their ends; of a line that is too long, only the beginning is in memory."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) <= limit:
             yield raw
             continue
+        expected = "shorter lines"
+        if is_sentence:
+            expected = "one sentence per line: split the text into sentences"
         error = InputError(
-            f"{path}, line {number}: begins with {raw[:20]!r} and has more than {limit:,} bytes; expected "
-            + (
-                "one sentence a line: split the text into sentences"
-                if is_sentence
-                else "shorter lines"
-            )
+            f"{path}, line {number}: longer than {limit:,} bytes, from {raw[:20]!r}; "
+            f"expected {expected}"
         )
         if unreadable is None:
             raise error
@@ -123,14 +134,18 @@ def _raw_lines(
 
 
 class Lines(Sequence[str]):
-    """Gives the lines of an uncompressed UTF-8 file by number.
+    """The lines of an uncompressed UTF-8 file, by number.
 
-    Only their offsets are kept in memory, and the file is open while it is read alone, because
-    there may be thousands.
+        lines = Lines("corpus.en")
+        lines[1000], lines[-2:]
+
+    Only their offsets are kept in memory. The file is open only while lines are read, because a
+    process may have thousands of these.
     """
 
     def __init__(self, path: str | Path):
-        import numpy as np  # imported here because every verb of the command line imports this module
+        # Imported here because every verb of the command line imports this module.
+        import numpy as np
 
         with open(path, "rb") as stream:
             lengths = np.fromiter(map(len, _raw_lines(stream, path, False)), dtype=np.int64)
@@ -143,93 +158,119 @@ class Lines(Sequence[str]):
     def __getitem__(self, number):
         chosen = range(len(self))[number]
         with open(self._path, "rb") as stream:
-            rows = [
-                self._read(stream, row) for row in ([chosen] if isinstance(chosen, int) else chosen)
-            ]
-            return rows[0] if isinstance(chosen, int) else rows
+            if isinstance(chosen, int):
+                return self._read(stream, chosen)
+            return [self._read(stream, row) for row in chosen]
 
     def _read(self, stream: BinaryIO, row: int) -> str:
-        start, end = self._starts[row], self._starts[row + 1]
+        start = self._starts[row]
+        end = self._starts[row + 1]
         stream.seek(start)
         return stream.read(end - start).decode("utf-8").rstrip("\n")
 
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Convert decompression errors inside the block to an `InputError` that names the file."""
+    """Convert errors of decompression inside the block to an `InputError` that names the file."""
     try:
         yield
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise InputError(
-            f"{path}: not a whole packed file ({error}); fetch or pack it again"
-        ) from None
     except Exception as error:
-        is_of_bz2 = (
-            str(path).lower().endswith(".bz2")
-            and isinstance(error, OSError)
-            and error.errno is None
-        )
-        # modules that may not be installed, or take time to import
-        if not is_of_bz2 and type(error).__name__ not in ("ZstdError", "BadZipFile"):
+        if not _is_decompression_error(error, path):
             raise
         raise InputError(
-            f"{path}: not a whole packed file ({error}); fetch or pack it again"
+            f"{path}: damaged or incomplete compressed file ({error}); download or compress it again"
         ) from None
 
 
-def _checked(raw: bytes, where: str) -> str:
+def _is_decompression_error(error: Exception, path: str | Path) -> bool:
+    if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error | lzma.LZMAError):
+        return True
+    # Compared by name: these modules may not be installed, or take time to import.
+    if type(error).__name__ in ("ZstdError", "BadZipFile"):
+        return True
+    # bz2 raises an OSError without errno.
+    is_bz2 = str(path).lower().endswith(".bz2")
+    return is_bz2 and isinstance(error, OSError) and error.errno is None
+
+
+def _checked(raw: bytes, place: str) -> str:
+    """Decode a line; `place` names it in messages."""
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        for magic, program, ending in PACKERS:
-            if raw.startswith(magic):
-                raise InputError(
-                    f"{where}: packed bytes; expected text: pipe it through {program}, or give a file named *{ending}"
-                ) from None
-        found = raw[error.start : error.start + 4].hex(" ")
-        raise InputError(
-            f"{where}: bytes {found} at byte {error.start + 1} are not UTF-8; convert the file, for example with iconv"
-        ) from None
+        raise InputError(f"{place}: {_describe_undecodable(raw, error)}") from None
     if "\0" in line:
         column = line.index("\0") + 1
         raise InputError(
-            f"{where}: a NUL character at column {column}; expected text, remove it (tr -d '\\0')"
+            f"{place}: NUL character at column {column}; expected text: remove it (tr -d '\\0')"
         )
     return line
+
+
+def _describe_undecodable(raw: bytes, error: UnicodeDecodeError) -> str:
+    """Return what is wrong with a line that is not UTF-8, and what to do about it."""
+    for magic, command, suffix in COMPRESSED_FORMATS:
+        if raw.startswith(magic):
+            return (
+                f"compressed data; expected text: pipe it through {command}, or give a file named "
+                f"*{suffix}"
+            )
+    invalid = raw[error.start : error.start + 4].hex(" ")
+    return (
+        f"bytes {invalid} at byte {error.start + 1} are not UTF-8; "
+        "convert the file, for example with iconv"
+    )
 
 
 def read_parallel(
     source: str | Path, target: str | Path, is_sentence: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Yield the aligned lines of two files, whose numbers of lines must be equal and not 0."""
-    left, right = read_lines(source, is_sentence), read_lines(target, is_sentence)
+    """Yield the aligned lines of two files.
+
+    Args:
+        source: text file, as for `read_lines`.
+        target: text file with the same number of lines.
+        is_sentence: whether a line holds one sentence.
+
+    Raises:
+        InputError: for empty files, files with different numbers of lines, and as `read_lines`.
+    """
+    source_lines = read_lines(source, is_sentence)
+    target_lines = read_lines(target, is_sentence)
     count = 0
-    for line in left:
-        other = next(right, None)
-        if other is None:
-            rest = count + 1 + sum(1 for _ in left)
-            raise InputError(_unequal(source, rest, target, count, f"{source}: {line[:60]!r}"))
+    for source_line in source_lines:
+        target_line = next(target_lines, None)
+        if target_line is None:
+            total = count + 1 + sum(1 for _ in source_lines)
+            unpaired = f"{source}: {source_line[:60]!r}"
+            raise InputError(_unequal(source, total, target, count, unpaired))
         count += 1
-        yield line, other
-    extra = next(right, None)
-    if extra is not None:
-        rest = count + 1 + sum(1 for _ in right)
-        raise InputError(_unequal(source, count, target, rest, f"{target}: {extra[:60]!r}"))
+        yield source_line, target_line
+    target_line = next(target_lines, None)
+    if target_line is not None:
+        total = count + 1 + sum(1 for _ in target_lines)
+        unpaired = f"{target}: {target_line[:60]!r}"
+        raise InputError(_unequal(source, count, target, total, unpaired))
     if not count:
-        raise InputError(f"{source}: empty file; expected one sentence a line")
+        raise InputError(f"{source}: empty file; expected one sentence per line")
 
 
-def _unequal(source, source_count: int, target, target_count: int, alone: str) -> str:
+def _unequal(
+    source: str | Path, source_count: int, target: str | Path, target_count: int, unpaired: str
+) -> str:
+    first_unpaired = min(source_count, target_count) + 1
     return (
-        f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned files of the same "
-        f"number of lines; line {min(source_count, target_count) + 1:,} stands alone in {alone}"
+        f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned "
+        f"files with the same number of lines: line {first_unpaired:,} has no counterpart, {unpaired}"
     )
 
 
 def count_file_lines(path: str | Path) -> int:
     """Count the lines of an uncompressed file; the last line may lack its end."""
-    count, last = 0, b"\n"
+    count = 0
+    last_byte = b"\n"
     with open(path, "rb") as stream:
         while block := stream.read(READ_BYTES):
-            count, last = count + block.count(b"\n"), block[-1:]
-    return count + (last != b"\n")
+            count += block.count(b"\n")
+            last_byte = block[-1:]
+    return count + (last_byte != b"\n")

@@ -1,5 +1,6 @@
-"""Locks between processes, which the system releases when they end, and locks between threads,
-which survive a fork.
+"""Locks between processes, and locks between threads that survive a fork.
+
+The system releases a lock between processes when its process ends.
 """
 
 import contextlib
@@ -16,28 +17,33 @@ from typing import Any
 
 from fairseq_lxsr.errors import InputError
 
-HOLDER = re.compile(rb"(process \d+ on \S+)?")  # content of a lock file; empty after a full disk
+# The content of a lock file; it is empty if the disk was full.
+HOLDER = re.compile(rb"(process \d+ on \S+)?")
 RETRY_SECONDS = 0.02
+# How long a fork waits for `ForksWait`.
 FORK_SECONDS = 10
-# errors of a file system that has none
+# Errors of a file system without locks.
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ThreadLock:
-    """A lock between threads that is free in the child of a fork, whichever thread held it in the
-    parent.
+    """A lock between threads that is free in the child of a fork, whichever thread held it.
 
         lock = ThreadLock(table.clear)
         with lock:
             table.update(...)
 
-    The thread that held it is not in the child, so what the lock protects may be half changed
-    there: `forget` is called in the child to make it anew. Without a fork, it is a
-    `threading.Lock`.
+    The thread that held it does not exist in the child, so the data that the lock protects may be
+    half changed there. Without a fork, this is a `threading.Lock`.
+
+    Args:
+        forget: resets the data; it is called in the child if the lock was held.
     """
 
     def __init__(self, forget: Callable[[], None] = lambda: None):
-        self._lock, self._held, self._forget = threading.Lock(), False, forget
+        self._lock = threading.Lock()
+        self._held = False
+        self._forget = forget
         _THREAD_LOCKS.add(self)
 
     def __enter__(self) -> None:
@@ -50,7 +56,7 @@ class ThreadLock:
 
     def free_in_child(self) -> None:
         """Free the lock, in a child that has no other thread yet."""
-        # always: `locked()` is not true yet of a lock that has just been taken
+        # A new lock in any case: `_held` is not set yet if the lock has only just been acquired.
         self._lock = threading.Lock()
         if self._held:
             self._held = False
@@ -58,21 +64,32 @@ class ThreadLock:
 
 
 class ForksWait:
-    """Lets a fork wait for the end of blocks that run in other threads, at most `FORK_SECONDS`.
+    """Makes a fork wait for the end of blocks that run in other threads.
 
-    It is for code of libraries that have locks of their own, which the child would find taken for
-    ever. Any number of threads may be inside; one that comes while a fork waits, waits too.
+        waits = ForksWait()
+        with waits:
+            call_a_library_with_locks()
+
+    It is for libraries with locks of their own, which would stay locked forever in the child. Any
+    number of threads may be inside; a thread that enters while a fork waits has to wait too.
+
+    Args:
+        longest_wait: seconds after which the fork happens in any case.
     """
 
-    def __init__(self) -> None:
-        self._renew()
-        if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    def __init__(self, longest_wait: float = FORK_SECONDS) -> None:
+        self._longest_wait = longest_wait
+        self._reset()
+        # Windows has no fork.
+        if hasattr(os, "register_at_fork"):
             os.register_at_fork(
-                before=self._close, after_in_parent=self._open, after_in_child=self._renew
+                before=self._close, after_in_parent=self._open, after_in_child=self._reset
             )
 
-    def _renew(self) -> None:
-        self._changed, self._inside, self._is_closed = threading.Condition(), 0, False
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._is_closed = False
 
     def __enter__(self) -> None:
         with self._changed:
@@ -81,13 +98,14 @@ class ForksWait:
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            self._inside = max(0, self._inside - 1)  # a fork inside the block has renewed it
+            # In the child of a fork inside the block, the count has been reset to 0.
+            self._inside = max(0, self._inside - 1)
             self._changed.notify_all()
 
     def _close(self) -> None:
         self._changed.acquire()
         self._is_closed = True
-        self._changed.wait_for(lambda: not self._inside, FORK_SECONDS)
+        self._changed.wait_for(lambda: not self._inside, self._longest_wait)
 
     def _open(self) -> None:
         self._is_closed = False
@@ -103,63 +121,89 @@ def _after_fork_in_child() -> None:
         lock.free_in_child()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @contextlib.contextmanager
-def locked(path: str | Path, of: str | Path, patience: float = 0) -> Iterator[list[int]]:
-    """Hold a lock inside the block; the system releases it when the process ends for any reason.
+def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator[list[int]]:
+    """Hold a lock between processes inside the block.
 
-    The lock file names the holder; it is created with its folder, and removed at the end. A file
-    that is no lock is neither changed nor removed. `of` is the folder or output that only one
-    process may write, for the message; `patience` are seconds to wait for the end of another
-    holder. A process that inherits the file descriptors over exec holds the lock too.
+    The system releases it when the process ends for any reason. The lock file names the holder; it
+    is created with its folder, and removed at the end.
+
+    Args:
+        path: the lock file. A file with other content is neither changed nor removed.
+        place: the folder or output that only one process may write, for messages.
+        patience: seconds to wait if another process holds the lock.
+
+    Yields:
+        The file descriptors of the lock. A process that inherits them over exec holds it too.
+
+    Raises:
+        InputError: if another process holds the lock, or if another file is in its place.
     """
-    # every verb of the command line imports this module
-    from filelock import FileLock, SoftFileLock, Timeout
+    # Imported here because every verb of the command line imports this module.
+    from filelock import FileLock, SoftFileLock
 
-    path, descriptors = Path(path), list[int]()
+    path = Path(path)
+    descriptors: list[int] = []
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_other_file(path)
     native: dict[str, Any] = {"fallback_to_soft": False, "on_acquired": descriptors.append}
-    if issubclass(FileLock, SoftFileLock):  # neither Windows nor a system with fcntl
+    # filelock has no locks of the system here: neither Windows nor a system with fcntl.
+    if issubclass(FileLock, SoftFileLock):
         native = {}
-    # a second attempt, where its holder has just removed the file
-    lock = FileLock(
-        path, timeout=max(patience, RETRY_SECONDS), poll_interval=RETRY_SECONDS, **native
-    )
-    try:
-        lock.acquire()
-    except Timeout:
-        holder = _content(path).decode(errors="replace") or "its name is not known"
-        raise InputError(
-            f"{of}: another run works in it ({holder}); wait for its end, or end it"
-        ) from None
-    except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            # nobody knows the name of a lock, unless it is another file
-            raise (
-                error if os.path.lexists(path) else OSError(error.errno, error.strerror, str(of))
-            ) from None
+    # Waits long enough for a second attempt, in case the holder has just removed the file.
+    timeout = max(patience, RETRY_SECONDS)
+    lock = FileLock(path, timeout=timeout, poll_interval=RETRY_SECONDS, **native)
+    _acquire(lock, path, place)
     try:
         for descriptor in descriptors:
-            with contextlib.suppress(OSError):  # on a full disk the file does not name the holder
-                os.ftruncate(descriptor, 0)
-                # as HOLDER
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            _write_holder(descriptor)
         yield descriptors
     finally:
+        # Removed before the release, while no other process can hold it.
         with contextlib.suppress(OSError):
-            path.unlink()  # removed before the release, while no other process can hold it
+            path.unlink()
         lock.release()
 
 
+def _acquire(lock: Any, path: Path, place: str | Path) -> None:
+    """Acquire a lock; a file system without locks does without it."""
+    from filelock import Timeout
+
+    try:
+        lock.acquire()
+    except Timeout:
+        holder = _content(path).decode(errors="replace") or "its name is unknown"
+        raise InputError(
+            f"{place}: in use by another run ({holder}); wait for it to end, or stop it"
+        ) from None
+    except OSError as error:
+        if error.errno in WITHOUT_LOCKS:
+            return
+        if os.path.lexists(path):
+            raise
+        # Users do not know the name of the lock file, so the error names the place instead.
+        raise OSError(error.errno, error.strerror, str(place)) from None
+
+
+def _write_holder(descriptor: int) -> None:
+    """Write the name of this process into a lock file, in the form of `HOLDER`."""
+    # On a full disk the file stays empty.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+
+
 def _content(path: Path) -> bytes:
-    """Read the beginning of a lock file; a link is not followed, because it may lead to any
-    file.
+    """Read the beginning of a lock file.
+
+    A link is not followed, because it may lead to any file. A missing file is empty.
     """
-    with contextlib.suppress(OSError):  # for example because there is none yet
+    with contextlib.suppress(OSError):
         descriptor = os.open(
             path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         )
@@ -172,11 +216,12 @@ def _content(path: Path) -> bytes:
 
 def _refuse_other_file(path: Path) -> None:
     try:
-        # once, because its holder may remove the file at any time
+        # Asked only once, because the holder may remove the file at any time.
         kind = stat.S_IFMT(path.lstat().st_mode)
-    except OSError:  # no file; any other reason is met again
+    except OSError:
+        # The file does not exist. Other errors are raised again when the file is opened.
         return
     if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):
         raise InputError(
-            f"{path}: would be the lock, and is another file; move it, or choose another name"
+            f"{path}: needed as the lock file, but is another file; move it, or choose another name"
         )

@@ -1,6 +1,4 @@
-"""Opens files, packed or not, and files of a folder together; tells whether a file is the same as
-before.
-"""
+"""Open files, compressed or not, and detect whether a file has changed."""
 
 import bz2
 import contextlib
@@ -20,74 +18,109 @@ from typing import IO, Any, BinaryIO, TypeVar
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.archives import archive_of, open_member
 
-# value of fairseq-train --user-dir: fairseq imports the folder by its name from the parent folder,
-# and so gets the package that `import fairseq_lxsr` finds, once; the path is absolute so that it
-# works from any current folder
+# The value of fairseq-train --user-dir. fairseq imports the folder by its name from the parent
+# folder, and so gets the same package as `import fairseq_lxsr`. The path is absolute so that it
+# does not depend on the current folder.
 PACKAGE = Path(__file__).parent.parent.absolute()
-MAX_RATIO = 100  # largest ratio of decompressed to compressed bytes; text has less than 20
-# decompressed bytes that any file may have, because the ratio of small repetitive files is high
+# The largest ratio of decompressed to compressed bytes. Text has a ratio below 20.
+MAX_RATIO = 100
+# Decompressed bytes that any file may have, because small repetitive files have a high ratio.
 FREE_BYTES = 2**26
-UNPACKED_AT_ONCE = 2**17  # bytes
-READ_BYTES = 2**20  # bytes of a file that are read at once
+# The buffer of a decompressed stream, in bytes.
+DECOMPRESSION_BUFFER = 2**17
+# The number of bytes that are read from a file in one call.
+READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# reads of a folder that is replaced all the time, and of one that is not there, and the wait before
-# each
-REPLACED_TRIES, MISSING_TRIES, REPLACED_SECONDS = 100, 3, 0.01
+# How often a folder is read that is replaced all the time, and one that does not exist, and the
+# wait before each further attempt.
+REPLACED_TRIES = 100
+MISSING_TRIES = 3
+REPLACED_SECONDS = 0.01
 
 T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, `-` for standard input; `.gz`, `.bz2`, `.xz` and `.zst` are
-    decompressed.
+    """Open a file for reading, decompressed if its name ends in .gz, .bz2, .xz or .zst.
 
-    FILE.zip/MEMBER is a file in an archive, FILE.zip alone one that holds a single file.
+    Args:
+        path: a file; `-` for standard input; FILE.zip/MEMBER for a file in an archive; or FILE.zip
+            for the only file in it.
+
+    Raises:
+        InputError: for a missing file, a folder, or a member that the archive does not contain;
+            also from later reads, if the data decompress to an implausible size.
     """
     if str(path) == "-":
-        if sys.stdin is None:
-            raise InputError(
-                "-: standard input is closed; expected text from a file or another program"
-            )
-        if sys.stdin.closed or sys.stdin.buffer.closed:
-            raise InputError(
-                "-: standard input was read already; expected a file where text is read twice"
-            )
-        return sys.stdin.buffer
-    suffix = Path(path).suffix.lower()
+        return _standard_input()
     archive = archive_of(path)
-    if not archive and not Path(path).exists():
-        raise InputError(f"{path}: no such file; check the name")
-    if not archive and Path(path).is_dir():
-        raise InputError(f"{path}: is a folder; expected a file")
-    if not archive and suffix not in COMPRESSED_SUFFIXES:
+    if archive is None:
+        _check_is_file(path)
+    is_compressed = Path(path).suffix.lower() in COMPRESSED_SUFFIXES
+    if archive is None and not is_compressed:
         return open(path, "rb")
     budget = Budget(archive or path, FREE_BYTES)
-    stream: Any = Metered(open_member(archive, path), budget) if archive else path
-    if suffix in COMPRESSED_SUFFIXES:
-        unpack: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(suffix) or _zstd(
-            path
-        ).open
-        stream = Metered(unpack(stream, "rb"), budget)
-    return io.BufferedReader(stream, UNPACKED_AT_ONCE)
+    stream: Any = path
+    if archive is not None:
+        stream = Metered(open_member(archive, path), budget)
+    if is_compressed:
+        decompress = _decompressor(path)
+        stream = Metered(decompress(stream, "rb"), budget)
+    return io.BufferedReader(stream, DECOMPRESSION_BUFFER)
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise InputError(
+            "-: standard input is closed; expected text from a file or another program"
+        )
+    if sys.stdin.closed or sys.stdin.buffer.closed:
+        raise InputError(
+            "-: standard input has been read already; expected a file, because the text is read twice"
+        )
+    return sys.stdin.buffer
+
+
+def _check_is_file(path: str | Path) -> None:
+    if not Path(path).exists():
+        raise InputError(f"{path}: no such file; check the name")
+    if Path(path).is_dir():
+        raise InputError(f"{path}: is a folder; expected a file")
+
+
+def _decompressor(path: str | Path) -> Any:
+    """Return the `open` function of the module that decompresses a file."""
+    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+    suffix = Path(path).suffix.lower()
+    return openers[suffix] if suffix in openers else _zstd(path).open
 
 
 class Budget:
-    """Limits the decompressed bytes of a compressed file over all its readers; a pipe has no limit.
+    """Limits the decompressed bytes of a compressed file, counted over all its readers.
 
-    `free` is the number of bytes that are allowed before the ratio is checked.
+    Without it, a small file could fill the memory or the disk. A pipe has no limit, because its
+    compressed size is unknown.
+
+    Args:
+        path: the compressed file.
+        free: the number of bytes that are allowed before the ratio is checked.
     """
 
     def __init__(self, path: str | Path, free: int):
-        about = os.stat(path)
-        self.path, self.size = path, about.st_size
-        self.left = free + MAX_RATIO * self.size if stat.S_ISREG(about.st_mode) else sys.maxsize
+        status = os.stat(path)
+        self.path = path
+        self.size = status.st_size
+        self.left = sys.maxsize
+        if stat.S_ISREG(status.st_mode):
+            self.left = free + MAX_RATIO * self.size
 
     def spend(self, count: int) -> None:
-        """Take `count` bytes from the budget."""
+        """Count `count` decompressed bytes; raise `InputError` if they exceed the limit."""
         self.left -= count
         if self.left < 0:
             raise InputError(
-                f"{self.path}: unpacks to more than {MAX_RATIO} times {self.size:,} bytes; expected text"
+                f"{self.path}: decompresses to more than {MAX_RATIO} times its {self.size:,} bytes; "
+                "expected text"
             )
 
 
@@ -95,7 +128,8 @@ class Metered(io.RawIOBase):
     """A file that is decompressed while it is read, within its budget."""
 
     def __init__(self, stream: Any, budget: Budget):
-        self.stream, self.budget = stream, budget
+        self.stream = stream
+        self.budget = budget
 
     def readable(self) -> bool:
         return True
@@ -111,18 +145,21 @@ class Metered(io.RawIOBase):
         super().close()
 
 
-def packing(path: Path, stream: IO) -> IO:
-    """Return a stream that compresses as the ending of the name says."""
+def compressing(path: Path, stream: IO) -> IO:
+    """Return a stream that compresses into `stream`, in the format of the suffix of `path`."""
     suffix = path.suffix.lower()
     if suffix == ".zst":
         return _zstd(path).ZstdFile(stream, "wb")
-    if suffix in (".xz", ".bz2"):
-        return (lzma.LZMAFile if suffix == ".xz" else bz2.BZ2File)(stream, "wb")
+    if suffix == ".xz":
+        return lzma.LZMAFile(stream, "wb")
+    if suffix == ".bz2":
+        return bz2.BZ2File(stream, "wb")
+    # Without the time, the same text gives the same bytes.
     return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
 
 
 def _zstd(path: str | Path):
-    """Return Python's own module (3.14 and later), or the package that backports it."""
+    """Return Python's own module for Zstandard (3.14 and later), or the package that backports it."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -132,66 +169,73 @@ def _zstd(path: str | Path):
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file whose name is ours; what is in its way, for example a pipe, is refused, and not
-    waited for.
+    """Open a file of a folder that this package wrote.
+
+    A pipe or device in its place is refused; opening a pipe would wait for another program.
     """
 
-    def checked(name: str, flags: int) -> int:
+    def open_regular(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-        # `open` refuses a folder
+        # `open` itself refuses a folder.
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
-        raise InputError(f"{path}: is a pipe or device; expected a file, remove it")
+        raise InputError(f"{path}: is a pipe or device; expected a regular file: remove it")
 
-    return open(path, "rb", opener=checked)
+    return open(path, "rb", opener=open_regular)
 
 
 def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
-    """Return what `read` makes of a folder; where it fails because the folder was replaced
-    meanwhile, it reads again.
+    """Return the result of `read` for a folder that another process may replace at any time.
 
-    `marker` is a file that every such folder has, another one after each replacement.
+    If `read` fails because the folder was replaced meanwhile, the folder is read again.
+
+    Args:
+        marker: a file that every version of the folder contains, created by each replacement.
+        read: reads the folder; its `InputError` or `OSError` is raised if the folder is unchanged.
     """
-    missing = 0
+    missing_count = 0
     for _ in range(REPLACED_TRIES):
         before = _identity(marker)
-        missing += before is None  # between two renames, or for ever
+        if before is None:
+            # The folder is either between two renames or does not exist.
+            missing_count += 1
         try:
             return read()
         except (InputError, OSError):
-            if _identity(marker) == before and (before or missing == MISSING_TRIES):
+            is_settled = before is not None or missing_count == MISSING_TRIES
+            if is_settled and _identity(marker) == before:
                 raise
             time.sleep(REPLACED_SECONDS)
     return read()
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return numbers that differ between two files of the same name; None for a missing file."""
     try:
-        about = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return about.st_dev, about.st_ino, about.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def sha256(file: str | Path | BinaryIO) -> str:
     """Return the SHA-256 of a file, or of an open one, as hexadecimal digits."""
+    if isinstance(file, str | Path):
+        with open_file(file) as stream:
+            return sha256(stream)
     digest = hashlib.sha256()
-    with (
-        open_file(file) if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream
-    ):
-        stream.seek(0)
-        while block := stream.read(READ_BYTES):
-            digest.update(block)
+    file.seek(0)
+    while block := file.read(READ_BYTES):
+        digest.update(block)
     return digest.hexdigest()
 
 
 def stamp(file: str | Path | BinaryIO) -> list[int]:
-    """Return the size of a file and the time of its last change (of content or attributes), in
-    nanoseconds.
+    """Return the size of a file in bytes, and the time of its last change in nanoseconds.
 
-    A file with the stamp that was stored when it was hashed is the same file, unchanged: a copy has
-    another time.
+    The time is that of a change of content or attributes. If the stamp is the one that was stored
+    with a file's hash, the file is unchanged since; a copy has another time.
     """
-    about = os.stat(file if isinstance(file, str | Path) else file.fileno())
-    return [about.st_size, about.st_ctime_ns]
+    status = os.stat(file if isinstance(file, str | Path) else file.fileno())
+    return [status.st_size, status.st_ctime_ns]

@@ -1,5 +1,6 @@
-"""Progress on standard error: a line that is written over on a terminal; in files and notebooks one
-a minute.
+"""Progress on standard error.
+
+On a terminal, a line is overwritten; in files and notebooks, a line is added every minute.
 """
 
 import shutil
@@ -12,50 +13,64 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import say
 
-# seconds until the first line where there is no terminal, and between two lines
-FIRST, EACH = (10, 60)
-REFRESH = 0.5  # seconds between two states of the line of a terminal
+# Without a terminal: seconds before the first line, and between two lines.
+FIRST_LINE_SECONDS = 10
+LINE_SECONDS = 60
+# On a terminal: seconds between two states of the line.
+REFRESH_SECONDS = 0.5
 
 
 def on_terminal() -> bool:
-    """Return whether standard error is a terminal; that of a notebook is none."""
+    """Return whether standard error is a terminal, which a notebook is not."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def duration(seconds: float) -> str:
-    """Write a time as a person says it: 40 s, 3 min, 2 h 10 min."""
-    minutes = round(seconds / 60)
+    """Return a time as text for people: 40 s, 3 min, 2 h 10 min."""
     if seconds < 90:
         return f"{max(0, seconds):.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 class StatusLine:
-    """The state of long work in one line."""
+    """Shows the state of long work in one line.
+
+    line = StatusLine()
+    for step in steps:
+        line.show(lambda: f"step {step} of {len(steps)}")
+    line.clear()
+    """
 
     def __init__(self) -> None:
-        self._due = time.monotonic() + (0 if on_terminal() else FIRST)
-        self._width = 0  # of what stands on the terminal
+        self._due = time.monotonic()
+        if not on_terminal():
+            self._due += FIRST_LINE_SECONDS
+        # The width of the text on the terminal.
+        self._width = 0
 
     def show(self, state: Callable[[], str]) -> None:
-        """Show the state that a function describes, which is called only where a line is due."""
-        now, terminal = time.monotonic(), on_terminal()
+        """Show the text that `state` returns; it is called only if a line is due."""
+        now = time.monotonic()
+        is_terminal = on_terminal()
         if now < self._due:
             return
-        self._due = now + (REFRESH if terminal else EACH)
-        if terminal:
-            self._write_over(state())
+        self._due = now + (REFRESH_SECONDS if is_terminal else LINE_SECONDS)
+        if is_terminal:
+            self._overwrite(state())
         else:
             say(state())
 
     def clear(self) -> None:
-        """Take the line from the terminal, before something else is written there."""
+        """Remove the line from the terminal, before something else is written there."""
         if self._width:
-            self._write_over("")
+            self._overwrite("")
             sys.stderr.write("\r")
             sys.stderr.flush()
 
-    def _write_over(self, text: str) -> None:
+    def _overwrite(self, text: str) -> None:
         text = text[: shutil.get_terminal_size().columns - 1]
         sys.stderr.write("\r")
         sys.stderr.write(text.ljust(self._width))
@@ -64,21 +79,30 @@ class StatusLine:
 
 
 class Progress(tqdm):
-    """A bar of tqdm on a terminal; elsewhere, unless `disable` is true, the same as lines of a log.
+    """A progress bar of tqdm on a terminal, and lines as in a log elsewhere.
 
-    with Progress(total=len(texts), desc="encode", unit=" sentences", disable=None) as bar:
-        for block in blocks:
-            ...
-            bar.update(len(block))
+        with Progress(total=len(texts), desc="encode", unit=" sentences", disable=None) as bar:
+            for block in blocks:
+                ...
+                bar.update(len(block))
+
+    Args:
+        disable: True shows nothing, False always shows a bar, None shows a bar or lines.
     """
 
     def __init__(self, *args: Any, disable: bool | None = None, **options: Any):
         self.lines = disable is None and not on_terminal()
         if self.lines:
-            options |= {"mininterval": EACH, "delay": FIRST, "miniters": 1, "leave": False}
+            options |= {
+                "mininterval": LINE_SECONDS,
+                "delay": FIRST_LINE_SECONDS,
+                "miniters": 1,
+                "leave": False,
+            }
         super().__init__(*args, disable=bool(disable), **options)
         if self.lines:
-            self.last_print_t -= EACH - FIRST  # so the first line comes earlier
+            # Makes tqdm write the first line before a whole interval is over.
+            self.last_print_t -= LINE_SECONDS - FIRST_LINE_SECONDS
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
         if not self.lines:
@@ -92,9 +116,16 @@ class Progress(tqdm):
             super().clear(nolock)
 
     def _state(self) -> str:
-        """Describe what is done: encode: 1,000 of 5,000 sentences, 400/s, 10 s left."""
-        done, rate = self.n, (self.n - self.initial) / max(self._time() - self.start_t, 1e-9)
-        number = self.format_sizeof if self.unit_scale else "{:,.0f}".format
-        of_all = f" of {number(self.total)}" if self.total else ""
-        left = f", {duration((self.total - done) / rate)} left" if self.total and rate else ""
-        return f"{self.desc}: {number(done)}{of_all}{self.unit}, {number(rate)}/s{left}"
+        """Describe the state: encode: 1,000 of 5,000 sentences, 400/s, 10 s left."""
+        seconds = max(self._time() - self.start_t, 1e-9)
+        rate = (self.n - self.initial) / seconds
+        state = f"{self.desc}: {self._number(self.n)}"
+        if self.total:
+            state += f" of {self._number(self.total)}"
+        state += f"{self.unit}, {self._number(rate)}/s"
+        if self.total and rate:
+            state += f", {duration((self.total - self.n) / rate)} left"
+        return state
+
+    def _number(self, value: float) -> str:
+        return self.format_sizeof(value) if self.unit_scale else f"{value:,.0f}"

@@ -1,5 +1,6 @@
-"""Reads untrusted files: JSON objects, arrays, and records of interrupted work; damage of ours is
-noticed.
+"""Read untrusted files: JSON objects, arrays, and records of interrupted work.
+
+Files that this package wrote carry a checksum, so that damage is noticed.
 """
 
 import json
@@ -7,7 +8,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,54 +20,71 @@ from fairseq_lxsr.files.write import atomic_write
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_DEPTH = 20  # nesting of lists and objects in JSON
-MAX_COUNT = 2**53  # largest count of anything
+# The deepest nesting of lists and objects in JSON.
+MAX_DEPTH = 20
+# The largest count of anything.
+MAX_COUNT = 2**53
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-SEAL = "crc32"  # key for the checksum of all other fields of a JSON object
+# The key for the checksum of all other fields of a JSON object.
+SEAL = "crc32"
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum that `parse_json` compares and takes out, so that one flipped bit is
-    noticed.
-    """
+    """Add the checksum that `parse_json` verifies and removes: one flipped bit is noticed."""
     return {**content, SEAL: _checksum(content)}
 
 
 def _checksum(content: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(json.loads(json.dumps(content)), sort_keys=True).encode())
+    # What JSON turns into something else, such as tuples and integer keys, is converted first.
+    normalized = json.loads(json.dumps(content))
+    return zlib.crc32(json.dumps(normalized, sort_keys=True).encode())
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """Parse one JSON object of any origin, safe to print and to write as UTF-8; raise ValueError
-    for anything else.
+    """Parse one JSON object of any origin.
 
-    One that is `sealed` must have the checksum that it names, or it is damaged.
+    Returns:
+        The object, without its checksum; it can be printed and written as UTF-8.
+
+    Raises:
+        ValueError: for anything else, and for an object with a wrong checksum (see `sealed`).
     """
     try:
-        read = json.loads(text)
+        content = json.loads(text)
     except RecursionError:
-        raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other") from None
-    if not isinstance(read, dict):
-        raise ValueError(f"{type(read).__name__}, not an object")
-    level: list[dict[str, Any] | list[Any]] = [read]
-    depth = 0
-    while level := [
-        part for parent in level for part in _parts(parent) if isinstance(part, dict | list)
-    ]:
-        depth += 1
-        if depth == MAX_DEPTH:
-            raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other")
+        raise ValueError(f"lists and objects nested more than {MAX_DEPTH} deep") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{type(content).__name__}, not an object")
+    _check_depth(content)
     if SURROGATE.search(text):
-        json.dumps(read, ensure_ascii=False).encode()  # half of a surrogate pair raises ValueError
-    if type(read.get(SEAL)) is int and read.pop(SEAL) != _checksum(read):
+        # Encoding raises ValueError for half of a surrogate pair.
+        json.dumps(content, ensure_ascii=False).encode()
+    if type(content.get(SEAL)) is int and content.pop(SEAL) != _checksum(content):
         raise ValueError(
-            f"damaged or edited: its fields have another checksum than its {SEAL}, which an edit removes"
+            f"damaged or edited: {SEAL} is not the checksum of the other fields; "
+            f"remove {SEAL} after an edit"
         )
-    return read
+    return content
 
 
-def _parts(parent: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return parent.values() if isinstance(parent, dict) else parent
+def _check_depth(content: dict[str, Any]) -> None:
+    level: list[dict[str, Any] | list[Any]] = [content]
+    for _ in range(MAX_DEPTH):
+        level = _nested_containers(level)
+        if not level:
+            return
+    raise ValueError(f"lists and objects nested more than {MAX_DEPTH} deep")
+
+
+def _nested_containers(
+    containers: Sequence[dict[str, Any] | list[Any]],
+) -> list[dict[str, Any] | list[Any]]:
+    """Return the lists and objects that are elements of the given ones."""
+    nested = []
+    for container in containers:
+        elements = container.values() if isinstance(container, dict) else container
+        nested += [element for element in elements if isinstance(element, dict | list)]
+    return nested
 
 
 def is_count(value: Any) -> bool:
@@ -75,72 +93,78 @@ def is_count(value: Any) -> bool:
 
 
 def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
-    """Open a .npy of numbers memory-mapped, `r` to read or `r+` to read and write; nothing in it
-    can run code.
+    """Open a .npy file of numbers memory-mapped; nothing in it can run code.
 
-    An open file is mapped whatever happens to its name, and is not needed any more. OSError is for
-    a file that cannot be read, ValueError for one that is truncated or is not a .npy of numbers.
+    Args:
+        file: a path; or an open file, which may be closed or renamed afterwards.
+        mode: `r` to read, or `r+` to read and write a path.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is truncated, or not a .npy file of numbers.
     """
-    from numpy.lib.format import open_memmap  # the command line imports this module
+    # Imported here because every verb of the command line imports this module.
+    from numpy.lib.format import open_memmap
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers that Python 2 may have written
-            return open_memmap(file, mode) if isinstance(file, str | Path) else _mapped(file)
+            # numpy warns of headers that Python 2 may have written.
+            warnings.simplefilter("ignore")
+            if isinstance(file, str | Path):
+                return open_memmap(file, mode)
+            return _mapped(file)
     except OSError:
         raise
-    except (
-        Exception
-    ) as error:  # numpy reads the header with Python's parser, which raises errors of many kinds
+    except Exception as error:
+        # numpy reads the header with Python's parser, which raises errors of many kinds.
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def embeddings_description(path: Path) -> Mapping[str, Any]:
-    """Read FILE.json, which `lxsr embed` wrote beside embeddings; empty where there is none."""
-    beside = path.with_name(f"{path.name}.json")
-    if not beside.is_file():
+    """Read FILE.json, which `lxsr embed` writes next to FILE; empty if it does not exist."""
+    description = path.with_name(f"{path.name}.json")
+    if not description.is_file():
         return {}
     try:
-        return dict(parse_json(beside.read_text(encoding="utf-8")))
+        return dict(parse_json(description.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"{beside}: {error}; delete it and {path}, and embed the text again"
+            f"{description}: {error}; delete it and {path}, and embed the text again"
         ) from None
 
 
 def check_described(path: Path) -> None:
-    """Compare the SHA-256 of embeddings with the one that `lxsr embed` wrote into FILE.json beside
-    them, if any.
-    """
-    if embeddings_description(path).get("sha256") not in (None, sha256(path)):
+    """Check the SHA-256 of embeddings against FILE.json from `lxsr embed`, if that exists."""
+    expected = embeddings_description(path).get("sha256")
+    if expected is not None and expected != sha256(path):
         raise InputError(
-            f"{path}: damaged or changed, its SHA-256 is not the one in {path.name}.json; delete both, and embed the "
-            "text again"
+            f"{path}: damaged or changed: its SHA-256 differs from the one in {path.name}.json; "
+            "delete both, and embed the text again"
         )
 
 
 def check_archive(path: Path) -> None:
-    """Compare the CRC-32 of every record of an uncompressed zip archive, as torch.save writes; it
-    reads 1 GB/s.
+    """Check the CRC-32 of every record of an uncompressed zip archive, as torch.save writes it.
 
-    ValueError is for an archive that is damaged or compressed, and `zipfile` raises errors of many
-    other kinds.
+    It reads about 1 GB/s.
+
+    Raises:
+        ValueError: for a damaged or compressed archive; `zipfile` raises errors of many other kinds.
     """
     with zipfile.ZipFile(path) as archive:
-        if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
+        if sum(record.file_size for record in archive.infolist()) > path.stat().st_size:
             raise ValueError("compressed")
         if damaged := archive.testzip():
-            raise ValueError(f"{damaged} has another checksum")
+            raise ValueError(f"checksum mismatch in {damaged}")
 
 
 def _mapped(stream: BinaryIO) -> "np.memmap":
     import numpy as np
     from numpy.lib import format as npy
 
+    header_readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     stream.seek(0)
-    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[
-        npy.read_magic(stream)
-    ]
+    read_header = header_readers[npy.read_magic(stream)]
     shape, is_fortran, dtype = read_header(stream)
     if dtype.hasobject:
         raise ValueError("objects, not numbers")
@@ -149,11 +173,12 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
 
 @dataclass(frozen=True)
 class Record:
-    """Progress of a resumable run: a JSON file beside its output, replaced atomically after every
-    step.
+    """Progress of a resumable run: a JSON file that is replaced atomically after every step.
 
-    It has all settings that the result depends on, the number of finished `lines` and other counts
-    over them, and a hash of the text read so far, where text is read only once.
+    Attributes:
+        settings: all settings that the result depends on.
+        counts: the number of finished `lines`, and other counts over them.
+        text: hash of the text read so far, if the text is read only once.
     """
 
     settings: dict[str, Any]
@@ -162,23 +187,26 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record | None":
-        """Read a record; return None where the file does not exist."""
+        """Read a record; return None if the file does not exist."""
         if not path.exists():
             return None
         try:
-            read = parse_json(path.read_text(encoding="utf-8"))
-            settings, counts, text = read["settings"], read["counts"], read["text"]
-            if not (
-                isinstance(settings, dict) and isinstance(counts, dict) and isinstance(text, str)
-            ):
-                raise TypeError("settings and counts are no objects, or text is no text")
-            if not all(map(is_count, counts.values())):
-                raise TypeError(f"counts {counts!r:.60} are not whole numbers of at least 0")
+            content = parse_json(path.read_text(encoding="utf-8"))
+            record = cls(content["settings"], content["counts"], content["text"])
+            record._check()
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path}: not the progress of an earlier run ({error!r}); delete it"
+                f"{path}: not a progress file of an earlier run ({error!r}); delete it"
             ) from None
-        return cls(settings, counts, text)
+        return record
+
+    def _check(self) -> None:
+        if not isinstance(self.settings, dict) or not isinstance(self.counts, dict):
+            raise TypeError("settings and counts must be objects")
+        if not isinstance(self.text, str):
+            raise TypeError("text must be a string")
+        if not all(map(is_count, self.counts.values())):
+            raise TypeError(f"counts {self.counts!r:.60} must be whole numbers of at least 0")
 
     @property
     def lines(self) -> int:
@@ -190,11 +218,9 @@ class Record:
             stream.write(json.dumps(sealed(vars(self))))
 
 
-def difference(found: dict[str, Any], settings: dict[str, Any]) -> str | None:
-    """Describe the first setting that differs, for example `k 4, now 5`; return None where all are
-    equal.
-    """
-    for name in settings | found:
-        if found.get(name) != settings.get(name):
-            return f"{name} {found.get(name)!r:.60}, now {settings.get(name)!r:.60}"
+def difference(stored: dict[str, Any], settings: dict[str, Any]) -> str | None:
+    """Describe the first setting that differs, for example `k 4, now 5`; None if all are equal."""
+    for name in settings | stored:
+        if stored.get(name) != settings.get(name):
+            return f"{name} {stored.get(name)!r:.60}, now {settings.get(name)!r:.60}"
     return None

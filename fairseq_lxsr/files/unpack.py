@@ -1,4 +1,4 @@
-"""Extracts named files from untrusted .zip and .tgz archives."""
+"""Extract named files from untrusted .zip and .tgz archives."""
 
 import errno
 import gzip
@@ -19,49 +19,71 @@ from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-# bytes before the ratio is checked, because the ratio of short repetitive files is high
+# Extracted bytes that any archive may have, because short repetitive files have a high ratio.
 ARCHIVE_FREE_BYTES = 1 << 20
-# largest long name or other attributes of a .tgz member, which tarfile keeps in memory
+# The largest name or other attributes of a .tgz member, which tarfile reads into memory.
 MAX_HEADER_BYTES = 1 << 20
+# The most names in a message.
+MAX_LISTED = 3
 UNPACKING_ERRORS = (
-    *(
-        zipfile.BadZipFile,
-        tarfile.TarError,
-        gzip.BadGzipFile,
-        zlib.error,
-        lzma.LZMAError,
-        struct.error,
-    ),
-    *(OSError, EOFError, ValueError, OverflowError, NotImplementedError, RuntimeError),
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
 )
-# types of headers that tarfile reads into memory before their member
+# The types of headers that tarfile reads into memory before their member.
 HEADER_TYPES = (
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
 )
 
+Member = tuple[str, Callable[[], Any]]
 
-def unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Extract files of a .zip or .tgz, by their names without folders, to paths that are given,
-    except those there.
 
-    They appear when the whole archive is read, because checksums at its end may show that they are
-    wrong.
+def unpack(
+    archive: Path, outputs: Mapping[str, Path], free_bytes: int = ARCHIVE_FREE_BYTES
+) -> None:
+    """Extract files from a .zip or .tgz archive; existing files are kept.
+
+        unpack(Path("corpus.zip"), {"Toy.en-fr.en": Path("toy.en")})
+
+    The files appear only when the complete archive has been read, because checksums at its end may
+    show damage.
+
+    Args:
+        archive: path of the archive; its suffix tells the format.
+        outputs: path to write for each name; folders in the archive are ignored.
+        free_bytes: extracted bytes that are allowed before the compression ratio is checked.
+
+    Raises:
+        InputError: for a damaged archive, one that extracts to an implausible size, or one without
+            one of the files.
     """
-    missing = {name: output for name, output in wanted.items() if not output.is_file()}
-    with ExitStack() as outputs:
-        with _opening(archive) as members:
+    missing = {name: output for name, output in outputs.items() if not output.is_file()}
+    with ExitStack() as streams:
+        with _opening(archive, free_bytes) as members:
             for name, open_member in members:
                 output = missing.pop(PurePosixPath(name).name, None)
                 if output is not None:
-                    _copy(
-                        open_member(),
-                        outputs.enter_context(atomic_write(output, "wb")),
-                        output.name,
-                    )
+                    source = open_member()
+                    target = streams.enter_context(atomic_write(output, "wb"))
+                    _copy(source, target, output.name)
         if missing:
-            names = ", ".join([*missing][:3]) + ", ..." * (len(missing) > 3)
-            raise InputError(f"{archive}: no {names} in it; check what it is an archive of")
+            names = ", ".join([*missing][:MAX_LISTED])
+            if len(missing) > MAX_LISTED:
+                names += ", ..."
+            raise InputError(f"{archive}: does not contain {names}; check that it is the right one")
 
 
 class _Member(tarfile.TarInfo):
@@ -83,46 +105,48 @@ def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
 
 
 @contextmanager
-def _opening(archive: Path) -> Iterator[Iterator[tuple[str, Callable[[], Any]]]]:
-    """Yield the regular files of an archive, each with a function that opens it; check gzip's
-    checksum at the end.
-    """
+def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
+    """Yield the regular files of an archive, each with a function that opens it."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
-                yield _files_of_zip(packed, Budget(archive, ARCHIVE_FREE_BYTES))
+                yield _files_of_zip(packed, Budget(archive, free_bytes))
         else:
             with (
                 gzip.open(archive) as stream,
-                Metered(stream, Budget(archive, ARCHIVE_FREE_BYTES)) as metered,
+                Metered(stream, Budget(archive, free_bytes)) as metered,
                 tarfile.open(mode="r|", fileobj=metered, tarinfo=_Member) as tar,
             ):
                 yield _files_of_tar(tar)
+                # gzip verifies its checksum at the end of the stream.
                 while metered.read(READ_BYTES):
                     pass
     except InputError:
         raise
     except UNPACKING_ERRORS as error:
-        # corrupt bytes give an error without errno, or ask for a place that no file has
+        # Corrupt bytes cause an OSError without errno, or a seek to an offset that no file has.
+        # Any other OSError is an error of the file system.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(
-            f"{archive}: not a whole archive ({shown(str(error))}); fetch it again"
+            f"{archive}: damaged or incomplete archive ({shown(str(error))}); download it again"
         ) from None
 
 
-def _files_of_zip(
-    packed: zipfile.ZipFile, budget: Budget
-) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[Member]:
+    def open_member(member: zipfile.ZipInfo) -> Metered:
+        return Metered(packed.open(member), budget)
+
     for member in packed.infolist():
-        # Unix file type: links and devices are not text
+        # The file type of Unix, 0 from other systems; links and devices are skipped.
         kind = stat.S_IFMT(member.external_attr >> 16)
         if not member.is_dir() and kind in (0, stat.S_IFREG):
-            yield member.filename, partial(lambda one: Metered(packed.open(one), budget), member)
+            yield member.filename, partial(open_member, member)
 
 
-def _files_of_tar(tar: tarfile.TarFile) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _files_of_tar(tar: tarfile.TarFile) -> Iterator[Member]:
     while (member := tar.next()) is not None:
-        tar.members.clear()  # type: ignore[attr-defined]  # an archive may have millions of empty members
+        # An archive may have millions of empty members, which tarfile would keep in memory.
+        tar.members.clear()  # type: ignore[attr-defined]
         if member.isreg() and not member.issparse():
             yield member.name, partial(tar.extractfile, member)

@@ -1,6 +1,4 @@
-"""Writes files and folders that have their names only when they are complete, and replace nothing
-that is read.
-"""
+"""Write files and folders that appear under their names only when they are complete."""
 
 import contextlib
 import errno
@@ -18,92 +16,109 @@ from typing import IO
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, packing
+from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, compressing
 
-OLD = ".old"  # suffix of the hidden name of a folder that is being replaced
-# errors of a rename to a folder with something in it
-FOLDER_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
+# The suffix of the hidden name of a folder that is being replaced.
+OLD = ".old"
+# Errors of a rename to a folder that is not empty.
+FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 def target_of(path: str | Path) -> Path:
-    """Return the place that a link leads to, there or not, which is written where a user names a
-    link as output.
+    """Return the path that a link leads to, whether it exists or not; any other path unchanged.
 
-    The command line calls it for every output. Side files have names that nobody chose, so links
-    there are replaced.
+    The command line calls it for every output, so that a link that a user names is followed. Users
+    do not choose the names of side files, so links there are replaced.
     """
     path = Path(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
-        raise InputError(f"{path}: a link that leads to itself; remove it, or choose another name")
+        raise InputError(f"{path}: is a link to itself; remove it, or choose another name")
     return target
 
 
 def check_replaceable(path: Path) -> None:
     """Check that a file of this name would not replace a folder or a device."""
     if path.exists() and not path.is_file():
-        raise InputError(
-            f"{path}: exists and is not a file, so it is not replaced; choose another name"
-        )
+        raise InputError(f"{path}: exists and is not a regular file; choose another name")
 
 
 def check_writable(path: Path) -> None:
-    """Check that `atomic_write` can write a file, before work that takes long."""
+    """Check that `atomic_write` can write a file, before work that takes a long time."""
     with contextlib.suppress(_NothingWrittenError), atomic_write(path):
         raise _NothingWrittenError
 
 
 def reserve(stream: IO, size: int) -> None:
-    """Give an open file its size in bytes, because writing to a mapped file on a full disk would
-    kill the process.
+    """Reserve the bytes of an open file on the disk.
+
+    Otherwise, writing to a memory-mapped file on a full disk would kill the process.
     """
-    if hasattr(os, "posix_fallocate"):  # not on macOS
+    # macOS does not have it.
+    if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(stream.fileno(), 0, size)
     else:
         stream.truncate(size)
 
 
 class _NothingWrittenError(Exception):
-    """Ends a write before the file has its name."""
+    """Aborts a write before the file gets its name."""
 
 
 def refuse_overlap(
     outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]
 ) -> None:
-    """Check that no input is overwritten; every verb calls this before it starts.
+    """Check that no input would be overwritten; every verb calls this before it starts.
 
-    Outputs are what will be written or removed, with side files; an input that is a folder stands
-    for all its content, and `-` for standard input. None entries are ignored: a table that goes to
-    standard output, where another output named `-` is refused.
+    Args:
+        outputs: all files and folders that will be written or removed, side files included. None
+            entries are ignored: a table for standard output; an output named `-` is refused.
+        inputs: files and folders that are read, `-` for standard input; a folder stands for
+            everything in it. None entries are ignored.
+
+    Raises:
+        InputError: if two outputs are the same, or an output is or contains an input.
     """
     written = [Path(path) for path in outputs if path is not None]
-    read = [path for path in inputs if path is not None]
+    sources = [path for path in inputs if path is not None]
+    places = [Path(os.path.realpath(output)) for output in written]
     for number, output in enumerate(written):
         if str(output) == "-":
             raise InputError(
-                "-: no output of this command goes to stdout; expected the name of a file or folder"
+                "-: this command writes no output to stdout; expected the name of a file or folder"
             )
-        place = Path(os.path.realpath(output))
-        if place in [Path(os.path.realpath(other)) for other in written[:number]]:
+        if places[number] in places[:number]:
             raise InputError(
                 f"{output}: would be written by two options; choose another name for one of them"
             )
-        for other in read:
-            source = Path(os.path.realpath(other))
-            if str(other) != "-" and (place.is_relative_to(source) or source.is_relative_to(place)):
-                raise InputError(
-                    f"{output}: would be written over {other}, which is read; choose another name"
-                )
-            if _is_same_file(output, other):  # also a hard link, or standard input
-                raise InputError(
-                    f"{output}: is the same file as {other}, which is read; choose another name"
-                )
+        for source in sources:
+            _refuse_overwriting(output, source)
 
 
-def _is_same_file(output: Path, other: str | Path) -> bool:
+def _refuse_overwriting(output: Path, source: str | Path) -> None:
+    if str(source) != "-" and _contains_other(output, source):
+        raise InputError(
+            f"{output}: would overwrite the input {source}; choose another name for the output"
+        )
+    # They may be the same file under two names: hard links, or standard input.
+    if _is_same_file(output, source):
+        raise InputError(
+            f"{output}: is the same file as the input {source}; choose another name for the output"
+        )
+
+
+def _contains_other(output: Path, source: str | Path) -> bool:
+    """Return whether two paths are the same, or one is a folder that contains the other."""
+    output_place = Path(os.path.realpath(output))
+    source_place = Path(os.path.realpath(source))
+    return output_place.is_relative_to(source_place) or source_place.is_relative_to(output_place)
+
+
+def _is_same_file(output: Path, source: str | Path) -> bool:
     try:
-        return os.path.samestat(os.stat(output), _stat_input(other))
-    except OSError:  # one of them does not exist
+        return os.path.samestat(os.stat(output), _stat_input(source))
+    except OSError:
+        # One of them does not exist.
         return False
 
 
@@ -117,25 +132,31 @@ def _stat_input(path: str | Path) -> os.stat_result:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
-    """Write a file that appears under its name only when it is complete; it is removed where the
-    block fails.
+    r"""Write a file that appears under its name only when it is complete.
 
-    A file that is replaced passes its mode on, and its group where that is allowed; a link is
-    replaced itself. Text is UTF-8 with \\n; a name ending in .gz, .bz2, .xz or .zst is compressed,
-    without a time stamp, so that the same text gives the same bytes.
+        with atomic_write("scores.tsv.gz") as stream:
+            stream.write("a\tb\n")
+
+    If the block fails, nothing is written. The new file gets the mode of the one that it replaces,
+    and its group if that is allowed; a link is replaced, not followed.
+
+    Args:
+        path: file to write; it is compressed if its name ends in .gz, .bz2, .xz or .zst, without a
+            time stamp, so that the same text gives the same bytes.
+        mode: `w` for text, which is UTF-8 with \n as line end, or `wb`.
     """
     path = Path(path)
     check_replaceable(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left_behind(path)
-    name = _own_name(path)
+    _remove_stale_files(path)
+    name = _temporary_name(path)
     with naming(path):
         handle = create(name, path)
     try:
         with contextlib.ExitStack() as stack:
             stream: IO = stack.enter_context(os.fdopen(handle, "wb"))
             if path.suffix.lower() in COMPRESSED_SUFFIXES:
-                stream = stack.enter_context(packing(path, stream))
+                stream = stack.enter_context(compressing(path, stream))
             if "b" not in mode:
                 stream = stack.enter_context(
                     io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
@@ -149,12 +170,15 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 
 
 def create(path: Path, replaced: Path) -> int:
-    """Create a file that will replace another, or nothing, and return its descriptor; it has the
-    access of the other.
+    """Create a file with the mode and group of the file that it will replace, if that exists.
 
-    What is there already is refused, and so is a link.
+    An existing file or link at `path` is refused.
+
+    Returns:
+        The descriptor of the new file, open for reading and writing.
     """
-    binary, exists = getattr(os, "O_BINARY", 0), replaced.is_file() and not replaced.is_symlink()
+    binary = getattr(os, "O_BINARY", 0)
+    exists = replaced.is_file() and not replaced.is_symlink()
     descriptor = os.open(
         path, os.O_RDWR | os.O_CREAT | os.O_EXCL | binary, 0o600 if exists else 0o666
     )
@@ -164,11 +188,13 @@ def create(path: Path, replaced: Path) -> int:
 
 
 def _keep_access(path: Path, replaced: Path) -> None:
-    """Give a file or folder the mode of the one that it will replace; no other group may read it
-    than before.
+    """Give a file or folder the mode and group of the one that it will replace.
+
+    If the group cannot be set, no group gets access, because it would be another one than before.
     """
     before = replaced.stat()
-    mode = stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR  # we are not finished with it
+    # The owner keeps access in any case, because the file is still being written.
+    mode = stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR
     if path.stat().st_gid != before.st_gid:
         try:
             os.chown(path, -1, before.st_gid)
@@ -178,9 +204,7 @@ def _keep_access(path: Path, replaced: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Write what the system still holds of a file, or of a folder and all in it, to the disk before
-    it is renamed.
-    """
+    """Flush a file, or a folder and everything in it, to the disk; call it before a rename."""
     for inside in sorted(path.iterdir()) if path.is_dir() else ():
         sync(inside)
     if path.is_dir() and os.name == "nt":
@@ -194,25 +218,37 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
-    """Write a folder that replaces `path` only when it is complete, while no other process writes
-    it.
+    """Write a folder that replaces `path` only when it is complete.
 
-    A link is followed; the folder that is replaced, and files in it, pass their modes on to those
-    of the same names. An existing folder that lacks one of the files `markers` is not replaced, nor
-    one without the text `sign` in the first of them, whose name alone may be that of other programs
-    too.
+        with atomic_folder("work/model", "config.json") as work:
+            (work / "config.json").write_text(...)
+
+    No other process can write the folder meanwhile. A link is followed. The new folder and its
+    files get the modes of the ones that they replace.
+
+    Args:
+        path: folder to write.
+        *markers: files that an existing folder must contain to be replaced.
+        sign: text that the first of them must contain, because other programs may write files of
+            that name too.
+
+    Yields:
+        The temporary folder to write into.
+
+    Raises:
+        InputError: if `path` must not be replaced, or if another process writes it.
     """
     path = target_of(path)
     path = path.resolve() if ".." in path.parts else path
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError(
-            f"{path}: is the current folder or holds it, so it is not replaced; choose another name"
+            f"{path}: is or contains the current folder and cannot be replaced; choose another name"
         )
     with locked(path.with_name(f".{path.name}.lock"), path):
         restore_folder(path)
         _check_markers(path, markers, sign)
-        _remove_left_behind(path)
-        work = _own_name(path)
+        _remove_stale_files(path)
+        work = _temporary_name(path)
         with naming(path):
             work.mkdir(0o700 if path.exists() else 0o777)
         try:
@@ -233,18 +269,20 @@ def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
         missing = [name for name in markers if not (path / name).is_file()]
         if missing:
             raise InputError(
-                f"{path}: exists and has no {missing[0]}, so it is not replaced; choose another name"
+                f"{path}: exists and does not contain {missing[0]}, so it is not replaced; "
+                "choose another name"
             )
         if sign and sign not in (path / markers[0]).read_text(encoding="utf-8", errors="replace"):
             raise InputError(
-                f"{path}: exists, and its {markers[0]} is not of this command, which has {sign}, so it is not "
-                "replaced; choose another name, or remove it"
+                f"{path}: exists and was not created by this command: no {sign} in {markers[0]}, "
+                "so it is not replaced; choose another name, or remove it"
             )
 
 
 def _replace_folder(work: Path, path: Path) -> None:
-    """Rename a complete folder to `path`; meanwhile the old folder lies where `restore_folder`
-    finds it.
+    """Rename a complete folder to `path`.
+
+    Meanwhile the old folder has a name that `restore_folder` finds.
     """
     old = work.with_suffix(OLD)
     while work.exists():
@@ -253,98 +291,100 @@ def _replace_folder(work: Path, path: Path) -> None:
         try:
             os.replace(work, path)
         except OSError as error:
-            if error.errno not in FOLDER_IS_THERE or old.exists():
-                raise  # otherwise a reader has just restored the old folder, so try again
+            # If the old folder is gone, a reader has just restored it, so the loop tries again.
+            if error.errno not in FOLDER_EXISTS or old.exists():
+                raise
     if old.exists():
-        # so that the old folder is not restored where its removal is interrupted
+        # Renamed first, so that the old folder is not restored if its removal is interrupted.
         os.replace(old, work)
         shutil.rmtree(work)
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file as `open(..., opener=no_follow)`: not through a link, and without waiting for a
-    pipe's other end.
-    """
+    """Open a file, as the `opener` of `open`: not through a link, and without waiting at a pipe."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def remove_planted(path: Path) -> None:
-    """Remove what no run of this user left at the path of an unfinished file, before it is opened
-    or resumed from.
+    """Remove what other users may have put at the path of an unfinished file, before it is used.
 
-    That is a link, a device, a file with two names, and in a shared folder a file of another user.
+    That is a link, a device, a file with two names, or in a shared folder a file of another user.
     """
     if os.path.lexists(path) and not (_is_own(path) and stat.S_ISREG(path.lstat().st_mode)):
         path.unlink()
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether this user or the owner of the folder made a file or folder, which has no other
-    name.
-    """
-    about = path.lstat()
-    is_linked = stat.S_ISLNK(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_nlink > 1)
-    owner = os.geteuid() if hasattr(os, "geteuid") else about.st_uid  # not on Windows
-    return not is_linked and about.st_uid in (owner, path.parent.stat().st_uid)
+    """Return whether a path has no other name and belongs to this user or the folder's owner."""
+    status = path.lstat()
+    is_hard_link = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+    if stat.S_ISLNK(status.st_mode) or is_hard_link:
+        return False
+    # Windows has no user ids.
+    user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
+    return status.st_uid in (user, path.parent.stat().st_uid)
 
 
 def restore_folder(path: str | Path) -> None:
-    """Restore a folder of `atomic_folder` whose replacement was interrupted; every reader calls
-    this first.
+    """Restore a folder of `atomic_folder` if its replacement was interrupted.
 
-    A process that was killed between two renames has left the folder under its hidden name.
+    A process that was killed between two renames has left the folder under a hidden name. Every
+    reader calls this first.
     """
     path = Path(path)
-    left = (
-        []
-        if os.path.lexists(path)
-        else sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
-    )
-    with contextlib.suppress(FileNotFoundError):  # another reader was faster
-        left = [folder for folder in left if _is_own(folder) and folder.is_dir()]
+    if os.path.lexists(path):
+        return
+    hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
+    # A hidden folder is missing if another reader was faster.
+    with contextlib.suppress(FileNotFoundError):
+        folders = [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
         try:
-            if left:
-                os.replace(left[-1], path)
+            if folders:
+                os.replace(folders[-1], path)
         except OSError as error:
-            if error.errno not in FOLDER_IS_THERE:  # the writer was faster
+            # The folder exists if the writer was faster.
+            if error.errno not in FOLDER_EXISTS:
                 raise
 
 
-def _own_name(path: Path) -> Path:
-    """Return a temporary name for `path`, with host and process id."""
+def _temporary_name(path: Path) -> Path:
+    """Return a temporary name for `path`, with the host and the process id."""
     return path.with_name(
         f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     )
 
 
-def _remove_left_behind(path: Path) -> None:
-    """Remove temporary files for `path` of processes of this machine that were killed."""
-    start = f".{path.name}.{socket.gethostname()}."
-    for left in path.parent.glob(f"{glob.escape(start)}*"):
-        process = left.name.removeprefix(start).partition(".")[0]
-        if left.suffix in (".tmp", OLD) and process.isdecimal() and not _is_alive(int(process)):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+def _remove_stale_files(path: Path) -> None:
+    """Remove temporary files for `path` from processes of this machine that were killed."""
+    prefix = f".{path.name}.{socket.gethostname()}."
+    for stale in path.parent.glob(f"{glob.escape(prefix)}*"):
+        process = stale.name.removeprefix(prefix).partition(".")[0]
+        if stale.suffix in (".tmp", OLD) and process.isdecimal() and not _is_alive(int(process)):
+            if stale.is_dir():
+                shutil.rmtree(stale, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                stale.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
-    if os.name == "nt":  # where this signal would end the process
+    # On Windows, this signal would end the process.
+    if os.name == "nt":
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # the process belongs to another user
+        # The process belongs to another user.
+        return True
     return True
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the path in errors of the file system that name nothing (as of a full disk) or a
-    temporary file of it.
+    """Make errors of the file system name `path` instead of no file or a temporary file of it.
+
+    For example, the error of a full disk names no file.
     """
     try:
         yield

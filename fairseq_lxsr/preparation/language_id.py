@@ -12,7 +12,7 @@ from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 # Takes a sentence, its language and the second language of the pair, and returns whether the
 # sentence is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
-METHOD = FileName(what="one of stopwords, py3langid, FILE of a fastText model")
+METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
 # Frequent words that distinguish a language from similar languages.
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",

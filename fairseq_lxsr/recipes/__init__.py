@@ -1,4 +1,4 @@
-"""Recipes: YAML files in this folder, each with some of the fields of `Recipe`."""
+"""Training recipes: YAML files in this folder, each with some of the fields of `Recipe`."""
 
 import math
 import os
@@ -24,29 +24,34 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.data_folder import count_pairs
 
 FOLDER = Path(__file__).parent
-# both state the length of training: stating one of them replaces both
+# Both state the length of training, so that stating one of them replaces both.
 LENGTH = {"max-update", "max-epoch"}
+ALIASES = {"max-sentences": "batch-size"}
+# How often a training is validated and saved, if the recipe chooses its length.
+VALIDATIONS = 10
 
 Option = bool | int | float | str
 Value = TypeVar("Value")
+# The values of an option on the command line; a flag has none.
+Words = list[str]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A recipe as its file states it.
 
-    Args:
+    Attributes:
         description: what it trains, in one line.
-        source: the paper with equation or table, or the place of the measurement.
-        extends: another recipe, whose options it inherits unless it states its own.
-        finetunes: the recipe of the checkpoint that it is to go on from.
-        warmup: with --lr-scheduler polynomial_decay, the share of all updates in which the learning
-            rate rises.
+        source: the paper with its equation or table, or the place of the measurement.
+        extends: another recipe, whose options it inherits unless it states them itself.
+        finetunes: the recipe of the checkpoint from which training must start.
+        warmup: with --lr-scheduler polynomial_decay, the share of all updates during which the
+            learning rate rises.
         options: options of fairseq-train, without their dashes; true for a flag, false to remove an
-            option of `extends`.
-        updates: the length of training by the number of pairs, where no option states it;
-            interpolated, and no less than the first or more than the last. It also sets how often
-            is validated and saved: ten times.
+            inherited option.
+        updates: number of updates by number of pairs, used if no option states the length of
+            training. It is interpolated, and constant outside the given numbers of pairs. Training
+            is then validated and saved `VALIDATIONS` times.
     """
 
     description: str = ""
@@ -62,17 +67,24 @@ class Recipe:
 
 
 def names() -> list[str]:
-    """List the recipes that can be trained; files whose name begins with `_` hold options that
-    several share.
+    """Return the sorted names of the recipes.
+
+    Files whose names begin with `_` contain options that several recipes share.
     """
     return sorted(path.stem for path in FOLDER.glob("[!_]*.yaml"))
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe with all options that it inherits from others."""
+    """Read a recipe, with all options that it inherits from others.
+
+        read_recipe("best").options["lr"]  # 0.02
+
+    Raises:
+        InputError: if no recipe has this name.
+    """
     if name not in names():
         raise InputError(
-            f"--recipe {shown(name)}; expected one of these: {', '.join(names())}; see `lxsr recipes`"
+            f"--recipe {shown(name)}; expected one of {', '.join(names())}: see `lxsr recipes`"
         )
     return _read(name)
 
@@ -83,189 +95,246 @@ def _read(name: str) -> Recipe:
         return recipe
     base = _read(recipe.extends)
     warmup = base.warmup if recipe.warmup is None else recipe.warmup
-    updates = {} if LENGTH & recipe.options.keys() else recipe.updates or base.updates
+    updates = recipe.updates or base.updates
+    if LENGTH & recipe.options.keys():
+        updates = {}
     return replace(
         recipe, warmup=warmup, options=override(base.options, recipe.options), updates=updates
     )
 
 
 def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
-    """Replace options by others."""
-    replaced = LENGTH if LENGTH & by.keys() else set()
-    return {name: value for name, value in options.items() if name not in replaced} | dict(by)
+    """Return `options` with those of `by` added or replaced."""
+    merged = dict(options)
+    if LENGTH & by.keys():
+        for name in LENGTH:
+            merged.pop(name, None)
+    return merged | dict(by)
 
 
 def table() -> str:
-    """List all recipes with their descriptions, one per line."""
+    """Return all recipes with their descriptions, one per line."""
     width = max(map(len, names()))
     return "\n".join(f"{name:{width}}  {_read(name).description}" for name in names())
 
 
-ALIASES = {"max-sentences": "batch-size"}
+def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> list[str]:
+    """Return the arguments of fairseq-train.
 
-Words = list[str]  # values of an option on the command line; none for a flag
-
-
-def train_command(recipe: Recipe, data: str, own: Sequence[str]) -> list[str]:
-    """Build the arguments of fairseq-train.
+        train_command(read_recipe("best"), "data-bin", ["--lr", "0.01"])
 
     Args:
         recipe: the recipe.
         data: the data folder, or several shards joined by ':'.
-        own: the user's options in fairseq's spelling. They replace those of the recipe; `--no-X`
-            removes its `--X`, and never theirs.
+        user_options: options of fairseq-train, which replace those of the recipe. `--no-X` removes
+            the recipe's `--X`, but never the user's.
+
+    Raises:
+        InputError: for options from which the length of training cannot be computed.
     """
-    base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
-    given = _parse(own)
-    removing = {f"no-{name}" for name in base} & given.keys()
-    options = without_removed(
-        override(
-            {name: words for name, words in base.items() if f"no-{name}" not in removing},
-            {name: words for name, words in given.items() if name not in removing},
-        )
-    )
-    if recipe.updates and not {"max-epoch", "no-max-epoch", "no-max-update"} & given.keys():
-        options |= {
-            name: words
-            for name, words in _sized(options, recipe, data).items()
-            if name not in options
-        }
+    given = _parse(user_options)
+    options = without_removed(_merge(recipe, given))
+    states_length = {"max-epoch", "no-max-epoch", "no-max-update"} & given.keys()
+    if recipe.updates and not states_length:
+        options = _with_defaults(options, _length_by_pairs(options, recipe, data))
     if options.get("lr-scheduler") == ["polynomial_decay"]:
-        schedule = _schedule(options, recipe.warmup or 0, data)
-        options |= {name: words for name, words in schedule.items() if name not in options}
-    return [
-        *(data, "--user-dir", str(PACKAGE)),
-        *(word for name, words in options.items() for word in (f"--{name}", *words)),
-    ]
+        options = _with_defaults(options, _schedule(options, recipe.warmup or 0, data))
+    command = [data, "--user-dir", str(PACKAGE)]
+    for name, words in options.items():
+        command += [f"--{name}", *words]
+    return command
+
+
+def _merge(recipe: Recipe, given: Mapping[str, Words]) -> dict[str, Words]:
+    """Return the options of a recipe, with those that the user gave."""
+    base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
+    removed = [name for name in base if f"no-{name}" in given]
+    added = dict(given)
+    for name in removed:
+        del base[name]
+        del added[f"no-{name}"]
+    return override(base, added)
+
+
+def _with_defaults(options: dict[str, Words], defaults: dict[str, Words]) -> dict[str, Words]:
+    """Return `options`, followed by the defaults that they do not replace."""
+    return options | {name: words for name, words in defaults.items() if name not in options}
 
 
 def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
-    """Leave out options that are gone, which must have the value that is left."""
+    """Return options without those that were removed from fairseq-train.
+
+    Raises:
+        InputError: if one of them has another value than the one that training now always uses.
+    """
     for name in REMOVED_OPTIONS.keys() & options.keys():
         words = " ".join(options[name])
-        if words != str(REMOVED_OPTIONS[name]) and (
-            REMOVED_OPTIONS[name] is False or _float(words) != REMOVED_OPTIONS[name]
-        ):
+        if not _is_value(words, REMOVED_OPTIONS[name]):
             raise InputError(
-                f"--{name} {words}: the option is gone, training always has {REMOVED_OPTIONS[name]}; leave it out"
+                f"--{name} {words}: this option was removed, training always uses "
+                f"{REMOVED_OPTIONS[name]}; leave it out"
             )
     return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}
 
 
-def _float(word: str) -> float | None:
+def _is_value(words: str, value: bool | int | float) -> bool:
+    """Return whether words of a command line mean a value."""
+    if words == str(value):
+        return True
+    if value is False:
+        return False
     try:
-        return float(word)
+        return float(words) == value
     except ValueError:
-        return None
+        return False
 
 
 def _words(value: Option) -> Words:
     return [] if value is True else [str(value)]
 
 
-def _parse(own: Sequence[str]) -> dict[str, Words]:
-    """Parse the values that follow each option."""
-    found: dict[str, Words] = {}
-    for word in own:
+def _parse(user_options: Sequence[str]) -> dict[str, Words]:
+    """Return the words that follow each option; of a repeated option, those of the last."""
+    options: dict[str, Words] = {}
+    words: Words | None = None
+    for word in user_options:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            words = found[ALIASES.get(name, name)] = [value] if equals else []
-        elif found:
+            words = [value] if equals else []
+            options[ALIASES.get(name, name)] = words
+        elif words is not None:
             words.append(word)
         else:
             raise InputError(
                 f"{shown(word)} after the data folder; expected options, for example --lr 0.001"
             )
-    return found
+    return options
 
 
 def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
-    """Compute the schedule: the learning rate rises for a share of all updates and falls to zero at
-    the last.
+    """Return the options of a linear schedule.
+
+    The learning rate rises for a share of all updates, and falls to zero at the last one.
     """
     if "total-num-update" in options:
         total = _number(options, "total-num-update")
     else:
-        limits = [_number(options, "max-update")] if "max-update" in options else []
-        limits += [_updates_of_epochs(options, data)] if "max-epoch" in options else []
-        if not limits:
-            raise InputError(
-                "neither --max-update nor --max-epoch; expected one, as the learning rate falls to zero"
-            )
-        total = min(limits)
+        total = _count_updates(options, data)
     return {"total-num-update": [str(total)], "warmup-updates": [str(int(warmup * total))]}
 
 
-def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
-    """Count the updates of --max-epoch epochs, each over one shard in turn, on as many GPUs as
-    fairseq-train takes.
-    """
-    if "batch-size" not in options:
+def _count_updates(options: dict[str, Words], data: str) -> int:
+    """Return the number of updates after which training ends."""
+    limits = []
+    if "max-update" in options:
+        limits.append(_number(options, "max-update"))
+    if "max-epoch" in options:
+        limits.append(_updates_of_epochs(options, data))
+    if not limits:
         raise InputError(
-            "--max-epoch without --batch-size; expected --max-update, as the learning rate falls to zero"
+            "neither --max-update nor --max-epoch; expected one: the learning rate falls to zero "
+            "at the last update"
         )
+    return min(limits)
+
+
+def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
+    """Return the number of updates in --max-epoch epochs.
+
+    Each epoch reads one shard in turn, on as many GPUs as fairseq-train uses.
+    """
+    _check_batches_are_countable(options)
+    batch_size = _number(options, "batch-size")
+    gpus = _gpus(options)
+    batches_per_update = _number(options, "update-freq", 1)
+    round_batches = math.floor if "drop-last" in options else math.ceil
+    batches_of_shards = []
+    for counts in _pairs_of_shards(options, data):
+        batches_of_shards.append(sum(round_batches(count / batch_size) for count in counts))
+    updates = 0
+    for batches in islice(cycle(batches_of_shards), _number(options, "max-epoch")):
+        batches_of_worker = math.ceil(batches / gpus)
+        if "skip-remainder-batch" in options:
+            # fairseq skips the last batches of each worker even if they make a complete update.
+            updates += (batches_of_worker - 1) // batches_per_update
+        else:
+            updates += math.ceil(batches_of_worker / batches_per_update)
+    return updates
+
+
+def _check_batches_are_countable(options: dict[str, Words]) -> None:
+    """Check that the number of batches in an epoch depends on --batch-size only."""
+    advice = "expected --max-update: the learning rate falls to zero at the last update"
+    if "batch-size" not in options:
+        raise InputError(f"--max-epoch without --batch-size; {advice}")
     for name in ("max-tokens", "sampling-temperature", "source-temperature"):
         value = " ".join(options.get(name, []))
-        if value and (name == "max-tokens" or value not in ("1", "1.0")):
+        has_no_effect = name != "max-tokens" and value in ("1", "1.0")
+        if value and not has_no_effect:
             raise InputError(
-                f"--max-epoch with --{name} {value}, where the number of updates of an epoch is not known beforehand; "
-                "expected --max-update, where the learning rate falls to zero"
+                f"--max-epoch with --{name} {value}: the number of updates per epoch is not known "
+                f"in advance; {advice}"
             )
-    pairs = ",".join(options.get("lang-pairs", []))
-    shards = [count_pairs(Path(shard), pairs).values() for shard in data.split(os.pathsep)]
-    if not all(map(sum, shards)):
-        raise InputError(
-            f"{data}: no sentence pairs{' of ' * bool(pairs)}{pairs}; expected what `lxsr prepare` writes"
-        )
-    size, gpus, at_once = (
-        _number(options, "batch-size"),
-        _gpus(options),
-        _number(options, "update-freq", 1),
-    )
-    whole = math.floor if "drop-last" in options else math.ceil
-    batches = [sum(whole(count / size) for count in counts) for counts in shards]
-    epochs = islice(cycle(batches), _number(options, "max-epoch"))
-    of_worker = (math.ceil(count / gpus) for count in epochs)
-    # fairseq leaves out a last batch of each worker, full or not
-    if "skip-remainder-batch" in options:
-        return sum((count - 1) // at_once for count in of_worker)
-    return sum(math.ceil(count / at_once) for count in of_worker)
 
 
-TIMES = 10  # validations of a training, each with a checkpoint
+def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
+    """Return the numbers of pairs in each shard, by language pair."""
+    lang_pairs = ",".join(options.get("lang-pairs", []))
+    shards = []
+    for shard in data.split(os.pathsep):
+        counts = list(count_pairs(Path(shard), lang_pairs).values())
+        if not sum(counts):
+            languages = f" of {lang_pairs}" if lang_pairs else ""
+            raise InputError(
+                f"{data}: no sentence pairs{languages}; expected a data folder of `lxsr prepare`"
+            )
+        shards.append(counts)
+    return shards
 
 
-def _sized(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Words]:
-    """Choose the number of updates by that of the pairs, and the epochs between two validations."""
-    pairs = ",".join(options.get("lang-pairs", []))
-    count = sum(sum(count_pairs(Path(shard), pairs).values()) for shard in data.split(os.pathsep))
-    sizes, updates = zip(*sorted(recipe.updates.items()), strict=True)
-    total = round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(updates))))
-    total = _number(options, "max-update", total)
-    at_once = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]  # of most epochs
-    batch = (
+def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Words]:
+    """Return options for a number of updates that depends on the number of pairs.
+
+    They also state when training is validated and saved.
+    """
+    shards = data.split(os.pathsep)
+    lang_pairs = ",".join(options.get("lang-pairs", []))
+    count = sum(sum(count_pairs(Path(shard), lang_pairs).values()) for shard in shards)
+    updates = _number(options, "max-update", _interpolate(recipe.updates, count))
+    # One value for each epoch, of which the last is used for all further epochs.
+    update_freq = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]
+    pairs_per_update = (
         _number(options, "batch-size", 1024)
         * _gpus(options)
-        * _number({"update-freq": [at_once]}, "update-freq")
+        * _number({"update-freq": [update_freq]}, "update-freq")
     )
-    epochs = total / max(1, math.ceil(count / len(data.split(os.pathsep)) / batch))
-    every = {"interval": max(1, int(epochs / TIMES))}
-    if epochs < TIMES or "validate-interval-updates" in options:
-        every["interval-updates"] = max(1, total // TIMES)
-    found = {"max-update": [str(total)]} | (
-        {"keep-interval-updates": ["1"]} if len(every) > 1 else {}
-    )
-    for unit, number in every.items():  # saved whenever it is validated, or the best is lost
-        found[f"validate-{unit}"] = found[f"save-{unit}"] = options.get(
-            f"validate-{unit}", [str(number)]
-        )
-    return found
+    updates_per_epoch = max(1, math.ceil(count / len(shards) / pairs_per_update))
+    epochs = updates / updates_per_epoch
+    intervals = {"interval": max(1, int(epochs / VALIDATIONS))}
+    if epochs < VALIDATIONS or "validate-interval-updates" in options:
+        intervals["interval-updates"] = max(1, updates // VALIDATIONS)
+    length = {"max-update": [str(updates)]}
+    if "interval-updates" in intervals:
+        length["keep-interval-updates"] = ["1"]
+    for unit, number in intervals.items():
+        # Saved whenever it is validated: otherwise the best model would be lost.
+        interval = options.get(f"validate-{unit}", [str(number)])
+        length[f"validate-{unit}"] = interval
+        length[f"save-{unit}"] = interval
+    return length
+
+
+def _interpolate(updates: Mapping[int, int], count: int) -> int:
+    """Return the number of updates for a number of pairs, interpolated on logarithmic scales."""
+    sizes = sorted(updates)
+    lengths = [updates[size] for size in sizes]
+    return round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(lengths))))
 
 
 def _gpus(options: dict[str, Words]) -> int:
     if "distributed-world-size" in options:
         return _number(options, "distributed-world-size")
-    # without it the command can be printed, and run elsewhere
+    # Without torch, the command can still be printed, and run on another machine.
     if "cpu" in options or find_spec("torch") is None:
         return 1
     import torch
@@ -274,6 +343,7 @@ def _gpus(options: dict[str, Words]) -> int:
 
 
 def _number(options: dict[str, Words], name: str, default: int | None = None) -> int:
+    """Return the value of an option, which must be a whole number of at least 1."""
     value = " ".join(options.get(name, [str(default)]))
     number = int(value) if value.isdecimal() else value
     at_least(1).check(f"--{name}", number)

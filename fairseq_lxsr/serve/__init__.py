@@ -10,7 +10,7 @@ MODEL_TOKENS = "model"
 # Encodings of tiktoken, and the subwords of the model.
 TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
 MEBIBYTE = 2**20
-HOST_NAME = FileName(what="an address")
+HOST_NAME = FileName(description="an address")
 
 
 @dataclass(frozen=True)

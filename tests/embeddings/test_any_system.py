@@ -110,7 +110,7 @@ def test_options_of_model_folders_are_refused_for_others(folder, options):
         "--output",
         folder / "o.npy",
     )
-    refused(lxsr_here(*command, *options, check=False), options[0], "expected a model folder")
+    refused(lxsr_here(*command, *options, check=False), options[0])
     assert not (folder / "o.npy").exists()
 
 
@@ -151,7 +151,7 @@ def test_weights_counted_in_the_text_are_refused_where_it_is_read_in_blocks(fold
     ):
         refused(
             lxsr_here(verb, *model, *options, check=False),
-            "words.vec#idf: idf counts words over one text",
+            "words.vec#idf: ",
         )
     assert not (folder / "o").exists()
 
@@ -185,7 +185,8 @@ def test_the_width_is_that_of_the_language_and_of_the_stored_file(folder):
         lxsr_here(
             "embed", *several, "--output", "o.npy", "--truncate-dim", 7, check=False, folder=folder
         ),
-        "--truncate-dim 7; expected 1 to 6",
+        "--truncate-dim 7",
+        "6",
     )
     refused(
         lxsr_here(
@@ -214,7 +215,7 @@ def test_the_language_is_named_where_the_model_depends_on_it(folder):
         (("eval", "xsr", *texts), "--lang-pairs en-fr"),
     ):
         done = lxsr_here(*command, *several, check=False, folder=folder)
-        refused(done, f"without {option.split()[0]}; ", f"for example {option}")
+        refused(done, option.split()[0])
     command = (
         "index",
         "--input",
@@ -228,8 +229,7 @@ def test_the_language_is_named_where_the_model_depends_on_it(folder):
     )
     refused(
         lxsr_here(*command, check=False, folder=folder),
-        "--lang en with",
-        "names no language; leave it out",
+        "--lang en",
     )
     assert not (folder / "o").exists()
 

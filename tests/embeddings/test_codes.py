@@ -130,9 +130,7 @@ BAD = [*product(("float32", "float16", "int8", "binary"), (np.nan, np.inf)), ("f
 def test_numbers_that_cannot_be_stored_are_refused(tmp_path, dtype, value):
     bad = EMBEDDINGS.copy()
     bad[3, 2] = value
-    with pytest.raises(
-        InputError, match=r"NaN or infinity; expected finite numbers|numbers over 65,504; expected"
-    ):
+    with pytest.raises(InputError, match=r"NaN or infinity|65,504"):
         embed_lines(
             LINES,
             lambda window, _: encode(window, embeddings=bad),
@@ -175,7 +173,7 @@ def test_a_damaged_calibration_is_refused(tmp_path, name, value):
     write(tmp_path / "x.npy", "int8")
     beside = tmp_path / "x.npy.json"
     beside.write_text(json.dumps(parse_json(beside.read_text()) | {name: value}))
-    with pytest.raises(InputError, match=r"x\.npy\.json: does not describe x\.npy"):
+    with pytest.raises(InputError, match=r"x\.npy\.json: .*\bx\.npy\b"):
         read_embeddings(tmp_path / "x.npy")
 
 
@@ -184,10 +182,10 @@ def test_codes_without_their_description_are_refused(tmp_path, dtype):
     write(tmp_path / "x.npy", dtype)
     write(tmp_path / "y.npy", {"int8": "binary", "binary": "int8"}[dtype])
     (tmp_path / "y.npy.json").replace(tmp_path / "x.npy.json")  # that of the other kind
-    with pytest.raises(InputError, match=r"int8 of shape|uint8 of shape"):
+    with pytest.raises(InputError, match=r"x\.npy: u?int8\b"):
         read_embeddings(tmp_path / "x.npy")
     (tmp_path / "x.npy.json").unlink()
-    with pytest.raises(InputError, match=r"int8 of shape \(50, \d+\); expected floats"):
+    with pytest.raises(InputError, match=r"x\.npy: u?int8\b.*\(50, \d+\)"):
         read_embeddings(tmp_path / "x.npy")
 
 
@@ -198,9 +196,7 @@ def test_progress_without_calibration_is_not_gone_on_from(tmp_path, monkeypatch)
     record = parse_json(progress.read_text())
     del record["settings"]["calibration"]
     progress.write_text(json.dumps(record))
-    with pytest.raises(
-        InputError, match=r"x\.npy\.progress: has no calibration .*; run without --resume"
-    ):
+    with pytest.raises(InputError, match=r"x\.npy\.progress: .*calibration.*--resume"):
         write(tmp_path / "x.npy", "int8", resume=True)
 
 
@@ -218,7 +214,5 @@ def test_any_file_is_loaded_as_float32(tmp_path, form, dtype):
 
 def test_codes_that_numpy_loads_are_not_searched(tmp_path):
     write(tmp_path / "x.npy", "int8")
-    with pytest.raises(
-        InputError, match=r"are int8; expected floating-point numbers: .*load_embeddings"
-    ):
+    with pytest.raises(InputError, match=r"\bint8\b.*load_embeddings"):
         nearest_neighbours(np.load(tmp_path / "x.npy"), EMBEDDINGS, 1)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -135,9 +136,9 @@ def test_a_complete_file_is_left_alone(tmp_path):
     )
     assert untouched["count"] == 95
     for other in (LINES[:94], [*LINES[:94], "other"]):
-        with pytest.raises(InputError, match=r"95 embeddings of other text than these 9\d lines"):
+        with pytest.raises(InputError, match=r"x\.npy: 95 .*\b9\d lines"):
             embed_lines(other, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
-    with pytest.raises(InputError, match="from a run with model 'm', now 'other'"):
+    with pytest.raises(InputError, match=r"x\.npy\.json: .*model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
     # without resume: anew
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "other"})
@@ -183,7 +184,7 @@ def test_progress_of_another_run_is_not_gone_on_from(tmp_path):
     assert not (tmp_path / "x.npy.progress").exists()
     (tmp_path / "x.npy.progress").write_text(left)
     (tmp_path / "x.npy.partial").write_bytes(bytes(128))
-    with pytest.raises(InputError, match=r"has less than the 40 rows of x\.npy\.progress"):
+    with pytest.raises(InputError, match=r"x\.npy\.partial: .*\b40 rows.*x\.npy\.progress"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
 
 
@@ -208,49 +209,47 @@ def test_killed_before_the_rows_have_their_name(tmp_path, monkeypatch):
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):
-    with pytest.raises(InputError, match="exists and is not a file"):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         embed_lines(LINES, encode, tmp_path, NPY, {"model": "m"})
 
 
 def test_what_was_left_must_fit(tmp_path):
     interrupted(tmp_path)
-    with pytest.raises(
-        InputError, match="from a run with model 'm', now 'other'; run without --resume"
-    ):
+    with pytest.raises(InputError, match=r"x\.npy\.progress: .*model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
-    with pytest.raises(InputError, match="first 40 lines of the input are not those"):
+    with pytest.raises(InputError, match=r"40 lines.*--resume"):
         embed_lines(LINES[:30], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
-    with pytest.raises(InputError, match="first 40 lines of the input are not those"):
+    with pytest.raises(InputError, match=r"40 lines.*--resume"):
         embed_lines(
             ["other", *LINES[1:]], encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True
         )
     (tmp_path / "x.npy.progress").write_text("{}")
-    with pytest.raises(InputError, match="not the progress of an earlier run"):
+    with pytest.raises(InputError, match=r"x\.npy\.progress"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
 
 
 def test_nothing_to_embed(tmp_path):
-    with pytest.raises(InputError, match="no lines to embed"):
+    with pytest.raises(InputError, match="no lines"):
         embed_lines([], encode, tmp_path / "x.npy", NPY, {"model": "m"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_embeddings_of_another_width_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"shape \[10, 3\] for 10 lines; expected \[10, 4\]"):
+    with pytest.raises(InputError, match=r"\[10, 3\].*\[10, 4\]"):
         embed_lines(LINES, encode, tmp_path / "x.npy", Layout("npy", "float32", 4), {"model": "m"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "m"})
-    with pytest.raises(InputError, match=r"x\.npy: 5 embeddings of other text than these 95 lines"):
+    with pytest.raises(InputError, match=r"x\.npy: 5 .*\b95 lines"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True, total=95)
     interrupted(tmp_path)
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     assert np.load(tmp_path / "x.npy").shape == (95, 3)
     with open(tmp_path / "x.npy", "ab") as spoilt:
         spoilt.write(b"x")
-    with pytest.raises(InputError, match=r"its checksum is not the one in x\.npy\.json"):
+    with pytest.raises(InputError, match=r"x\.npy: .*x\.npy\.json"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
 
 
@@ -279,9 +278,7 @@ def test_the_same_bytes_after_a_kill_before_any_change_of_files(tmp_path, form, 
 
 def test_two_at_once(tmp_path):
     def second(window, counts):
-        with pytest.raises(
-            InputError, match=r"x\.npy: another run works in it \(process \d+ on .*\); wait"
-        ):
+        with pytest.raises(InputError, match=r"x\.npy: .*\(process \d+ on "):
             embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
         return encode(window, counts)
 
@@ -324,9 +321,7 @@ def test_rows_of_an_interrupted_run_that_are_damaged_are_not_gone_on_from(tmp_pa
     content = partial.read_bytes()
     for place in range(128, len(content), 7):
         partial.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
-        with pytest.raises(
-            InputError, match=r"x\.npy\.partial: damaged, .* x\.npy\.progress counts; run without"
-        ):
+        with pytest.raises(InputError, match=r"x\.npy\.partial: .*x\.npy\.progress"):
             embed_lines(LINES, encode, output, NPY, {}, resume=True)
     partial.write_bytes(content)
     embed_lines(LINES, encode, output, NPY, {}, resume=True)

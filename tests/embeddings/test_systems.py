@@ -59,23 +59,23 @@ def test_word_vectors_packed_without_header_and_with_repeated_words(tmp_path):
 
 
 def test_a_sentence_without_known_words_is_refused_by_whoever_measures(vec):
-    with pytest.raises(InputError, match="line 2: the embedding of 'unknown' is a zero vector"):
+    with pytest.raises(InputError, match=r"test\.en, line 2: .*'unknown'"):
         embed(WordVectors(vec), Text(["a", "unknown"], file="test.en"))
 
 
 @pytest.mark.parametrize("line", ["b 1", "b x y", "b 1 nan", "b"])
 def test_what_is_no_word_vector_is_refused(tmp_path, line):
     (tmp_path / "x.vec").write_text(f"a 1 0\n{line}\n")
-    with pytest.raises(InputError, match=r"line 2: .*; expected a word and 2 numbers"):
+    with pytest.raises(InputError, match=r"x\.vec, line 2: .*\b2 numbers"):
         WordVectors(tmp_path / "x.vec")
-    with pytest.raises(InputError, match="word weights 'max'; expected one of mean, sum, idf"):
+    with pytest.raises(InputError, match=r"'max'.*mean, sum, idf"):
         WordVectors(tmp_path / "x.vec", "max")
 
 
 def test_a_file_that_may_be_cut_off_is_named(tmp_path, caplog):
     (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
     WordVectors(tmp_path / "x.vec")
-    assert "x.vec: 2 words of width 2, but its first line says 3 2" in caplog.text
+    assert re.search(r"x\.vec: 2 .*\b2\b.*\b3 2\b", caplog.text)
 
 
 def test_fingerprints_tell_systems_apart(vec, tmp_path):
@@ -88,9 +88,7 @@ def test_fingerprints_tell_systems_apart(vec, tmp_path):
 def test_by_language(vec):
     system = ByLanguage({"en": WordVectors(vec), "fr": WordVectors(vec, "sum")})
     assert system.embed(Text(["b b"], "fr")).tolist() == [[0, 4]]
-    with pytest.raises(
-        InputError, match=r"no model for the language 'de', only for en, fr; add --model de="
-    ):
+    with pytest.raises(InputError, match=r"'de'.*\ben, fr\b.*--model de="):
         system.embed(Text(["b"], "de"))
 
 
@@ -108,7 +106,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         np.testing.assert_array_equal(system.embed(text), stored[numbers])
     with pytest.raises(
         InputError,
-        match=r"test\.en\.npy would stand for text/test\.en\.txt\.gz and for other/test\.en",
+        match=r"test\.en\.npy\b.*text/test\.en\.txt\.gz.*other/test\.en",
     ):
         system.embed(Text(["x"] * 12, file="other/test.en"))
     system = StoredEmbeddings(tmp_path, raw_width=3)
@@ -117,22 +115,22 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         Text(["x"] * 5, file="test.en"),
         Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11),
     ):
-        with pytest.raises(InputError, match=r"12 embeddings for (5|11) lines of test\.en"):
+        with pytest.raises(InputError, match=r"test\.en\.npy: 12 .*\b(5|11) lines"):
             system.embed(text)
-    with pytest.raises(InputError, match=r"other\.npy: no such file, nor \.parquet, \.raw, "):
+    with pytest.raises(InputError, match=r"other\.npy: .*\.parquet, \.raw, "):
         system.embed(Text(["x"], file="other"))
-    with pytest.raises(InputError, match="belong to text files, not to a stream; expected a model"):
+    with pytest.raises(InputError, match=r"--model.*--input"):
         system.embed(Text(["x"]))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.npy", b"text", "not a numpy file"),
-        ("x.npy", np.array(["a"]), r"<U1 of shape \(1,\); expected floats"),
-        ("x.npy", np.ones(3), r"float64 of shape \(3,\)"),
-        ("x.npy", np.array([{}], dtype=object), "not a numpy file"),
-        ("x.raw", b"12345", "5 bytes, not rows of 2 float32; name their width"),
+        ("x.npy", b"text", "x.npy"),
+        ("x.npy", np.array(["a"]), r"<U1\b.*\(1,\)"),
+        ("x.npy", np.ones(3), r"float64\b.*\(3,\)"),
+        ("x.npy", np.array([{}], dtype=object), "x.npy"),
+        ("x.raw", b"12345", r"5 bytes.*\b2 float32.*#dim="),
         ("x.raw", b"", "0 bytes"),
     ],
 )
@@ -225,7 +223,7 @@ def test_sentence_transformers_folder(bert, tmp_path):
 
 def test_folders_that_do_not_load_are_refused(bert, monkeypatch):
     (bert / "model.safetensors").write_bytes(b"broken")
-    with pytest.raises(InputError, match="sentence-transformers cannot load it"):
+    with pytest.raises(InputError, match=re.escape(str(bert))):
         sentence_transformers_folder(bert, device="cpu")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"-m pip install .*sentence-transformers"):
@@ -247,7 +245,7 @@ def test_damaged_folders_are_refused(bert, tmp_path, name, content):
 
     SentenceTransformer(str(bert), device="cpu").save(str(tmp_path / "st"))
     (tmp_path / "st" / name).write_text(content)
-    with pytest.raises(InputError, match=r"st: sentence-transformers cannot load it \(."):
+    with pytest.raises(InputError, match=r"/st: .*\(."):
         sentence_transformers_folder(tmp_path / "st", device="cpu")
 
 
@@ -256,7 +254,7 @@ def test_an_error_without_a_message_is_named_by_its_type(tmp_path, monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(pytest.importorskip("sentence_transformers"), "SentenceTransformer", refuse)
-    with pytest.raises(InputError, match=r"cannot load it \(AssertionError\)"):
+    with pytest.raises(InputError, match=r"\(AssertionError\)"):
         sentence_transformers_folder(tmp_path)
 
 
@@ -265,7 +263,7 @@ def test_a_folder_that_embeds_nothing_is_refused(tmp_path):
     from sentence_transformers import SentenceTransformer
 
     SentenceTransformer(modules=[modules.Normalize()], device="cpu").save(str(tmp_path / "st"))
-    with pytest.raises(InputError, match="st: none of its modules embeds"):
+    with pytest.raises(InputError, match="/st: "):
         sentence_transformers_folder(tmp_path / "st", device="cpu")
 
 
@@ -285,11 +283,11 @@ def test_stored_embeddings_of_two_models_are_never_mixed(tmp_path):
     system.embed(english)
     with pytest.raises(
         InputError,
-        match=r"fr\.npy is of model bbbb, .*en\.raw of model aaaa; their vectors do not share",
+        match=r"fr\.npy: .*\bbbbb\b.*en\.raw.*\baaaa\b",
     ):
         system.embed(french)
     (tmp_path / "fr.npy.json").write_text("[]")
-    with pytest.raises(InputError, match=r"fr\.npy\.json: does not describe fr\.npy"):
+    with pytest.raises(InputError, match=r"fr\.npy\.json: .*\bfr\.npy\b"):
         system.embed(french)
 
 
@@ -344,9 +342,7 @@ def test_embeddings_of_other_lines_are_refused_where_their_text_is_known(tmp_pat
         Text(lines[::-1], file=whole),
         Text(["a dog"], file=whole, rows=rows[:1], total=4),
     ):
-        with pytest.raises(
-            InputError, match=r"test\.en\.npy: embeddings of other lines than .*/test\.en has"
-        ):
+        with pytest.raises(InputError, match=r"test\.en\.npy: .*/test\.en\b"):
             StoredEmbeddings(tmp_path).embed(text)
     (tmp_path / "test.en.npy.json").unlink()
     assert len(StoredEmbeddings(tmp_path).embed(Text(lines[::-1], file=whole))) == 4
@@ -387,16 +383,13 @@ def test_an_address_keeps_its_checksum(address):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "words.vec#untrained",
-            "'untrained' after the name of word vectors; expected #mean or #sum or #idf",
-        ),
-        ("model#idf", "'idf' after the name of a model folder; expected #untrained"),
-        ("stored#mean", "'mean' after the name of a folder of embeddings; expected #dim=N"),
-        ("stored#dim=0", "#dim= with a whole number of at least 1"),
-        ("stored#dim=x", "#dim= with a whole number of at least 1"),
-        ("#untrained", "names no model"),
-        ("en=", "names no model"),
+        ("words.vec#untrained", "#mean or #sum or #idf"),
+        ("model#idf", "#untrained"),
+        ("stored#mean", "#dim=N"),
+        ("stored#dim=0", "#dim="),
+        ("stored#dim=x", "#dim="),
+        ("#untrained", ""),
+        ("en=", ""),
     ],
 )
 def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, name, message):
@@ -405,5 +398,5 @@ def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, n
     (tmp_path / "stored").mkdir()
     np.zeros((1, 3), dtype=np.float32).tofile(tmp_path / "stored" / "text.raw")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises(InputError, match=f"{re.escape(name)}.*{re.escape(message)}"):
         load(name)

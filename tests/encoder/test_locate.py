@@ -223,7 +223,7 @@ def test_names_that_the_cache_has_already(made, server, tmp_path):
     taken = tmp_path / "cache" / "fairseq-lxsr" / "models" / model[-64:] / "taken"
     taken.parent.mkdir(exist_ok=True)  # packed in another second, the archive has another checksum
     taken.touch()
-    with pytest.raises(InputError, match=r"taken: exists and has no config\.json"):
+    with pytest.raises(InputError, match=r"taken: .*config\.json"):
         pretrained.find_model(model)
 
 
@@ -381,7 +381,7 @@ WRONG = {
         None,
         "dict.txt",
     ),
-    "not an archive": (lambda made: b"<html>", None, "not a whole archive"),
+    "not an archive": (lambda made: b"<html>", None, "archive"),
 }
 
 

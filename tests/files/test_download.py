@@ -63,9 +63,7 @@ def test_a_dropped_connection_is_gone_on_from(server, tmp_path):
 
 def test_parts_of_two_versions_are_never_mixed(server, tmp_path):
     server.troubles = ["drop", *[503] * 5]
-    with pytest.raises(
-        InputError, match=r"503.*\(5 attempts\); try again later, 256,000 bytes are kept"
-    ):
+    with pytest.raises(InputError, match=r"503.*\b5\b.*\b256,000\b"):
         download(server.url, tmp_path / "x")
     server.content, server.tag = CONTENT[::-1], '"2"'
     download(server.url, tmp_path / "x")
@@ -85,8 +83,8 @@ def test_an_interrupted_run_is_gone_on_from(server, tmp_path, left, asked):
 @pytest.mark.parametrize(
     ("expected", "message"),
     [
-        ({"size": 7}, "512,000 bytes, expected 7"),
-        ({"checksum": "0" * 64}, f"SHA-256 {hashlib.sha256(CONTENT).hexdigest()}"),
+        ({"size": 7}, r"512,000\b.*\b7\b"),
+        ({"checksum": "0" * 64}, hashlib.sha256(CONTENT).hexdigest()),
     ],
 )
 def test_another_size_or_checksum_is_not_kept(server, tmp_path, expected, message):
@@ -94,14 +92,14 @@ def test_another_size_or_checksum_is_not_kept(server, tmp_path, expected, messag
         download(server.url, tmp_path / "x", **expected)
     assert not any(path.name == "x" or path.suffix == ".part" for path in tmp_path.iterdir())
     (tmp_path / "x").write_bytes(CONTENT)  # of another place, so it is not removed
-    with pytest.raises(InputError, match=rf"x: {message}.*remove it"):
+    with pytest.raises(InputError, match=rf"x: .*{message}"):
         download(server.url, tmp_path / "x", **expected)
     assert (tmp_path / "x").read_bytes() == CONTENT
 
 
 def test_an_empty_answer(server, tmp_path):
     server.content = b""
-    with pytest.raises(InputError, match=r"/corpus: 0 bytes, expected 7; the file has changed"):
+    with pytest.raises(InputError, match=r"/corpus: 0\b.*\b7\b"):
         download(server.url, tmp_path / "x", 7)
     assert not list(tmp_path.glob("x*"))
     download(server.url, tmp_path / "x")
@@ -110,11 +108,11 @@ def test_an_empty_answer(server, tmp_path):
 
 def test_no_address_and_nobody_answers(server, tmp_path):
     server.troubles = [404]
-    with pytest.raises(InputError, match=r"/corpus: 404 Not Found; check the name"):
+    with pytest.raises(InputError, match=r"/corpus: 404 Not Found"):
         download(server.url, tmp_path / "x")
     assert len(server.requests) == 1
     server.server_close()
-    with pytest.raises(InputError, match=r"refused.*\(5 attempts\)"):
+    with pytest.raises(InputError, match=r"/corpus: .*\b5\b"):
         download(server.url, tmp_path / "x")
 
 
@@ -191,7 +189,7 @@ def test_https(server, tmp_path, monkeypatch):
     context.load_cert_chain(tmp_path / "cert", pem)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     url = server.url.replace("http:", "https:")
-    with pytest.raises(InputError, match=r"self.signed certificate.*check who answers"):
+    with pytest.raises(InputError, match=r"self.signed certificate"):
         download(url, tmp_path / "x")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
     server.troubles = ["drop"]
@@ -201,7 +199,7 @@ def test_https(server, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["says nothing", "drips a body", "zeros", "the start of TLS"])
 def test_a_hostile_handshake_costs_a_line(tmp_path, name):
-    with hostile(name) as server, pytest.raises(InputError, match=r"\(5 attempts\)"):
+    with hostile(name) as server, pytest.raises(InputError, match=r"\b5 attempts\b"):
         download(server.url.replace("http:", "https:"), tmp_path / "x")
 
 
@@ -241,7 +239,7 @@ def test_an_archive_is_fetched_by_one_process(server, tmp_path):
     archive = tmp_path / "x.zip"
     with (
         locked(tmp_path / ".x.zip.lock", archive),
-        pytest.raises(InputError, match=r"x.zip: another run works in it"),
+        pytest.raises(InputError, match=r"x\.zip: .*process"),
     ):
         get_archive(server.url, archive, {"a": tmp_path / "a"})
     assert not server.requests
@@ -309,15 +307,13 @@ def test_a_test_set_is_one_command(server, flores, tmp_path):
         lxsr_here("corpus", "get", flores.name, "--lang-pair", "en-fr", check=False),
         "--lang-pair",
     )
-    refused(
-        lxsr_here("corpus", "get", "GNOME", check=False), "GNOME without --lang-pair; expected one"
-    )
+    refused(lxsr_here("corpus", "get", "GNOME", check=False), "GNOME", "--lang-pair")
 
 
 def test_a_test_set_that_has_changed_is_not_kept(server, flores, tmp_path):
     server.content += b"1"
     refused(
         lxsr_here("corpus", "get", flores.name, "--output", tmp_path / "out", check=False),
-        "the file has changed",
+        flores.url,
     )
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

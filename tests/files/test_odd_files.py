@@ -229,19 +229,17 @@ def test_lists_in_lists_without_end(tmp_path, content):
         (tmp_path / name).write_text(content)
     (tmp_path / "x.npy.partial").touch()
     np.save(tmp_path / "text.npy", np.ones((25, 3), dtype=np.float32))
-    with pytest.raises(InputError, match="line 1: not a score"):
+    with pytest.raises(InputError, match=r"s\.jsonl, line 1"):
         read_scores(tmp_path / "s.jsonl")
     assert read_log(tmp_path / "train.log") is None
-    with pytest.raises(InputError, match="not the progress of an earlier run"):
+    with pytest.raises(InputError, match=r"x\.npy\.progress"):
         embed_lines(LINES, encode, tmp_path / "x.npy", LAYOUT, SETTINGS, resume=True)
-    with pytest.raises(InputError, match=r"does not describe text\.npy"):
+    with pytest.raises(InputError, match=r"text\.npy\.json"):
         embed(StoredEmbeddings(tmp_path), Text(LINES, "en", "text"))
 
 
 @pytest.mark.parametrize("count", ["nan", "inf", "-1", "1.5", "1e300"])
 def test_updates_are_whole_numbers(tmp_path, count):
     (tmp_path / "train.log").write_text(f'{LOG}x | {{"loss": "1", "num_updates": "{count}"}}\n')
-    with pytest.raises(
-        InputError, match=r"train\.log, line 5: num_updates .*; expected a whole number"
-    ):
+    with pytest.raises(InputError, match=r"train\.log, line 5: num_updates "):
         read_log(tmp_path / "train.log")

@@ -95,7 +95,7 @@ def test_a_line_of_a_terminal_is_written_over_and_cleared(monkeypatch, clock):
     line = StatusLine()
     line.show(lambda: "a long state")
     line.show(lambda: pytest.fail("not due"))
-    clock[0] += progress.REFRESH
+    clock[0] += progress.REFRESH_SECONDS
     line.show(lambda: "b")
     line.clear()
     line.clear()

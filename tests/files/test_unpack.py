@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import open as files
-from fairseq_lxsr.files import unpack as unpacking
 from fairseq_lxsr.files.unpack import unpack
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(500))
@@ -68,7 +67,7 @@ ZIP_KINDS = {
 )
 def test_what_is_no_file_is_not_unpacked(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match="no wanted in it"):
+    with pytest.raises(InputError, match=rf"/{name}: .*\bwanted\b"):
         unpack(tmp_path / name, {"wanted": tmp_path / "out"})
     assert os.listdir(tmp_path) == [name]
 
@@ -102,35 +101,35 @@ def long_attributes() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("wanted.zip", lambda: zip_of(("wanted", ZEROS)), "unpacks to more than 100 times"),
-        ("wanted.tgz", lambda: tar_of(("wanted", ZEROS)), "unpacks to more than 100 times"),
+        ("wanted.zip", lambda: zip_of(("wanted", ZEROS)), r"\b100\b"),
+        ("wanted.tgz", lambda: tar_of(("wanted", ZEROS)), r"\b100\b"),
         (
             "before.tgz",
             lambda: tar_of(("other", ZEROS), ("wanted", TEXT)),
-            "unpacks to more than 100 times",
+            r"\b100\b",
         ),
         (
             "after.tgz",
             lambda: tar_of(("wanted", TEXT), ("other", ZEROS)),
-            "unpacks to more than 100 times",
+            r"\b100\b",
         ),
-        ("empty.tgz", lambda: tar_of(*[("x", b"")] * 8000), "unpacks to more than 100 times"),
-        ("long.tgz", long_header, "not a whole archive"),
-        ("long.tgz", long_attributes, "not a whole archive"),
-        ("sparse.tgz", sparse(), "no wanted in it"),
-        ("other.zip", zip_of(("other.txt", b"x")), "no wanted in it"),
-        ("cut.zip", zip_of(("wanted", b"x" * 1000))[:-30], "not a whole archive"),
-        ("cut.tgz", tar_of(("wanted", NOISE))[:-20_000], "not a whole archive"),
-        ("flipped.tgz", flipped(tar_of(("wanted", NOISE)), 20_000), "not a whole archive"),
-        ("page.zip", b"<html>", "not a whole archive"),
-        ("page.tgz", b"<html>", "not a whole archive"),
+        ("empty.tgz", lambda: tar_of(*[("x", b"")] * 8000), r"\b100\b"),
+        ("long.tgz", long_header, "archive"),
+        ("long.tgz", long_attributes, "archive"),
+        ("sparse.tgz", sparse(), r"\bwanted\b"),
+        ("other.zip", zip_of(("other.txt", b"x")), r"\bwanted\b"),
+        ("cut.zip", zip_of(("wanted", b"x" * 1000))[:-30], "archive"),
+        ("cut.tgz", tar_of(("wanted", NOISE))[:-20_000], "archive"),
+        ("flipped.tgz", flipped(tar_of(("wanted", NOISE)), 20_000), "archive"),
+        ("page.zip", b"<html>", "archive"),
+        ("page.tgz", b"<html>", "archive"),
     ],
 )
 def test_bombs_and_archives_that_are_not_whole(tmp_path, name, content, message):
     # what is large is packed here, not where each worker of pytest collects the tests
     (tmp_path / name).write_bytes(content() if callable(content) else content)
     tracemalloc.start()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=rf"/{name}: .*{message}"):
         unpack(tmp_path / name, {"wanted": tmp_path / "out"})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -139,12 +138,12 @@ def test_bombs_and_archives_that_are_not_whole(tmp_path, name, content, message)
 
 
 def test_a_bomb_of_many_members_is_counted_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(unpacking, "ARCHIVE_FREE_BYTES", 0)
     (tmp_path / "x.zip").write_bytes(zip_of(("a", b"\0" * 100_000), ("b", b"\0" * 100_000)))
     ratio = 200_000 / (tmp_path / "x.zip").stat().st_size
-    monkeypatch.setattr(files, "MAX_RATIO", int(ratio * 0.75))
-    with pytest.raises(InputError, match="unpacks"):
-        unpack(tmp_path / "x.zip", {"a": tmp_path / "a", "b": tmp_path / "b"})
+    limit = int(ratio * 0.75)
+    monkeypatch.setattr(files, "MAX_RATIO", limit)
+    with pytest.raises(InputError, match=rf"x\.zip: .*\b{limit}\b"):
+        unpack(tmp_path / "x.zip", {"a": tmp_path / "a", "b": tmp_path / "b"}, free_bytes=0)
 
 
 @pytest.mark.parametrize("left", [None, -200])
@@ -154,7 +153,7 @@ def test_files_that_were_there_are_kept_and_all_others_come_at_once(tmp_path, le
     (tmp_path / "a").write_text("ours")
     unpacking = partial(unpack, tmp_path / "x.tgz", {name: tmp_path / name for name in "abc"})
     if left:
-        with pytest.raises(InputError, match="not a whole archive"):
+        with pytest.raises(InputError, match=r"/x\.tgz: .*archive"):
             unpacking()
     else:
         unpacking()

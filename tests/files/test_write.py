@@ -47,11 +47,11 @@ def test_folder_replaces_its_own_kind_only(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
     with (
-        pytest.raises(InputError, match="not replaced"),
+        pytest.raises(InputError, match=r"other.*config\.json"),
         atomic_folder(tmp_path / "other", "config.json"),
     ):
         pass
-    with pytest.raises(InputError, match="its file is not of this command"):
+    with pytest.raises(InputError, match=r"other: .*\bours\b.*\bfile\b"):
         atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
     (tmp_path / "other" / "file").write_text("ours")
     with atomic_folder(tmp_path / "other", "file", sign="ours"):
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkey
 def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
     write_folder(tmp_path / "model", "old")
     monkeypatch.chdir(tmp_path / "model")
-    with pytest.raises(InputError, match="is the current folder or holds it"):
+    with pytest.raises(InputError, match="current folder"):
         write_folder(name, "new")
     assert contents(tmp_path / "model") == {"old"}
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
@@ -311,8 +311,8 @@ def test_what_was_planted_at_a_temporary_name_is_neither_followed_nor_kept(tmp_p
 def test_a_second_writer_of_a_folder_is_told_of_the_first(tmp_path):
     with atomic_folder(tmp_path / "model", "marker") as work:
         (work / "marker").touch()
-        told = rf"model: another run works in it \(process {os.getpid()} on .*\); wait for its end"
-        with pytest.raises(InputError, match=told), atomic_folder(tmp_path / "model", "marker"):
+        message = rf"model: .*\(process {os.getpid()} on .*\)"
+        with pytest.raises(InputError, match=message), atomic_folder(tmp_path / "model", "marker"):
             pass
         with atomic_folder(tmp_path / "model2", "marker"):
             pass
@@ -325,7 +325,7 @@ def test_a_link_that_is_named_is_followed_and_one_beside_it_is_replaced(tmp_path
     (tmp_path / "circle").symlink_to("circle")
     assert target_of(tmp_path / "link") == tmp_path / "there" / "new"
     assert target_of("plain") == Path("plain")
-    with pytest.raises(InputError, match="circle: a link that leads to itself"):
+    with pytest.raises(InputError, match="circle"):
         target_of(tmp_path / "circle")
     write_folder(tmp_path / "link", "new")
     assert contents(tmp_path / "there" / "new") == {"new"}

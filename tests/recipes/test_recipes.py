@@ -4,6 +4,7 @@ as users run it.
 
 import importlib.util
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -84,7 +85,7 @@ def test_every_recipe_is_named_once_and_what_is_shared_is_no_recipe():
     assert [line.split()[0] for line in listed] == names()
     assert all(len(line.split()) > 2 for line in listed)
     unknown = lxsr_here("train", DATA, "--recipe", "papr", check=False)
-    assert f"expected one of these: {', '.join(names())}; see `lxsr recipes`" in unknown.stderr
+    refused(unknown, "--recipe 'papr'", ", ".join(names()))
 
 
 def test_settings_of_the_papers():
@@ -309,17 +310,15 @@ def test_length_between_the_measured_sizes_grows(monkeypatch):
 
 
 def test_the_chosen_length_is_said():
-    assert (
-        "49 pairs: 1,000 updates, validated and saved every 100 epochs"
-        in lxsr_here("train", DATA, "--print", "--recipe", "best", "--cpu").stderr
-    )
+    message = lxsr_here("train", DATA, "--print", "--recipe", "best", "--cpu").stderr
+    assert re.search(r"\b49 .*\b1,000 .*\b100\b", message)
 
 
 @pytest.mark.parametrize(
     "option", ["--max-tokens 320", "--sampling-temperature 5", "--source-temperature inf"]
 )
 def test_a_length_that_is_not_known_beforehand_is_refused(option):
-    with pytest.raises(InputError, match=f"--max-epoch with {option}, .*expected --max-update"):
+    with pytest.raises(InputError, match=f"--max-epoch .*{option}.*--max-update"):
         train_command(read_recipe("paper"), str(DATA), option.split())
     assert "30" in train_command(
         read_recipe("paper"), str(DATA), ["--max-update", "30", *option.split()]
@@ -394,18 +393,18 @@ def test_released_trains(tmp_path, toy_work):
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--recipe", "papr"), ("--recipe 'papr'", "expected one of these")),
+        (("--recipe", "papr"), ("--recipe 'papr'",)),
         (("--recipe", "_common"), ("--recipe '_common'",)),
         (("--recipe", "../recipes/best"), ("../recipes/best",)),
-        (("--recipe", "best", "other"), ("'other' after the data folder",)),
-        (("--recipe", "best", "--max-update", "many"), ("--max-update 'many'", "whole number")),
-        (("--recipe", "best", "--max-update", "0"), ("--max-update 0", "at least 1")),
-        (("--recipe", "best", "--no-max-update"), ("neither --max-update nor --max-epoch",)),
+        (("--recipe", "best", "other"), ("'other'",)),
+        (("--recipe", "best", "--max-update", "many"), ("--max-update 'many'",)),
+        (("--recipe", "best", "--max-update", "0"), ("--max-update 0",)),
+        (("--recipe", "best", "--no-max-update"), ("--max-update", "--max-epoch")),
         (
             ("--recipe", "paper", "--no-batch-size", "--max-tokens", "900"),
-            ("--max-epoch without --batch-size",),
+            ("--max-epoch", "--batch-size"),
         ),
-        (("--recipe", "paper", "--lang-pairs", "en-de"), ("no sentence pairs of en-de",)),
+        (("--recipe", "paper", "--lang-pairs", "en-de"), (str(DATA), "en-de")),
     ],
 )
 def test_bad_options_are_refused(arguments, fragments):
@@ -422,9 +421,11 @@ def test_recipe_of_other_types_is_refused(content):
 
 
 def test_a_recipe_that_goes_on_from_a_checkpoint_says_so_without_one(tmp_path):
-    warning = "made for --finetune-from-model CHECKPOINT of recipe best "
+    warning = "--finetune-from-model"
     words = ("train", DATA, "--print", "--recipe", "best_layers")
-    assert warning in lxsr_here(*words).stderr
+    message = lxsr_here(*words).stderr
+    assert warning in message
+    assert re.search(r"\bbest\b", message)
     for option in ("--finetune-from-model", "--restore-file"):
         assert not lxsr_here(*words, option, "checkpoint.pt").stderr
     (tmp_path / "checkpoint_last.pt").touch()
@@ -440,7 +441,6 @@ def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
     )
     refused(
         lxsr_here("train", DATA, "--recipe", "ctlaser", check=False),
-        "not installed",
         install_command("train"),
         "fairseq.txt",
     )
@@ -448,15 +448,15 @@ def test_without_fairseq_one_line_says_how_to_get_it(monkeypatch):
 
 def test_pairs_are_counted_of_the_languages_that_are_trained(tmp_path):
     words = ("train", DATA, "--print", "--recipe", "best", "--cpu")
-    assert "lxsr train: 49 pairs: 1,000 updates" in lxsr_here(*words).stderr
-    assert "lxsr train: 0 pairs" in lxsr_here(*words, "--lang-pairs", "en-de").stderr
+    assert re.search(r"\b49 pairs\b.*\b1,000\b", lxsr_here(*words).stderr)
+    assert re.search(r"\b0 pairs\b", lxsr_here(*words, "--lang-pairs", "en-de").stderr)
 
 
 def test_a_missing_data_folder_is_refused_before_fairseq_starts(tmp_path):
     save_dir = tmp_path / "checkpoints"
     for data in (tmp_path / "none", f"{DATA}{os.pathsep}{tmp_path / 'none'}"):
         done = lxsr_here("train", data, "--recipe", "best", "--save-dir", save_dir, check=False)
-        refused(done, tmp_path / "none", "no such data folder")
+        refused(done, tmp_path / "none")
         assert "INFO" not in done.stdout
     assert not save_dir.exists()
 
@@ -515,8 +515,5 @@ def test_an_option_that_is_gone_may_have_the_value_that_is_left(option):
             recipe, "data", []
         )
     own = [f"--{option}"] if value is False else [f"--{option}", "7"]
-    with pytest.raises(
-        InputError,
-        match=f"--{option} 7?: the option is gone, training always has {value}; leave it",
-    ):
+    with pytest.raises(InputError, match=f"--{option} 7?: .*\\b{value}\\b"):
         train_command(recipe, "data", own)

@@ -224,9 +224,7 @@ def test_two_at_once(files, tmp_path):
 
     def encode(lines, rows):
         if len(lines) > 1:
-            with pytest.raises(
-                InputError, match=r"work: another run works in it \(process \d+ on .*\); wait"
-            ):
+            with pytest.raises(InputError, match=r"work: .*\(process \d+ on "):
                 mine_files(one, other, tmp_path / "out.tsv")
         return one.encoder.encode(lines, rows)
 

@@ -102,9 +102,7 @@ def test_a_folder_belongs_to_one_command(tmp_path):
     for keep in (True, True, False):  # also a second time
         with work_folder(tmp_path / "work", "mine", keep):
             (tmp_path / "work" / "rows").touch()
-            with pytest.raises(
-                InputError, match=rf"work: another run works in it \(process {os.getpid()} on"
-            ):
+            with pytest.raises(InputError, match=rf"work: .*\(process {os.getpid()} on"):
                 work_folder(tmp_path / "work", "mine").__enter__()
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
