@@ -178,7 +178,9 @@ def ascii_address(url: str) -> str:
         query = quote(parts.query, safe=string.punctuation)
         return urlunsplit((parts.scheme, host, path, query, ""))
     except ValueError as error:
-        raise InputError(f"{url}: {first_line(error)}; expected https://HOST/FILE") from None
+        raise InputError(
+            f"{url}: {first_line(error)}; expected an address, https://HOST/FILE"
+        ) from None
 
 
 def plain(text: object) -> str:

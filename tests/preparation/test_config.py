@@ -58,9 +58,9 @@ def test_every_option(tmp_path):
     [
         (
             "pairs: {en-fr: x}\nvocab_size: 5",
-            "the file has 'vocab_size'",
+            "the file .*'vocab_size'",
         ),
-        ("work: x", "the file has no 'pairs'"),
+        ("work: x", "the file .*'pairs'"),
         ("pairs: [en-fr]", r"pairs \['en-fr'\]"),
         ("pairs: {}", "pairs: empty"),
         ("pairs: {english: x}", "'english'"),
@@ -72,7 +72,7 @@ def test_every_option(tmp_path):
         ),
         (
             "pairs: {en-fr: x}\nsubwords: {size: 5}",
-            "subwords has 'size'",
+            "subwords .*'size'",
         ),
         (
             "pairs: {en-fr: x}\ncleaning: {repeats: all}",
@@ -194,7 +194,7 @@ def test_yaml_that_unfolds_without_end_is_refused_at_once(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
     (tmp_path / "c.yaml").write_text("\n".join([*lines, "pairs: *a29"]))
-    with pytest.raises(InputError, match="the file has 'a0'"):
+    with pytest.raises(InputError, match=r"the file .*'a0'"):
         read_yaml_config(tmp_path / "c.yaml", PrepareConfig)
     lines = ["- &a0 [x, x]", *(f"- &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 99))]
     (tmp_path / "c.yaml").write_text("\n".join(lines))
