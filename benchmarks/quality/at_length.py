@@ -276,13 +276,14 @@ class Setting:
     trial: float
     measuring: float = MEASURING_LIMIT
 
-    def run(self, log: str, limit: float | None, *words: object) -> float:
+    def run(self, log: str, limit: float | None, *words: object, jobs: int = 1) -> float:
         """Run a module of Python, with its output in a file.
 
         Args:
             log: name of the file, without its ending.
             limit: seconds after which it is killed; None for no limit.
             words: module and arguments.
+            jobs: number of such processes of each row that run at once and share the cores.
 
         Returns:
             Its seconds.
@@ -293,7 +294,7 @@ class Setting:
         """
         path = self.log(log)
         path.parent.mkdir(parents=True, exist_ok=True)
-        threads = max(1, (os.cpu_count() or 1) // self.together)
+        threads = max(1, (os.cpu_count() or 1) // (self.together * jobs))
         start = time.perf_counter()
         with path.open("w", encoding="utf-8") as output:
             done = subprocess.run(
@@ -397,6 +398,7 @@ class Setting:
             *(f"{row}.{part}", self.measuring, "benchmarks.quality.at_length"),
             *("--measure", self.work / row / "model", "--part", part),
             *("--data", self.text, "--device", self.device, "--output", figures),
+            jobs=len(PARTS),
         )
         return json.loads(figures.read_text())
 
