@@ -1,4 +1,4 @@
-"""One contract from text to vectors for all encoders, and the file formats of embeddings."""
+"""Encoders of any kind behind one interface, and the file formats of embeddings."""
 
 from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout

@@ -154,7 +154,9 @@ def format_of_file(path: Path) -> Format:
     name = format_name(path)
     if name is None:
         suffixes = ", ".join(file_format.suffix for file_format in all_formats())
-        raise InputError(f"{path}: not a file of embeddings, by its suffix; expected {suffixes}")
+        raise InputError(
+            f"{path}: not a file of embeddings, judging by its suffix; expected {suffixes}"
+        )
     return find_format(name)
 
 

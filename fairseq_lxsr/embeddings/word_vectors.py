@@ -115,12 +115,18 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
             vectors.append(vector)
     if not vectors:
         raise InputError(f"{path}: contains no word vectors; expected lines `word x x ...`")
-    if header is not None and header != [str(word_count), str(width)]:
+    if header is not None:
+        _check_header(path, header, word_count, width)
+    return rows, np.stack(vectors)
+
+
+def _check_header(path: Path, header: list[str], word_count: int, width: int | None) -> None:
+    """Warn if the header does not state the number of words and their width."""
+    if header != [str(word_count), str(width)]:
         logger.warning(
             f"{path}: {word_count} words of width {width}, but its header is {' '.join(header)}; "
             "the file may be incomplete"
         )
-    return rows, np.stack(vectors)
 
 
 def _parse_vector(values: list[str], width: int | None) -> FloatArray | None:

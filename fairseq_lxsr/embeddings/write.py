@@ -35,7 +35,7 @@ from fairseq_lxsr.files.write import (
 # The number of lines that are sorted by length, embedded and written together.
 WINDOW = 20_000
 INDEX_VERSION = 1
-# A key of the description.
+# The key of the int8 calibration in the description.
 CALIBRATION = "calibration"
 # The kinds of sentences that are counted separately.
 COUNTED_KINDS = ("empty", "long")
@@ -68,8 +68,10 @@ def embed_lines(
 ) -> dict[str, Any]:
     """Write the embedding of every line to a file, see `EmbeddingsFile`.
 
+        def encode(lines, counts):
+            return encoder.encode(lines, counts=counts)
+
         layout = Layout("npy", "float32", encoder.output_dim)
-        encode = lambda lines, counts: encoder.encode(lines, counts=counts)
         embed_lines(read_lines("test.en"), encode, Path("test.en.npy"), layout, {"model": "m"})
 
     The bytes of the file do not depend on interruptions.
@@ -84,7 +86,7 @@ def embed_lines(
             with the calibration of int8 if it is given.
         resume: whether to resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
-        show_progress: whether to show progress even if the terminal would not.
+        show_progress: whether to show progress on standard error.
 
     Returns:
         The description, which is also in OUTPUT.json: count, settings, counts, hash of the text,
@@ -96,7 +98,7 @@ def embed_lines(
             file, or while another process writes it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    # None shows progress on a terminal, and True never.
+    # None shows a bar on a terminal and lines elsewhere; True shows nothing.
     disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():

@@ -67,7 +67,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
     if path.is_file():
         problem = _difference(path, size, checksum)
         if problem:
-            raise InputError(f"{path}: {problem} for {url}; delete it, and it is downloaded again")
+            raise InputError(f"{path}: {problem} for {url}; delete it to download it again")
         return
     address = ascii_address(url)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def read_lines(
     """
     if is_sentence and MARK_UP.search(str(path)):
         raise InputError(
-            f"{path}: not a file with one sentence per line, by its suffix; "
+            f"{path}: not a text file with one sentence per line, judging by its suffix; "
             "`lxsr prepare --until clean` extracts sentence pairs from many formats"
         )
     with reading(path), open_binary(path) as stream:

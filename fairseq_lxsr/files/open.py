@@ -31,8 +31,8 @@ DECOMPRESSION_BUFFER = 2**17
 # The number of bytes that are read from a file in one call.
 READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# How often a folder is read that is replaced all the time, and one that does not exist, and the
-# wait before each further attempt.
+# How often a folder is read if it is replaced all the time, or does not exist, and the seconds
+# before each further attempt.
 REPLACED_TRIES = 100
 MISSING_TRIES = 3
 REPLACED_SECONDS = 0.01

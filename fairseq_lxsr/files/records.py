@@ -30,7 +30,7 @@ SEAL = "crc32"
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum that `parse_json` verifies and removes: one flipped bit is noticed."""
+    """Add the checksum that `parse_json` verifies and removes, so that damage is noticed."""
     return {**content, SEAL: _checksum(content)}
 
 
@@ -108,7 +108,7 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
 
     try:
         with warnings.catch_warnings():
-            # numpy warns of headers that Python 2 may have written.
+            # numpy warns about headers that Python 2 may have written.
             warnings.simplefilter("ignore")
             if isinstance(file, str | Path):
                 return open_memmap(file, mode)

@@ -54,7 +54,7 @@ def reserve(stream: IO, size: int) -> None:
 
     Otherwise, writing to a memory-mapped file on a full disk would kill the process.
     """
-    # macOS does not have it.
+    # macOS lacks this function.
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(stream.fileno(), 0, size)
     else:
@@ -228,7 +228,7 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
 
     Args:
         path: folder to write.
-        *markers: files that an existing folder must contain to be replaced.
+        markers: files that an existing folder must contain to be replaced.
         sign: text that the first of them must contain, because other programs may write files of
             that name too.
 

@@ -178,7 +178,7 @@ def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
 
 
 def _is_value(words: str, value: bool | int | float) -> bool:
-    """Return whether words of a command line mean a value."""
+    """Return whether the words after an option state a value."""
     if words == str(value):
         return True
     if value is False:

@@ -289,9 +289,7 @@ def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, 
     here = SimpleNamespace(
         model="m", shard_lines=30, width_of=partial(width_of, StoredEmbeddings(stored))
     )
-    with pytest.raises(
-        InputError, match=r"text\.en are 3 wide and those of .*text\.fr 4; expected the same model"
-    ):
+    with pytest.raises(InputError, match=r"text\.en\b.*\b3\b.*text\.fr\b.*\b4\b"):
         mine_shards(*corpora(work), tmp_path / "o", here)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "stored"}
 

@@ -193,9 +193,7 @@ def test_stored_embeddings_of_two_widths_are_refused_before_any_work(files, tmp_
             Side(side.path, encoder, language)
             for side, language in zip(files, ("en", "fr"), strict=True)
         )
-        with pytest.raises(
-            InputError, match=r"a\.txt are 12 wide and those of .*b\.txt 5; expected the same model"
-        ):
+        with pytest.raises(InputError, match=r"a\.txt\b.*\b12\b.*b\.txt\b.*\b5\b"):
             mine_files(*sides, tmp_path / "out" / "out.tsv")
     assert not (tmp_path / "out").exists()
 
@@ -243,7 +241,7 @@ def test_bad_input(files, tmp_path):
         (replaced(good, zeros), r"line 1: the embedding of 's 0' is a zero vector"),
         (
             replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3),
-            r"3 wide and those of .* 12",
+            r"\b3\b.*\b12\b",
         ),
         (Side(tmp_path / "empty.txt", good.encoder), r"empty\.txt: no text"),
     ):

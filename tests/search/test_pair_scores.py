@@ -110,11 +110,7 @@ def test_sides_of_two_widths_are_refused(among):
             return super().embed(text)[:, : 5 if text.language == "fr" else 8]
 
     encode = PairEncoder(ByLanguage(), ("en", "fr"))
-    message = (
-        "queries are 8 wide, candidates 5"
-        if among
-        else "sources are 8 wide and those of the targets 5"
-    )
+    message = "queries are 8 wide, candidates 5" if among else r"sources\b.*\b8\b.*targets\b.*\b5\b"
     with pytest.raises(InputError, match=message):
         next(
             score_pairs_among_themselves(lambda: PAIRS, encode)
