@@ -10,6 +10,7 @@ from torch import Tensor
 from fairseq_lxsr.modules import TransformerConfig, TransformerSentenceEncoder
 from fairseq_lxsr.modules.network import shapes_only
 from fairseq_lxsr.training.lightweight.criterion import XlingSentLoss
+from fairseq_lxsr.training.lightweight.graphs import GraphedCriterion
 from fairseq_lxsr.training.lightweight.model import LxsrModel
 from fairseq_lxsr.training.lightweight.parts.masking import MaskingVocabulary
 from fairseq_lxsr.training.lightweight.task import XlingSentConfig
@@ -53,14 +54,19 @@ class PaperStep:
         else:
             torch.manual_seed(1)
             self.model = self._model(config).to(device)
-        self.criterion = XlingSentLoss(
+        self.criterion: Any = XlingSentLoss(
             SimpleNamespace(target_dictionary=None, terms=self.terms)
         ).train()
         self.batch = random_batch(pairs, pieces, config.vocab_size, device)
-        self.optimizer = torch.optim.Adam(self.model.parameters())
+        # As the optimizer torch_adam of fairseq-train; torch's device `meta` has no fused form.
+        self.optimizer = torch.optim.Adam(self.model.parameters(), fused=device != "meta")
 
     def _model(self, config: TransformerConfig) -> LxsrModel:
         return LxsrModel(TransformerSentenceEncoder(config), self.terms).train()
+
+    def use_graphs(self) -> None:
+        """Launch the step as CUDA graphs, as --cuda-graphs does."""
+        self.criterion = GraphedCriterion(self.model, self.criterion)
 
     def loss(self) -> Tensor:
         """Loss of the batch, a sum over its pairs."""

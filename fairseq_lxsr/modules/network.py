@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fairseq_lxsr.modules.packing import Batches, FlatPieces, padded_batches
+from fairseq_lxsr.modules.packing import BATCH_PIECES, Batches, FlatPieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
 # Fields of a Config that change the embeddings, but no shape of a weight
@@ -65,17 +65,20 @@ class SentenceNetwork(nn.Module):
                 values[option] = getattr(self.config, field)
         return values
 
-    def batches(self, pieces: FlatPieces, batch_size: int) -> Batches:
-        """Yield batches of sentences.
+    def batches(
+        self, pieces: FlatPieces, batch_size: int, batch_pieces: int = BATCH_PIECES
+    ) -> Batches:
+        """Cut sentences into batches for `embed_batch`.
 
         Args:
-            pieces: the word pieces of all sentences.
-            batch_size: largest number of sentences of a batch.
+            pieces: the sentences.
+            batch_size: maximum number of sentences of a batch.
+            batch_pieces: maximum number of pieces of a batch, with padding.
 
         Yields:
-            The numbers of the sentences, and the arrays for `embed_batch`.
+            The numbers of the sentences of a batch, and the arrays that `embed_batch` takes.
         """
-        return padded_batches(pieces, batch_size, self.config.padding_idx)
+        return padded_batches(pieces, batch_size, self.config.padding_idx, batch_pieces)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
         """Return the embeddings [S, E] of one batch of `batches`."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Word pieces per batch. The states of so many fit into the processor's cache; larger batches are not
-# faster.
+# Maximum number of pieces of a batch on a CPU. The states of so many pieces fit into the cache of
+# the processor, and larger batches are not faster.
 BATCH_PIECES = 2048
-# Word pieces of the narrowest rows. Attention over rows of a multiple of 32 takes half of the time
-# of rows of, for example, 12.
+# Smallest width of a row. Attention over rows of a multiple of 32 pieces takes half the time of rows
+# of, for example, 12 pieces.
 NARROW = 64
 
 # The numbers of the sentences of a batch, and the arrays that the network takes
@@ -150,21 +150,32 @@ def _joined(
     return PackedRows(width, count, sentences[order], row[order], place[order])
 
 
-def row_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Yield batches of packed rows for `TransformerSentenceEncoder.forward_rows`."""
+def row_batches(
+    pieces: FlatPieces, batch_size: int, padding: int, batch_pieces: int = BATCH_PIECES
+) -> Batches:
+    """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`.
+
+    Args:
+        pieces: the sentences.
+        batch_size: maximum number of sentences of a batch.
+        padding: id of padding.
+        batch_pieces: maximum number of pieces of a batch, with padding.
+    """
     for rows in pack(pieces.lengths):
-        for batch in rows.batches(max(1, BATCH_PIECES // rows.width), batch_size):
+        for batch in rows.batches(max(1, batch_pieces // rows.width), batch_size):
             yield batch.sentences, row_inputs(batch, pieces, padding)
 
 
-def padded_batches(pieces: FlatPieces, batch_size: int, padding: int) -> Batches:
-    """Yield batches of sentences of similar length, padded to the longest one.
+def padded_batches(
+    pieces: FlatPieces, batch_size: int, padding: int, batch_pieces: int = BATCH_PIECES
+) -> Batches:
+    """Make batches of sentences of similar length, longest first, padded to the longest.
 
-    The longest sentences come first; empty sentences are left out.
+    Empty sentences are left out. The arguments are those of `row_batches`.
     """
     order = np.argsort(-pieces.lengths, kind="stable")[: np.count_nonzero(pieces.lengths)]
     while len(order):
-        size = max(1, min(batch_size, BATCH_PIECES // int(pieces.lengths[order[0]])))
+        size = max(1, min(batch_size, batch_pieces // int(pieces.lengths[order[0]])))
         sentences = order[:size]
         order = order[size:]
         lengths = pieces.lengths[sentences, None]

@@ -12,6 +12,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
+from torch import Tensor
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import option
@@ -51,6 +52,19 @@ class TorchAdam(FairseqOptimizer):
             "amsgrad": self.cfg.amsgrad,
             "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
         }
+
+    def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        """Limit the norm of the gradients, 0 for no limit, and return the norm before.
+
+        On a GPU, fairseq launches two kernels for each weight; this launches a few for all weights.
+        """
+        grads = [weight.grad for weight in self.params if weight.grad is not None]
+        if aggregate_norm_fn or not all(grad.is_cuda for grad in grads) or not grads:
+            return super().clip_grad_norm(max_norm, aggregate_norm_fn)
+        norm = torch.nn.utils.get_total_norm([grad.float() for grad in grads], foreach=True)
+        if max_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.params, max_norm, norm, foreach=True)
+        return norm
 
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None

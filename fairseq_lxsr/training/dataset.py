@@ -26,6 +26,7 @@ class EpochDataset(FairseqDataset):
         max_positions: maximum number of pieces of a sample, which is cut there.
         seed: seed of all random draws.
         shuffle: whether each epoch has an order of its own; off in validation.
+        pad_multiple: batches are padded to a multiple of this many pieces.
     """
 
     def __init__(
@@ -35,13 +36,21 @@ class EpochDataset(FairseqDataset):
         max_positions: int,
         seed: int = 1,
         shuffle: bool = True,
+        pad_multiple: int = 1,
     ):
         self.padding_idx = padding_idx
         self.eos_idx = eos_idx
         self.max_positions = max_positions
         self.seed = seed
         self.shuffle = shuffle
+        self.pad_multiple = pad_multiple
         self.epoch = 1
+
+    def padded_width(self, longest: int) -> int:
+        """Return the width of a batch whose longest sample has so many pieces."""
+        rounded = -(-longest // self.pad_multiple) * self.pad_multiple
+        # A model has no position after the last one.
+        return max(longest, min(rounded, self.max_positions))
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
@@ -243,8 +252,14 @@ class DrawnPairs:
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """Both sides as padded ids, [B, T] and [B, T']."""
         padding_idx = self.dataset.padding_idx
+        sides = [[sample[side] for sample in self.samples] for side in SIDES]
+        longest = [max(map(len, side)) for side in sides]
+        if self.dataset.pad_multiple > 1:
+            # Both sides have one width, so that an epoch has few shapes.
+            longest = [max(longest)] * 2
         source, target = (
-            padded([sample[side] for sample in self.samples], padding_idx) for side in SIDES
+            padded(side, padding_idx, self.dataset.padded_width(length))
+            for side, length in zip(sides, longest, strict=True)
         )
         return source, target
 
@@ -259,10 +274,18 @@ class Part(Protocol):
         """Add arrays to the batch."""
 
 
-def padded(sentences: list[np.ndarray], padding_idx: int) -> np.ndarray:
-    """Return sentences as ids [B, T], with `padding_idx` after the end of shorter sentences."""
+def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = None) -> np.ndarray:
+    """Return sentences as ids [B, T], with `padding_idx` after the end of shorter sentences.
+
+    Args:
+        sentences: the B sentences.
+        padding_idx: id of the padding.
+        width: T, by default the length of the longest sentence.
+    """
     lengths = np.array([len(sentence) for sentence in sentences])
-    tokens = np.full((len(sentences), lengths.max()), padding_idx, dtype=np.int64)
+    if width is None:
+        width = int(lengths.max())
+    tokens = np.full((len(sentences), width), padding_idx, dtype=np.int64)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.concatenate(sentences)
     return tokens
 

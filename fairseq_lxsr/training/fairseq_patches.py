@@ -9,6 +9,7 @@
 import argparse
 import atexit
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -269,12 +271,34 @@ if importlib.util.find_spec("fairseq.libbleu") is None:
 torch.serialization.add_safe_globals([argparse.Namespace])
 
 
-def load_on_all_workers(options: DictConfig) -> None:
+def load_on_all_workers(run_options: DictConfig) -> None:
     """Let every worker read the checkpoint itself.
 
     By default the first worker sends it to the others, pickled in a form that torch refuses.
     """
-    options.checkpoint.load_checkpoint_on_all_dp_ranks = True
+    run_options.checkpoint.load_checkpoint_on_all_dp_ranks = True
+
+
+# fairseq's own.
+parse_args_and_arch = options.parse_args_and_arch
+
+
+@functools.wraps(parse_args_and_arch)
+def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
+    """Parse the command line, and let --bf16 use the GPU.
+
+    fairseq turns --bf16 into --bf16 --tpu, although its trainer supports bfloat16 on GPUs.
+    """
+    parsed = parse_args_and_arch(*args, **kwargs)
+    namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+    has_tpu = importlib.util.find_spec("torch_xla") is not None
+    has_gpu = torch.cuda.is_available() and not getattr(namespace, "cpu", False)
+    if getattr(namespace, "bf16", False) and has_gpu and not has_tpu:
+        namespace.tpu = False
+    return parsed
+
+
+options.parse_args_and_arch = parse_for_gpu
 
 
 def add_preset_to_hydra(arch: str, config: type) -> None:

@@ -20,15 +20,38 @@ def test_without_a_gpu_it_ends_with_one_line(monkeypatch):
 def test_every_part_runs_small_on_a_cpu(tmp_path):
     main_here(gpu, "--device", "cpu", "--small", "--output", tmp_path / "gpu.json")
     found = json.loads((tmp_path / "gpu.json").read_text())
-    assert found["train"]["--cpu"]["second"]["num_updates"] == 2 * gpu.UPDATES
+    assert set(found) == {"machine", *gpu.PARTS}
+    assert gpu.failures(found) == []
     assert len(found["steps"]) == len(gpu.SMALL.batches) * len(gpu.PRECISIONS)
     assert all(found["losses"][name]["agrees"] for name in gpu.PRECISIONS)
     assert all(values["sentences per second"] > 0 for values in found["encode"].values())
+    assert set(found["objectives"]) == set(gpu.SMALL.objectives)
+    runs = found["precisions"]
+    assert runs["again"]["weights equal float32"]
+    assert runs["interrupted"]["weights equal float32"]
+    assert runs["interrupted"]["resumed"]
+    assert not runs["float32"]["resumed"]
 
 
-def test_another_loss_than_the_cpus_is_told(monkeypatch):
+def test_another_loss_than_the_cpus_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "TOLERANCES", dict.fromkeys(gpu.PRECISIONS, -1.0))
-    assert not any(gpu.losses("cpu", gpu.SMALL)[name]["agrees"] for name in gpu.PRECISIONS)
+    setting = gpu.Setting("cpu", gpu.SMALL, tmp_path, tmp_path)
+    results = gpu.run_parts(["losses"], setting, None)
+    assert gpu.failures(results) == [f"losses/{name}" for name in gpu.PRECISIONS]
+
+
+def test_a_part_that_fails_leaves_its_error_and_the_others_run(monkeypatch, tmp_path):
+    def fail(setting):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setitem(gpu.PARTS, "encode", fail)
+    setting = gpu.Setting("cpu", gpu.SMALL, tmp_path, tmp_path)
+    output = tmp_path / "gpu.json"
+    results = gpu.run_parts(["encode", "vectors"], setting, output)
+    assert gpu.failures(results) == ["encode"]
+    written = json.loads(output.read_text())
+    assert "no memory" in written["encode"]["error"]
+    assert "vectors" in written
 
 
 def test_predictions_grow_with_layers_and_pairs(capsys):

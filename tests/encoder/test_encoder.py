@@ -142,7 +142,7 @@ def test_generators_arrays_and_a_small_budget_of_pieces_change_nothing(encoder, 
     reference = encoder.encode(SENTENCES)
     np.testing.assert_array_equal(encoder.encode(sentence for sentence in SENTENCES), reference)
     np.testing.assert_array_equal(encoder.encode(np.array(SENTENCES)), reference)
-    monkeypatch.setattr("fairseq_lxsr.modules.packing.BATCH_PIECES", 1)
+    monkeypatch.setattr("fairseq_lxsr.encoder.torch_network.BATCH_PIECES", 1)
     np.testing.assert_allclose(encoder.encode(SENTENCES), reference, atol=1e-5)
 
 

@@ -67,7 +67,7 @@ def test_chunks_change_nothing(monkeypatch):
     logits, ids, weights = torch.randn(7, 9), torch.randint(9, (7, 4)), torch.rand(7, 4)
     results = []
     for chunk in (6_000_000, 20, 1):
-        monkeypatch.setattr("fairseq_lxsr.losses.divergence.CHUNK", chunk)
+        monkeypatch.setattr("fairseq_lxsr.losses.divergence.CPU_CHUNK", chunk)
         x = logits.clone().requires_grad_()
         loss = kl_divergence(x, ids, weights)
         results.append((loss.detach(), *torch.autograd.grad(loss.square().sum(), x)))
@@ -132,7 +132,7 @@ def test_label_smoothing_worked_out_by_hand():
 def test_label_smoothing_equals_fairseq_values_and_gradients(smoothing, dtype, monkeypatch):
     from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-    monkeypatch.setattr("fairseq_lxsr.losses.divergence.CHUNK", 40)  # several chunks
+    monkeypatch.setattr("fairseq_lxsr.losses.divergence.CPU_CHUNK", 40)  # several chunks
     torch.manual_seed(0)
     logits = (torch.randn(9, 17) * 3).to(dtype).requires_grad_()
     gold, scale = torch.randint(17, (9,)), torch.arange(1.0, 10)

@@ -345,3 +345,16 @@ def test_attention_weights_are_dropped_in_training_and_keep_the_mean():
     drawn = torch.stack([attention.train()(x, attends) for _ in range(2000)])
     assert drawn.std(dim=0).min() > 0.01
     torch.testing.assert_close(drawn.mean(dim=0), whole, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"gated": True, "order_coefficients": 1}])
+def test_a_gpu_encodes_all_batches_together_with_the_same_result(options):
+    encoder = make_encoder(**options).eval()
+    short, long = token_batch()[:2], token_batch()
+    narrow = short[:, : short.shape[1] - 1]
+    together = encoder._forward_together((narrow, long))
+    for (embeddings, states), tokens in zip(together, (narrow, long), strict=True):
+        ((expected, expected_states),) = encoder(tokens)
+        torch.testing.assert_close(embeddings, expected)
+        is_token = tokens.ne(PAD)
+        torch.testing.assert_close(states[is_token], expected_states[is_token])

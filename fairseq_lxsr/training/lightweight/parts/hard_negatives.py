@@ -52,7 +52,8 @@ class HardNegatives:
         rows = changed(pairs, sides, draws)
         there = np.array([len(row) > 0 for row in rows])
         padding = data.padding_idx
-        tokens = padded([row if len(row) else np.array([padding]) for row in rows], padding)
+        rows = [row if len(row) else np.array([padding]) for row in rows]
+        tokens = padded(rows, padding, data.padded_width(max(map(len, rows))))
         return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
 
     def _swapped(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:

@@ -103,5 +103,7 @@ class DrawnTeacherTexts:
         vectors = np.empty((len(rows), self.texts[0].vectors.shape[1]), dtype=np.float32)
         for i in np.unique(files):
             vectors[files == i] = self.texts[i].vectors[rows[files == i]]
-        batch["net_input"]["teacher_text"] = padded(drawn, data.padding_idx)
+        batch["net_input"]["teacher_text"] = padded(
+            drawn, data.padding_idx, data.padded_width(max(map(len, drawn)))
+        )
         batch["teacher_text"] = vectors

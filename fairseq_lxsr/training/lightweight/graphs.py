@@ -1,0 +1,173 @@
+"""CUDA graphs of training steps: a batch of a known shape takes one launch instead of hundreds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Lengths are padded to a multiple of this many pieces, so that an epoch has few shapes.
+PAD_MULTIPLE = 8
+# A graph keeps the gradients of all weights, so memory limits their number.
+MAX_GRAPHS = 40
+# A shape is captured when it occurs for this many times; rare shapes are not worth it.
+OCCURRENCES = 2
+
+Capture = Callable[[nn.Module, tuple[Tensor, ...]], Any]
+
+
+class GraphedCriterion:
+    """Computes a criterion as fairseq calls it, with CUDA graphs of the shapes that occur again.
+
+    At 128 pairs a training step consists of hundreds of small kernels, and the GPU waits for each
+    launch. A graph launches the forward pass at once, and the backward pass at once. The loss and
+    the gradients are those of the criterion, because the same kernels run.
+
+    The gradients that a step leaves in the weights are memory of the graph. They are valid until the
+    next batch, so the caller must not accumulate the gradients of several batches.
+
+    Args:
+        model: the model, whose weights keep their addresses.
+        criterion: returns the loss, the sample size and the logged values of a batch. Of the logged
+            values, those that are tensors must depend on the values of the batch only.
+        capture: replaces the capture of a CUDA graph; tests use it on the CPU.
+    """
+
+    def __init__(self, model: nn.Module, criterion: nn.Module, capture: Capture | None = None):
+        self.model = model
+        self.criterion = criterion
+        self._capture = capture or _CudaCapture()
+        self._counts: dict[tuple, int] = {}
+        self._graphs: dict[tuple, _GraphedStep] = {}
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self._graphs)
+
+    def __call__(self, model: nn.Module, sample: dict) -> tuple[Tensor, int, dict]:
+        """Compute the loss, the sample size and the logged values of a batch."""
+        tensors = flatten(sample)
+        shape = tuple((name, *value.shape) for name, value in tensors.items())
+        step = self._graphs.get(shape)
+        if step is None:
+            count = self._counts.get(shape, 0) + 1
+            self._counts[shape] = count
+            if count < OCCURRENCES or len(self._graphs) >= MAX_GRAPHS:
+                return self.criterion(model, sample)
+            step = _GraphedStep(self.model, self.criterion, sample, self._capture)
+            self._graphs[shape] = step
+        return step(sample)
+
+
+class _GraphedStep:
+    """The graph of one shape of batches.
+
+    Args:
+        model: the model.
+        criterion: the criterion.
+        sample: a batch of this shape.
+        capture: turns a module and its sample arguments into a function of such arguments.
+    """
+
+    def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict, capture: Capture):
+        module = _TensorStep(model, criterion, sample)
+        # The graph reads its inputs from these copies.
+        inputs = tuple(value.clone() for value in flatten(sample).values())
+        self._run = capture(module, inputs)
+        self._names = module.names
+        self._constants = module.constants
+
+    def __call__(self, sample: dict) -> tuple[Tensor, int, dict]:
+        loss, logged = self._run(*flatten(sample).values())
+        # The graph writes the next batch's values to the same memory.
+        values = logged.clone().unbind()
+        output = self._constants | dict(zip(self._names, values, strict=True))
+        output["ntokens"] = sample["ntokens"]
+        return loss, self._constants["sample_size"], output
+
+
+class _TensorStep(nn.Module):
+    """A criterion as a function of tensors only, as a graph needs it.
+
+    Attributes:
+        names: names of the logged values that are tensors.
+        constants: the other logged values, which are the same for all batches of a shape.
+    """
+
+    def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict):
+        super().__init__()
+        self.model = model
+        self.criterion = criterion
+        self.names: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self._sample = sample
+        self.train()
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the loss, and the logged values [L] in float32."""
+        sample = unflatten(self._sample, tensors)
+        loss, _, output = self.criterion(self.model, sample)
+        logged = {name: value for name, value in output.items() if isinstance(value, Tensor)}
+        self.names = list(logged)
+        self.constants = {name: value for name, value in output.items() if name not in logged}
+        return loss, torch.stack([value.detach().float() for value in logged.values()])
+
+
+class _CudaCapture:
+    """Captures CUDA graphs that share one pool of memory.
+
+    They may share it, because the backward pass of a batch ends before the next batch begins.
+    """
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+        # Captures run the step several times; the random numbers of the run must not depend on it.
+        state = torch.cuda.get_rng_state()
+        # A graph cannot keep the weights that autocast has converted for another batch.
+        with torch.autocast(
+            "cuda",
+            torch.get_autocast_dtype("cuda"),
+            enabled=torch.is_autocast_enabled("cuda"),
+            cache_enabled=False,
+        ):
+            graphed = torch.cuda.make_graphed_callables(
+                module, inputs, allow_unused_input=True, pool=self._pool
+            )
+        torch.cuda.set_rng_state(state)
+        return graphed
+
+
+def flatten(sample: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a batch by name, those of inner dictionaries as `outer.inner`.
+
+    Example:
+        >>> flatten({"net_input": {"source": torch.ones(2, 3)}, "nsentences": 2}).keys()
+        dict_keys(['net_input.source'])
+    """
+    tensors = {}
+    for name, value in sample.items():
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif isinstance(value, Mapping):
+            for inner, tensor in flatten(value).items():
+                tensors[f"{name}.{inner}"] = tensor
+    return tensors
+
+
+def unflatten(sample: Mapping[str, Any], tensors: tuple[Tensor, ...]) -> dict[str, Any]:
+    """Return a batch with other tensors in the places of its own, in the order of `flatten`."""
+    rest = iter(tensors)
+
+    def replace(values: Mapping[str, Any]) -> dict[str, Any]:
+        replaced: dict[str, Any] = {}
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                value = next(rest)
+            elif isinstance(value, Mapping):
+                value = replace(value)
+            replaced[name] = value
+        return replaced
+
+    return replace(sample)
