@@ -1,6 +1,4 @@
-"""Accessible parts of the page: tables with captions and scopes, charts with descriptions and
-tables.
-"""
+"""Accessible parts of the page: tables with captions, and charts with descriptions and tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +15,43 @@ from fairseq_lxsr.report.sample import BUCKETS, Sample
 from fairseq_lxsr.report.training_log import Curves
 
 Cell = str | int | float | None
+# The points of a curve: pairs of an update and a value.
+Points = Sequence[tuple[int, float]]
+
+COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
+# The loss of any criterion, followed by its terms.
+LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
+ACCURACY = "Share of sentences that find their translation in their batch"
+LAYOUT = {
+    "template": "plotly_white",
+    # The upper margin has space for the toolbar above the curves.
+    "margin": {"l": 65, "r": 15, "t": 36, "b": 45},
+    "height": 396,
+    "legend": {"orientation": "h", "y": -0.2},
+    "font": {"family": "system-ui, sans-serif", "size": 13},
+}
+LABEL_LENGTH = 90
+# The number of rows of a curve in its table.
+TABLE_ROWS = 20
+# The number of curves that the description of a chart lists; its table has all.
+DESCRIBED_CURVES = 6
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing by plotly, and the same data in words and as a table for readers who cannot see
-    it.
+    """A chart by plotly, with its data in words and as a table for readers who cannot see it.
+
+    Attributes:
+        title: the title.
+        figure: the figure of plotly.
+        summary: the description in words.
+        head: the names of the columns of the table.
+        rows: the rows of the table.
+        digits: the number of decimals in the table.
     """
 
     title: str
-    figure: Any  # figure of plotly
+    figure: Any
     summary: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -36,46 +61,51 @@ class Chart:
 def named(model: str) -> str:
     """Describe a fingerprint: `trained (03aaeaa19eee)` or `untrained (03aaeaa19eee)`."""
     fingerprint = model.removesuffix("-untrained")
-    return f"{'trained' if fingerprint == model else 'untrained'} ({fingerprint})"
+    state = "trained" if fingerprint == model else "untrained"
+    return f"{state} ({fingerprint})"
 
 
 def html_table(
     caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]], digits: int = 1
 ) -> str:
-    """Format a table that the keyboard can reach; the first cell of a row names it, and None gives
-    an empty cell.
+    """Format a table that can be scrolled with the keyboard.
+
+    Args:
+        caption: the caption.
+        head: the names of the columns.
+        rows: the rows. The first cell of a row is its name, and None stands for an empty cell.
+        digits: the number of decimals.
     """
-    texts = {
-        column
-        for row in rows
-        for column, cell in enumerate(row)
-        if column and isinstance(cell, str)
-    }
-    names = "".join(
-        f'<th scope="col"{_class("text", not column or column in texts)}>{escape(name)}</th>'
-        for column, name in enumerate(head)
-    )
-    body = "".join(
-        f'<tr><th scope="row">{escape(_written(first, digits))}</th>'
-        + "".join(
-            f"<td{_class('text', isinstance(cell, str))}>{escape(_written(cell, digits))}</td>"
-            for cell in cells
-        )
-        + "</tr>"
-        for first, *cells in rows
-    )
+    # The first column always has text.
+    text_columns = {0}
+    for row in rows:
+        for column, cell in enumerate(row):
+            if isinstance(cell, str):
+                text_columns.add(column)
+    names = ""
+    for column, name in enumerate(head):
+        names += f'<th scope="col"{_class("text", column in text_columns)}>{escape(name)}</th>'
+    body = "".join(_table_row(row, digits) for row in rows)
+    has_text = len(text_columns) > 1
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f"<table{_class('sentences', bool(texts))}><caption>{escape(caption)}</caption>"
+        f"<table{_class('sentences', has_text)}><caption>{escape(caption)}</caption>"
         f"<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
+def _table_row(row: Sequence[Cell], digits: int) -> str:
+    name, *cells = row
+    html = f'<tr><th scope="row">{escape(_format_cell(name, digits))}</th>'
+    for cell in cells:
+        text = escape(_format_cell(cell, digits))
+        html += f"<td{_class('text', isinstance(cell, str))}>{text}</td>"
+    return html + "</tr>"
+
+
 def drawing(chart: Chart) -> str:
-    """Format a chart, which the script of the page draws from JSON, with its description and its
-    table.
-    """
-    # the JSON must not end the script element
+    """Format a chart with its description and its table; a script of the page draws it."""
+    # The JSON must not end the script element.
     figure = chart.figure.to_json().replace("<", "\\u003c")
     caption = f"{chart.title}: as a table"
     return (
@@ -89,38 +119,23 @@ def drawing(chart: Chart) -> str:
     )
 
 
-def _written(cell: Cell, digits: int) -> str:
+def _format_cell(cell: Cell, digits: int) -> str:
     if cell is None:
         return ""
-    return f"{cell:,.{digits}f}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:,.{digits}f}"
+    return str(cell)
 
 
-def _class(name: str, wanted: bool) -> str:
-    return f' class="{name}"' if wanted else ""
-
-
-COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
-# of all criterions: the whole, then its parts
-LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
-ACCURACY = "Share of sentences that find their translation in their batch"
-LAYOUT = {
-    "template": "plotly_white",
-    "margin": {"l": 65, "r": 15, "t": 36, "b": 45},  # the toolbar stands above the curves
-    "height": 396,
-    "legend": {"orientation": "h", "y": -0.2},
-    "font": {"family": "system-ui, sans-serif", "size": 13},
-}
-SHOWN_LETTERS = 90
-TABLE_ROWS = 20  # of a curve in its table
-SPOKEN_CURVES = 6  # curves of a chart that its description lists; its table has all
+def _class(name: str, is_set: bool) -> str:
+    return f' class="{name}"' if is_set else ""
 
 
 def short(text: str) -> str:
-    """Shorten a label of a drawing, and remove HTML characters, because plotly interprets some
-    HTML, links included.
-    """
-    cut = text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 1] + "…"
-    return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Shorten a label of a chart, and escape it, because plotly interprets some HTML."""
+    if len(text) > LABEL_LENGTH:
+        text = text[: LABEL_LENGTH - 1] + "…"
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
@@ -128,62 +143,93 @@ def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
 
 
 def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
-    """Draw the loss and its terms over updates, or how often a sentence finds its translation in
-    its batch.
+    """Draw curves over the updates; those of validation are dashed.
 
-    Curves on validation text are dashed.
+    Args:
+        logs: the logs.
+        is_loss: whether to draw the loss and its terms, or the accuracy within the batch.
     """
-    scale = (
-        {"type": "log", "title": "loss (logarithmic scale)"}
-        if is_loss
-        else {"type": "linear", "title": "share"}
-    )
-    title, names = ("Loss", LOSSES) if is_loss else (ACCURACY, ("accuracy",))
+    title = ACCURACY
+    names: tuple[str, ...] = ("accuracy",)
+    scale = {"type": "linear", "title": "share"}
+    if is_loss:
+        title = "Loss"
+        names = LOSSES
+        scale = {"type": "log", "title": "loss (logarithmic scale)"}
     figure = _figure({"title": "updates"}, scale)
     rows: list[tuple[Cell, ...]] = []
-    left_out = 0
-    for number, (log, name) in enumerate((log, name) for log in logs for name in names):
+    not_finite = 0
+    logs_and_names = [(log, name) for log in logs for name in names]
+    for number, (log, name) in enumerate(logs_and_names):
         colour = COLOURS[number % len(COLOURS)]
         for kind, curves, dash in (
             ("training", log.train, "solid"),
             ("validation", log.valid, "dash"),
         ):
-            found = sorted(curves.get(name, {}).items())  # a log of several runs goes back
-            points = [
-                (update, value)
-                for update, value in found
-                if isfinite(value) and (value > 0 or not is_loss)
-            ]
-            left_out += sum(not isfinite(value) for _, value in found)
+            values = curves.get(name, {})
+            not_finite += sum(not isfinite(value) for value in values.values())
+            points = _points(values, is_loss)
             if not points:
                 continue
-            label = f"{name} ({kind})" if len(logs) == 1 else f"{log.name}: {name} ({kind})"
-            updates, values = zip(*points, strict=True)
-            mode = "lines+markers" if len(points) < 3 else "lines"
-            line = {"color": colour, "dash": dash}
-            figure.add_scatter(x=updates, y=values, name=short(label), mode=mode, line=line)
-            best = min(values) if is_loss else max(values)
-            rows.append(
-                (label, len(points), updates[-1], float(values[0]), float(best), float(values[-1]))
-            )
-    spoken = [f"{row[0]} goes from {row[3]:.3g} to {row[5]:.3g}" for row in rows[:SPOKEN_CURVES]]
-    more = f"; {len(rows) - len(spoken)} more in the table" if len(rows) > len(spoken) else ""
-    diverged = (
-        f" {left_out} values are not finite and not drawn: the training diverged."
-        if left_out
-        else ""
-    )
-    head = ("curve", "points", "last update", "first", "lowest" if is_loss else "highest", "last")
-    return Chart(title, figure, f"{'; '.join(spoken)}{more}.{diverged}", head, rows, digits=3)
+            label = f"{name} ({kind})"
+            if len(logs) > 1:
+                label = f"{log.name}: {label}"
+            _add_curve(figure, points, label, {"color": colour, "dash": dash})
+            rows.append(_curve_row(points, label, is_loss))
+    best = "lowest" if is_loss else "highest"
+    head = ("curve", "points", "last update", "first", best, "last")
+    return Chart(title, figure, _describe_curves(rows, not_finite), head, rows, digits=3)
+
+
+def _points(values: Mapping[int, float], is_loss: bool) -> Points:
+    """Return the points of a curve that can be drawn, in the order of the updates.
+
+    The log of several runs may not be in this order.
+    """
+    points = []
+    for update, value in sorted(values.items()):
+        # The logarithmic scale of losses has positive values only.
+        if isfinite(value) and (value > 0 or not is_loss):
+            points.append((update, value))
+    return points
+
+
+def _add_curve(figure: go.Figure, points: Points, label: str, line: dict[str, str]) -> None:
+    updates, values = zip(*points, strict=True)
+    mode = "lines+markers" if len(points) < 3 else "lines"
+    figure.add_scatter(x=updates, y=values, name=short(label), mode=mode, line=line)
+
+
+def _curve_row(points: Points, label: str, is_loss: bool) -> tuple[Cell, ...]:
+    values = [value for _, value in points]
+    best = min(values) if is_loss else max(values)
+    last_update = points[-1][0]
+    return label, len(points), last_update, float(values[0]), float(best), float(values[-1])
+
+
+def _describe_curves(rows: Sequence[Sequence[Any]], not_finite: int) -> str:
+    """Describe curves by their first and last values, from the rows of `_curve_row`."""
+    descriptions = []
+    for row in rows[:DESCRIBED_CURVES]:
+        descriptions.append(f"{row[0]} goes from {row[3]:.3g} to {row[5]:.3g}")
+    summary = "; ".join(descriptions)
+    if len(rows) > len(descriptions):
+        summary += f"; {len(rows) - len(descriptions)} more in the table"
+    summary += "."
+    if not_finite:
+        summary += f" {not_finite} values are not finite and not drawn: the training diverged."
+    return summary
 
 
 def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
-    """Draw precision and recall of mined pairs over the threshold; `curves` are those of scores, by
-    their names.
+    """Draw precision and recall of mined pairs over the threshold.
+
+    Args:
+        curves: the curves of scores, by the names of their rows.
     """
     figure = _figure({"title": "least score"}, {"title": "percent", "range": [0, 101]})
     rows: list[tuple[Cell, ...]] = []
-    spoken = []
+    descriptions = []
     for colour, (name, curve) in zip(cycle(COLOURS), curves.items(), strict=False):
         thresholds = curve["threshold"]
         for kind, dash in (("precision", "solid"), ("recall", "dash")):
@@ -193,23 +239,23 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
             )
         points = list(zip(thresholds, curve["precision"], curve["recall"], strict=True))
         rows += [(name, *point) for point in points[:: max(1, len(points) // TABLE_ROWS)]]
+        # The highest F1; both values may be 0.
         best = max(points, key=lambda point: point[1] * point[2] / (point[1] + point[2] or 1))
-        spoken.append(
+        descriptions.append(
             f"{name}: at {best[0]:.3f} precision {best[1]:.1f}, recall {best[2]:.1f} percent"
         )
-    head = ("task", "least score", "precision", "recall")
     return Chart(
         "Precision and recall over the threshold",
         figure,
-        "; ".join(spoken) + ".",
-        head,
+        "; ".join(descriptions) + ".",
+        ("task", "least score", "precision", "recall"),
         rows,
         digits=3,
     )
 
 
 def length_chart(sample: Sample) -> Chart:
-    """Draw accuracy by number of words of the query."""
+    """Draw the accuracy by the number of words of the query."""
     words = {
         "title": "words",
         "type": "category",
@@ -218,75 +264,97 @@ def length_chart(sample: Sample) -> Chart:
     }
     figure = _figure(words, {"title": "percent", "range": [0, 100]})
     rows: list[tuple[Cell, ...]] = []
-    spoken = []
+    descriptions = []
     for colour, direction in zip(COLOURS, sample.directions, strict=False):
         name = direction.name.replace("->", " → ")
         figure.add_bar(
             x=direction.buckets,
             y=direction.accuracy,
-            name=short(f"{name}, {named(sample.model)}" if sample.model else name),
+            name=_label_with_model(name, sample.model),
             marker_color=colour,
             customdata=direction.counts,
-            hovertemplate="%{x} words: %{y:.1f} percent of %{customdata} queries<extra>%{fullData.name}</extra>",
+            hovertemplate="%{x} words: %{y:.1f} percent of %{customdata} queries"
+            "<extra>%{fullData.name}</extra>",
         )
         rows += zip(
             repeat(name), direction.buckets, direction.counts, direction.accuracy, strict=False
         )
         measured = list(zip(direction.accuracy, direction.buckets, strict=True))
-        worst, best = min(measured, key=itemgetter(0)), max(measured, key=itemgetter(0))
-        spoken.append(
-            f"{name}: from {worst[0]:.1f} percent ({worst[1]} words) to {best[0]:.1f} ({best[1]} words)"
+        worst = min(measured, key=itemgetter(0))
+        best = max(measured, key=itemgetter(0))
+        descriptions.append(
+            f"{name}: from {worst[0]:.1f} percent ({worst[1]} words) to {best[0]:.1f} "
+            f"({best[1]} words)"
         )
-    title = "Queries whose nearest neighbour is the translation, by words"
     return Chart(
-        title, figure, "; ".join(spoken) + ".", ("direction", "words", "queries", "percent"), rows
+        "Queries whose nearest neighbour is the translation, by words",
+        figure,
+        "; ".join(descriptions) + ".",
+        ("direction", "words", "queries", "percent"),
+        rows,
     )
+
+
+def _label_with_model(name: str, model: str) -> str:
+    """Return the label of a series, with the model if it is known."""
+    if model:
+        name = f"{name}, {named(model)}"
+    return short(name)
 
 
 def heatmap_chart(sample: Sample) -> Chart:
-    """Draw the cosines of some sentences and translations; the diagonal should be largest."""
+    """Draw the cosines of some sentences and translations; the diagonal should be the highest."""
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
-    hover: dict[str, Any] = {"text": [[f"{short(a)}<br>{short(b)}" for b in right] for a in left]}
-    hover["hovertemplate"] = "%{z:.2f}<br>%{text}<extra></extra>"
+    texts = []
+    for source in left:
+        texts.append([f"{short(source)}<br>{short(target)}" for target in right])
     figure = _figure(
         {"showticklabels": False}, {"showticklabels": False, "autorange": "reversed"}, height=480
     )
-    figure.add_heatmap(z=np.round(cosines, 3).tolist(), colorscale="Viridis", **hover)
-    own = cosines.diagonal()
-    others = np.where(np.eye(len(cosines), dtype=bool), -np.inf, cosines).max(axis=1)
-    ahead = int((own > others).sum())
-    beside = (cosines.sum() - own.sum()) / (cosines.size - len(own))
+    figure.add_heatmap(
+        z=np.round(cosines, 3).tolist(),
+        colorscale="Viridis",
+        text=texts,
+        hovertemplate="%{z:.2f}<br>%{text}<extra></extra>",
+    )
+    diagonal = cosines.diagonal()
+    count = len(diagonal)
+    highest_wrong = np.where(np.eye(count, dtype=bool), -np.inf, cosines).max(axis=1)
+    correct = int((diagonal > highest_wrong).sum())
+    mean_off_diagonal = (cosines.sum() - diagonal.sum()) / (cosines.size - count)
     summary = (
-        f"The mean cosine is {own.mean():.2f} on the diagonal and {beside:.2f} beside it; {ahead} of {len(own)} "
-        "sentences are nearer to their translation than to any other here."
+        f"The mean cosine is {diagonal.mean():.2f} on the diagonal and {mean_off_diagonal:.2f} off "
+        f"it; {correct} of {count} sentences are nearer to their translation than to any other "
+        "here."
     )
     first, second = sample.languages
-    rows = [
-        (a, b, float(mine), float(other))
-        for a, b, mine, other in zip(left, right, own, others, strict=True)
-    ]
-    title = (
-        f"Cosines of {len(own)} pairs: {first} down, {second} across, translations on the diagonal"
-    )
+    rows = []
+    for source, target, cosine, wrong in zip(left, right, diagonal, highest_wrong, strict=True):
+        rows.append((source, target, float(cosine), float(wrong)))
     return Chart(
-        title, figure, summary, (first, second, "cosine", "highest other cosine"), rows, digits=2
+        f"Cosines of {count} pairs: {first} down, {second} across, translations on the diagonal",
+        figure,
+        summary,
+        (first, second, "cosine", "highest other cosine"),
+        rows,
+        digits=2,
     )
 
 
 def map_chart(sample: Sample) -> Chart:
-    """Draw embeddings in two dimensions; a line joins a sentence and its translation."""
+    """Draw the embeddings in two dimensions, with a line from each sentence to its translation."""
     count = len(sample.map) // 2
     points = sample.map.astype(float)
-    bare = {"showticklabels": False}
-    figure = _figure(bare, bare, height=540, legend={"orientation": "h", "y": 0})
-    joined = [
-        [value for i in range(count) for value in (*points[[i, i + count], axis], None)]
-        for axis in (0, 1)
-    ]
-    line = {"color": "#bbbbbb", "width": 1}
+    axis = {"showticklabels": False}
+    figure = _figure(axis, axis, height=540, legend={"orientation": "h", "y": 0})
     figure.add_scatter(
-        x=joined[0], y=joined[1], mode="lines", line=line, hoverinfo="skip", showlegend=False
+        x=_line_ends(points[:, 0]),
+        y=_line_ends(points[:, 1]),
+        mode="lines",
+        line={"color": "#bbbbbb", "width": 1},
+        hoverinfo="skip",
+        showlegend=False,
     )
     for side, language in enumerate(sample.languages):
         part = points[side * count : (side + 1) * count]
@@ -294,19 +362,34 @@ def map_chart(sample: Sample) -> Chart:
             x=part[:, 0].tolist(),
             y=part[:, 1].tolist(),
             mode="markers",
-            name=short(f"{language}, {named(sample.model)}" if sample.model else language),
+            name=_label_with_model(language, sample.model),
             marker={"color": COLOURS[side], "size": 7, "symbol": ("circle", "diamond")[side]},
             text=[short(sentence) for sentence in sample.map_sentences[side]],
             hovertemplate="%{text}<extra>%{fullData.name}</extra>",
         )
-    apart = np.linalg.norm(points[:count] - points[count:], axis=1)
-    width = np.linalg.norm(np.ptp(points, axis=0))
-    percent = 100 * apart / (width or 1)
+    distances = np.linalg.norm(points[:count] - points[count:], axis=1)
+    # All points of a map may be equal.
+    width = np.linalg.norm(np.ptp(points, axis=0)) or 1
+    percent = 100 * distances / width
     summary = (
-        f"Each line joins a sentence and its translation; half of the {count} pairs lie at most "
-        f"{np.median(percent):.1f} percent of the map's diagonal apart, the widest {percent.max():.1f}."
+        f"Each line joins a sentence and its translation; half of the {count} pairs are at most "
+        f"{np.median(percent):.1f} percent of the map's diagonal apart, the widest "
+        f"{percent.max():.1f}."
     )
     first, second = sample.languages
-    texts = zip(*sample.map_sentences, percent.tolist(), strict=True)
+    rows = list(zip(*sample.map_sentences, percent.tolist(), strict=True))
     head = (first, second, "distance, percent of the diagonal")
-    return Chart(f"Map of {count} pairs (t-SNE)", figure, summary, head, [*texts])
+    return Chart(f"Map of {count} pairs (t-SNE)", figure, summary, head, rows)
+
+
+def _line_ends(coordinates: np.ndarray) -> list[float | None]:
+    """Return the coordinates of the two ends of each line; None separates lines.
+
+    Args:
+        coordinates: one coordinate of all sentences, then of their translations: [2 P].
+    """
+    count = len(coordinates) // 2
+    ends: list[float | None] = []
+    for source, target in zip(coordinates[:count], coordinates[count:], strict=True):
+        ends += [source, target, None]
+    return ends

@@ -1,6 +1,4 @@
-"""Writes one self-contained HTML file; its content security policy forbids requests to other
-hosts.
-"""
+"""Writes one self-contained HTML file, whose content security policy forbids network requests."""
 
 import base64
 import datetime
@@ -40,7 +38,7 @@ th[scope=row] { position: sticky; left: 0; background: #fff; max-width: 45vw; }
 .published { background: #fbf6ea; border-left: 4px solid #b08900; padding: .2rem 1rem; }
 """
 THRESHOLD_CURVE = {"threshold", "precision", "recall"}
-# plotly's own buttons are hidden, because one of them uploads the chart
+# The own buttons of plotly are hidden, because one of them uploads the chart.
 BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]
 CONFIG = {
     "responsive": True,
@@ -69,20 +67,26 @@ def write_report(
     samples: Sequence[Sample],
     training_pairs: int = 0,
 ) -> None:
-    """Write the page; sections without content are omitted, and no content at all is an
-    `InputError`.
+    """Write the page; sections without content are left out.
+
+    Args:
+        output: the HTML file.
+        title: the title of the page.
+        logs: the curves of training logs.
+        scores: the scores of `lxsr eval`.
+        samples: measurements on language pairs.
+        training_pairs: the number of training pairs; 0 if unknown.
+
+    Raises:
+        InputError: there is no content at all.
     """
     if not (logs or scores or samples):
         raise InputError(
-            "nothing to report: no training log, no scores, no model with text to look at"
+            "nothing to report; expected a training log, scores, or a model and text to measure"
         )
-    texts = [f"{training_pairs:,} training pairs"] if training_pairs else []
-    texts += [
-        f"{sample.pairs:,} test pairs of {' and '.join(sample.languages)}" for sample in samples
-    ]
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape('; '.join([datetime.date.today().isoformat(), *texts]))}</p>",
+        f"<p>{escape(_date_and_sizes(samples, training_pairs))}</p>",
         f'<p class="verdict">{escape(verdict(logs, scores, samples))}</p>',
         *_training(logs),
         *_scores(scores),
@@ -98,48 +102,81 @@ def write_report(
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style>\n'
         f"<script>{library}</script></head>\n<body><main>\n"
         + "\n".join(parts)
-        + f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main><script>{DRAW}</script>\n</body></html>\n'
+        + f'\n<p class="signature">fairseq-lxsr {__version__}</p>\n</main>'
+        f"<script>{DRAW}</script>\n</body></html>\n"
     )
     with atomic_write(output, "wb") as stream:
-        stream.write(page.encode("utf-8", "replace"))  # names of files may not be valid text
+        # A file name may contain bytes that are not valid text.
+        stream.write(page.encode("utf-8", "replace"))
+
+
+def _date_and_sizes(samples: Sequence[Sample], training_pairs: int) -> str:
+    """Return the line below the title."""
+    texts = [datetime.date.today().isoformat()]
+    if training_pairs:
+        texts.append(f"{training_pairs:,} training pairs")
+    for sample in samples:
+        texts.append(f"{sample.pairs:,} test pairs of {' and '.join(sample.languages)}")
+    return "; ".join(texts)
 
 
 def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]) -> str:
-    """What the page shows, in one sentence: how many translations are found, else the first score,
-    else the loss.
+    """Return what the page shows, in one sentence.
+
+    It is the share of sentences that find their translation, or else the first score, or else the
+    loss.
     """
     if samples:
-        found = [
-            sum(
-                count * share
-                for count, share in zip(direction.counts, direction.accuracy, strict=True)
-            )
-            for sample in samples
-            for direction in sample.directions
-        ]
-        sentences = sum(2 * sample.pairs for sample in samples)
-        pairs = " or ".join(dict.fromkeys(f"{sample.pairs:,}" for sample in samples))
-        return f"{sum(found) / sentences:.1f} % of the sentences find their translation first, among {pairs}."
+        return _retrieval_verdict(samples)
     if scores:
-        name, value = next(iter(scores[0].values.items()), ("no value", 0.0))
-        return f"{scores[0].protocol} {scores[0].task.replace('->', ' → ')}: {name} is {value:.1f}."
-    losses = sorted(next((log.train["loss"] for log in logs if log.train.get("loss")), {}).items())
+        score = scores[0]
+        name, value = next(iter(score.values.items()), ("no value", 0.0))
+        return f"{score.protocol} {_arrow(score.task)}: {name} is {value:.1f}."
+    losses: dict[int, float] = {}
+    for log in logs:
+        losses = losses or log.train.get("loss", {})
     if not losses:
         return "The logs have no loss."
-    return f"The loss went from {losses[0][1]:.3g} to {losses[-1][1]:.3g} in {losses[-1][0]:,} updates."
+    points = sorted(losses.items())
+    first = points[0][1]
+    updates, last = points[-1]
+    return f"The loss went from {first:.3g} to {last:.3g} in {updates:,} updates."
+
+
+def _retrieval_verdict(samples: Sequence[Sample]) -> str:
+    percent = 0.0
+    sentences = 0
+    for sample in samples:
+        # The sentences of both sides are queries.
+        sentences += 2 * sample.pairs
+        for direction in sample.directions:
+            for count, accuracy in zip(direction.counts, direction.accuracy, strict=True):
+                percent += count * accuracy
+    pairs = " or ".join(dict.fromkeys(f"{sample.pairs:,}" for sample in samples))
+    return (
+        f"{percent / sentences:.1f} % of the sentences find their translation first, among {pairs}."
+    )
+
+
+def _arrow(task: str) -> str:
+    """Return the name of a task as the page shows it."""
+    return task.replace("->", " → ")
 
 
 def content_policy(*scripts: str) -> str:
-    """Allow these scripts, the page's own styles and images, and no other host (Content Security
-    Policy 3, W3C).
+    """Return a policy that allows these scripts, and the styles and images of the page.
+
+    No other host is allowed (Content Security Policy 3, W3C).
     """
-    hashes = (
-        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
-    )
+    hashes = []
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        hashes.append(f"'sha256-{digest}'")
     allowed = {
         "default-src": "'none'",
-        "script-src": " ".join(f"'sha256-{digest}'" for digest in hashes),
-        "style-src": "'unsafe-inline'",  # plotly writes inline styles
+        "script-src": " ".join(hashes),
+        # plotly writes inline styles.
+        "style-src": "'unsafe-inline'",
         "img-src": "data: blob:",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -148,103 +185,127 @@ def content_policy(*scripts: str) -> str:
 
 
 def _training(logs: Sequence[Curves]) -> list[str]:
-    drawings = [
-        drawing(chart)
-        for is_loss in (True, False)
-        if (chart := charts.training_chart(logs, is_loss)).rows
-    ]
+    """Format the section of the training curves."""
+    drawings = []
+    for is_loss in (True, False):
+        chart = charts.training_chart(logs, is_loss)
+        if chart.rows:
+            drawings.append(drawing(chart))
     return ["<h2>Training</h2>", *drawings] if drawings else []
 
 
 def _scores(scores: Sequence[Score]) -> list[str]:
+    """Format the section of the scores, with one table per protocol."""
     parts = ["<h2>Scores</h2>"] if scores else []
-    for protocol in dict.fromkeys(score.protocol for score in scores):
-        own = [score for score in scores if score.protocol == protocol]
-        rows = {_row_name(score, own): score.values for score in own}
-        models = sorted(
-            {named(str(score.settings["model"])) for score in own if "model" in score.settings}
-        )
-        caption = (
-            f"{protocol}, measured with the model {models[0]}"
-            if len(models) == 1
-            else f"{protocol}, measured"
-        )
-        parts += [f"<h3>{escape(protocol)}</h3>", _values_tables(caption, "task", rows)]
-        signatures = dict.fromkeys(score.signature for score in own)
-        parts.append('<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>")
-        curves = {
-            _row_name(score, own): score.curve
-            for score in own
-            if score.curve.keys() >= THRESHOLD_CURVE
-        }
-        drawn = {name: curve for name, curve in curves.items() if curve["threshold"]}
-        parts += [drawing(charts.threshold_chart(drawn))] if drawn else []
+    by_protocol: dict[str, list[Score]] = {}
+    for score in scores:
+        by_protocol.setdefault(score.protocol, []).append(score)
+    for protocol, group in by_protocol.items():
+        parts += _scores_of_protocol(protocol, group)
     return parts
 
 
-def _row_name(score: Score, others: Sequence[Score]) -> str:
-    """Name a row: the task, the settings in which its scores differ, and the model where there are
+def _scores_of_protocol(protocol: str, scores: Sequence[Score]) -> list[str]:
+    rows: dict[str, Mapping[str, float]] = {}
+    curves: dict[str, Mapping[str, Sequence[float]]] = {}
+    models = set()
+    for score in scores:
+        name = _row_name(score, scores)
+        rows[name] = score.values
+        if score.curve.keys() >= THRESHOLD_CURVE:
+            curves[name] = score.curve
+        if "model" in score.settings:
+            models.add(named(str(score.settings["model"])))
+    caption = f"{protocol}, measured"
+    if len(models) == 1:
+        caption += f" with the model {models.pop()}"
+    signatures = dict.fromkeys(score.signature for score in scores)
+    parts = [
+        f"<h3>{escape(protocol)}</h3>",
+        _values_tables(caption, "task", rows),
+        '<p class="signature">' + "<br>".join(map(escape, signatures)) + "</p>",
+    ]
+    # A curve may have no points.
+    curves = {name: curve for name, curve in curves.items() if curve["threshold"]}
+    if curves:
+        parts.append(drawing(charts.threshold_chart(curves)))
+    return parts
+
+
+def _row_name(score: Score, scores: Sequence[Score]) -> str:
+    """Return the name of the row of a score.
+
+    It is the task, with the settings in which its scores differ, and with the model if there are
     several.
     """
-    alike = [other.signed_settings for other in others if other.task == score.task]
-    varying = []
+    same_task = [row.signed_settings for row in scores if row.task == score.task]
+    all_tasks = [row.settings for row in scores]
+    parts = [_arrow(score.task)]
     for name, value in score.signed_settings.items():
-        compared = [other.settings for other in others] if name == "model" else alike
-        if len({str(settings.get(name)) for settings in compared}) > 1:
-            varying.append(named(str(value)) if name == "model" else f"{name} {value}")
-    return ", ".join([score.task.replace("->", " → "), *varying])
+        compared = all_tasks if name == "model" else same_task
+        if len({str(settings.get(name)) for settings in compared}) == 1:
+            continue
+        parts.append(named(str(value)) if name == "model" else f"{name} {value}")
+    return ", ".join(parts)
 
 
 def _published(scores: Sequence[Score]) -> list[str]:
-    """What papers report that measured as these scores."""
-    shown, left_out = comparable_published(scores)
+    """Format the section of published scores that were measured in the same way."""
+    comparable, left_out = comparable_published(scores)
     parts = []
-    for (protocol, value), rows in shown.items():
+    for (protocol, value), rows in comparable.items():
         sources = "; ".join(dict.fromkeys(row.source for row in rows))
         values = {row.system: row.values for row in rows}
-        parts.append(
-            f'<div class="published"><p>{escape(CAUTION)}: {escape(protocol)}, {escape(value)} ({escape(sources)})'
-            f"</p>{_values_tables(f'{protocol}, published: {value}', 'system', values)}</div>"
-        )
+        caution = f"{CAUTION}: {protocol}, {value} ({sources})"
+        table = _values_tables(f"{protocol}, published: {value}", "system", values)
+        parts.append(f'<div class="published"><p>{escape(caution)}</p>{table}</div>')
     parts += [f"<p>{escape(line)}.</p>" for line in left_out]
     return ["<h2>Published scores</h2>", *parts] if parts else []
 
 
 def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Format the values in percent as a table, and those that are not as another with more
-    digits.
+    """Format values as one table of percents, and one of other values with more digits.
+
+    Args:
+        caption: the caption of both tables.
+        kind: the name of the first column.
+        rows: the values by the name of their row.
     """
-    names = dict.fromkeys(name for row in rows.values() for name in row)
-    percent, others = (
-        [name for name in names if (name in NOT_PERCENT) == apart] for apart in (False, True)
-    )
-    captions = (
-        (percent, f"{caption} (percent)", 1),
-        (others, f"{caption}: {', '.join(others)}", 4),
-    )
-    return "".join(
-        html_table(
-            title,
-            (kind, *columns),
-            [(name, *map(row.get, columns)) for name, row in rows.items()],
-            digits,
-        )
-        for columns, title, digits in captions
-        if columns
-    )
+    percents: list[str] = []
+    numbers: list[str] = []
+    for name in dict.fromkeys(name for row in rows.values() for name in row):
+        columns = numbers if name in NOT_PERCENT else percents
+        columns.append(name)
+    tables = ""
+    if percents:
+        tables += _values_table(f"{caption} (percent)", kind, rows, percents, digits=1)
+    if numbers:
+        tables += _values_table(f"{caption}: {', '.join(numbers)}", kind, rows, numbers, digits=4)
+    return tables
+
+
+def _values_table(
+    caption: str,
+    kind: str,
+    rows: Mapping[str, Mapping[str, float]],
+    columns: Sequence[str],
+    digits: int,
+) -> str:
+    cells = [(name, *map(row.get, columns)) for name, row in rows.items()]
+    return html_table(caption, (kind, *columns), cells, digits)
 
 
 def _sample(sample: Sample) -> list[str]:
+    """Format the section of measurements on one language pair."""
     first, second = sample.languages
-    what = f"{first} and {second}, {sample.pairs:,} pairs" + (
-        f", model {named(sample.model)}" if sample.model else ""
-    )
+    title = f"{first} and {second}, {sample.pairs:,} pairs"
+    if sample.model:
+        title += f", model {named(sample.model)}"
     return [
-        f"<h2>A closer look: {escape(what)}</h2>",
-        *(
-            drawing(chart(sample))
-            for chart in (charts.length_chart, charts.heatmap_chart, charts.map_chart)
-        ),
+        f"<h2>A closer look: {escape(title)}</h2>",
+        drawing(charts.length_chart(sample)),
+        drawing(charts.heatmap_chart(sample)),
+        drawing(charts.map_chart(sample)),
         f"<h3>Errors to read: {escape(first)} → {escape(second)}</h3>",
         _errors(sample),
     ]
@@ -255,9 +316,10 @@ def _errors(sample: Sample) -> str:
         return "<p>None: every sentence finds its translation first.</p>"
     first, second = sample.languages
     names = ("sentence", "nearest neighbour", "cosine", "translation", "its cosine", "its rank")
-    rows = [
-        (e.query, e.found, e.found_cosine, e.wanted, e.wanted_cosine, e.rank) for e in sample.errors
-    ]
-    return html_table(
-        f"Errors, {first} → {second}: those furthest from right first", names, rows, digits=2
-    )
+    rows = []
+    for error in sample.errors:
+        neighbour = (error.neighbour, error.neighbour_cosine)
+        translation = (error.translation, error.translation_cosine, error.rank)
+        rows.append((error.query, *neighbour, *translation))
+    caption = f"Errors, {first} → {second}: the largest first"
+    return html_table(caption, names, rows, digits=2)

@@ -11,15 +11,25 @@ from fairseq_lxsr.evaluation.texts import identities
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
-LENGTHS = (1, 4, 8, 12, 16, 24, 32)  # smallest number of words of a bucket
+# The smallest number of words in each bucket of queries.
+LENGTHS = (1, 4, 8, 12, 16, 24, 32)
 BUCKETS = [*(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]}+"]
-HEATMAP_PAIRS, MAP_PAIRS, ERRORS = 40, 150, 25
+HEATMAP_PAIRS = 40
+MAP_PAIRS = 150
+MAX_ERRORS = 25
 MIN_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class Direction:
-    """Accuracy by length of the query: buckets, number of queries, accuracy in percent."""
+    """Accuracy by length of the query.
+
+    Attributes:
+        name: the direction, SOURCE->TARGET.
+        buckets: the ranges of the number of words that occur.
+        counts: the number of queries in each bucket.
+        accuracy: the accuracy of each bucket in percent.
+    """
 
     name: str
     buckets: list[str]
@@ -28,34 +38,53 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Error:
-    """A sentence whose nearest neighbour is not its translation; `rank` is the translation's rank,
-    from 1.
+class RetrievalError:
+    """A sentence whose nearest neighbour is not its translation.
+
+    Attributes:
+        query: the sentence.
+        neighbour: its nearest neighbour.
+        neighbour_cosine: the cosine similarity of the two.
+        translation: the translation.
+        translation_cosine: the cosine similarity of the sentence and its translation.
+        rank: the rank of the translation among the neighbours, from 1.
     """
 
     query: str
-    found: str
-    found_cosine: float
-    wanted: str
-    wanted_cosine: float
+    neighbour: str
+    neighbour_cosine: float
+    translation: str
+    translation_cosine: float
     rank: int
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Data that the page shows of a language pair; heat map and map use sentences spread evenly
-    over the text.
+    """What the page shows of a language pair.
+
+    The heat map and the map use sentences that are spread evenly over the text.
+
+    Attributes:
+        languages: the names of source and target.
+        pairs: the number of sentence pairs.
+        directions: the accuracy in both directions.
+        errors: the largest errors of source sentences.
+        heatmap: cosine similarities [H, H], one row per source sentence.
+        heatmap_sentences: the source and target sentences of the heat map.
+        map: positions [2 P, 2], of the source sentences first.
+        map_sentences: the source and target sentences of the map.
+        model: the fingerprint of the model, if known.
     """
 
     languages: tuple[str, str]
     pairs: int
     directions: list[Direction]
-    errors: list[Error]
-    heatmap: FloatArray  # cosines [H, H], a row for each source sentence
+    errors: list[RetrievalError]
+    heatmap: FloatArray
     heatmap_sentences: tuple[list[str], list[str]]
-    map: FloatArray  # [2 P, 2], source sentences first
+    map: FloatArray
     map_sentences: tuple[list[str], list[str]]
-    model: str = ""  # fingerprint of the model
+    model: str = ""
 
 
 def measure_sample(
@@ -66,76 +95,110 @@ def measure_sample(
     languages: tuple[str, str],
     model: str = "",
 ) -> Sample:
-    """Measure aligned sentences and their embeddings [N, D]; `model` is the fingerprint of the
-    model.
+    """Measure a model on aligned sentences.
+
+    Args:
+        source: N source sentences.
+        target: their translations.
+        source_embeddings: the embeddings [N, D] of the source sentences.
+        target_embeddings: the embeddings [N, D] of the translations.
+        languages: the names of source and target.
+        model: the fingerprint of the model.
+
+    Returns:
+        The measurements.
+
+    Raises:
+        InputError: there are too few sentences.
     """
     if len(source) < MIN_PAIRS:
         raise InputError(
-            f"{len(source)} sentence pairs; a report expects at least {MIN_PAIRS}: give more text"
+            f"{len(source)} sentence pairs; expected at least {MIN_PAIRS} for a report: give more "
+            "text"
         )
     from sklearn.manifold import TSNE
 
-    left, right = normalise_rows(source_embeddings), normalise_rows(target_embeddings)
-    forward = _direction("->".join(languages), source, target, left, right)
-    backward = _direction("->".join(reversed(languages)), target, source, right, left)
-    few, more = _spread(len(source), HEATMAP_PAIRS), _spread(len(source), MAP_PAIRS)
-    heatmap_sentences, map_sentences = (
-        ([source[i] for i in rows], [target[i] for i in rows]) for rows in (few, more)
-    )
-    both = np.concatenate([left[more], right[more]])
-    # van der Maaten and Hinton 2008
-    project = TSNE(
-        metric="cosine", init="random", perplexity=min(20, (len(both) - 1) / 3), random_state=1
+    left = normalise_rows(source_embeddings)
+    right = normalise_rows(target_embeddings)
+    heatmap_rows = _spread(len(source), HEATMAP_PAIRS)
+    map_rows = _spread(len(source), MAP_PAIRS)
+    map_vectors = np.concatenate([left[map_rows], right[map_rows]])
+    # van der Maaten and Hinton 2008.
+    projection = TSNE(
+        metric="cosine",
+        init="random",
+        perplexity=min(20, (len(map_vectors) - 1) / 3),
+        random_state=1,
     )
     return Sample(
-        languages,
-        len(source),
-        [forward, backward],
-        _errors(source, target, left, right),
-        left[few] @ right[few].T,
-        heatmap_sentences,
-        project.fit_transform(both),
-        map_sentences,
-        model,
+        languages=languages,
+        pairs=len(source),
+        directions=[
+            _direction("->".join(languages), source, target, left, right),
+            _direction("->".join(reversed(languages)), target, source, right, left),
+        ],
+        errors=_errors(source, target, left, right),
+        heatmap=left[heatmap_rows] @ right[heatmap_rows].T,
+        heatmap_sentences=_sentences_of(heatmap_rows, source, target),
+        map=projection.fit_transform(map_vectors),
+        map_sentences=_sentences_of(map_rows, source, target),
+        model=model,
     )
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    return np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
+def _spread(count: int, limit: int) -> list[int]:
+    """Return at most `limit` row numbers, spread evenly over `count` rows."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(int)).tolist()
+
+
+def _sentences_of(
+    rows: Sequence[int], source: Sequence[str], target: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    return [source[row] for row in rows], [target[row] for row in rows]
 
 
 def _direction(
-    name: str, queries, candidates, query_rows: FloatArray, candidate_rows: FloatArray
+    name: str,
+    queries: Sequence[str],
+    candidates: Sequence[str],
+    query_rows: FloatArray,
+    candidate_rows: FloatArray,
 ) -> Direction:
-    _, found = nearest_neighbours(query_rows, candidate_rows, 1)
-    same = identities(candidates)
-    hits = same[found[:, 0]] == same
+    """Measure the accuracy of retrieval by length of the query."""
+    _, neighbours = nearest_neighbours(query_rows, candidate_rows, 1)
+    # Equal candidates count as one, because either is the translation.
+    identity = identities(candidates)
+    is_hit = identity[neighbours[:, 0]] == identity
     words = np.array([len(query.split()) for query in queries])
-    bucket = np.searchsorted(LENGTHS, words, side="right") - 1
-    used, counts = np.unique(bucket, return_counts=True)
-    accuracy = [float(100 * hits[bucket == b].mean()) for b in used]
-    return Direction(name, [BUCKETS[b] for b in used], counts.tolist(), accuracy)
+    bucket_of_query = np.searchsorted(LENGTHS, words, side="right") - 1
+    buckets, counts = np.unique(bucket_of_query, return_counts=True)
+    accuracy = [float(100 * is_hit[bucket_of_query == bucket].mean()) for bucket in buckets]
+    return Direction(name, [BUCKETS[bucket] for bucket in buckets], counts.tolist(), accuracy)
 
 
-def _errors(source, target, left: FloatArray, right: FloatArray) -> list[Error]:
-    """List the errors of source sentences by how far the cosine of the wrong neighbour exceeds the
-    translation's.
+def _errors(
+    source: Sequence[str], target: Sequence[str], left: FloatArray, right: FloatArray
+) -> list[RetrievalError]:
+    """Return the largest errors of source sentences.
+
+    They are sorted by how far the cosine of the wrong neighbour exceeds that of the translation.
     """
-    cosines, found = nearest_neighbours(left, right, 1)
-    same = identities(target)
+    cosines, neighbours = nearest_neighbours(left, right, 1)
+    identity = identities(target)
     gold = (left * right).sum(axis=1)
-    wrong = np.flatnonzero(same[found[:, 0]] != same)
-    chosen = wrong[np.argsort(gold[wrong] - cosines[wrong, 0], kind="stable")][:ERRORS]
-    products = left[chosen] @ right.T
-    ranks = 1 + (products > products[np.arange(len(chosen)), chosen][:, None]).sum(axis=1)
-    return [
-        Error(
-            source[i],
-            target[found[i, 0]],
-            float(cosines[i, 0]),
-            target[i],
-            float(gold[i]),
-            int(rank),
+    wrong = np.flatnonzero(identity[neighbours[:, 0]] != identity)
+    largest = wrong[np.argsort(gold[wrong] - cosines[wrong, 0], kind="stable")][:MAX_ERRORS]
+    products = left[largest] @ right.T
+    ranks = 1 + (products > products[np.arange(len(largest)), largest][:, None]).sum(axis=1)
+    errors = []
+    for row, rank in zip(largest.tolist(), ranks.tolist(), strict=True):
+        error = RetrievalError(
+            query=source[row],
+            neighbour=target[neighbours[row, 0]],
+            neighbour_cosine=float(cosines[row, 0]),
+            translation=target[row],
+            translation_cosine=float(gold[row]),
+            rank=int(rank),
         )
-        for i, rank in zip(chosen.tolist(), ranks.tolist(), strict=True)
-    ]
+        errors.append(error)
+    return errors

@@ -13,12 +13,19 @@ from fairseq_lxsr.files.records import parse_json
 
 VALUE = re.compile(r"\b([a-z][a-z0-9_]*)[= ](-?(?:[0-9.]+(?:e-?[0-9]+)?|inf|nan))(?=[,\s|]|$)")
 VALID_PREFIX = "valid_"
-MOST_UPDATES = 2**53  # limit of the number of updates
+# Larger numbers of updates are not exact as floating-point numbers.
+MAX_UPDATES = 2**53
 
 
 @dataclass
 class Curves:
-    """Values of one log: {name: {update: value}}."""
+    """The values in one log.
+
+    Attributes:
+        name: the name of the log.
+        train: the values in training: {name: {update: value}}.
+        valid: the values in validation.
+    """
 
     name: str
     train: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -26,50 +33,63 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Read the curves that fairseq-train printed or wrote with --log-file; None where a file holds
-    none.
+    """Read the curves that fairseq-train printed, or wrote with --log-file.
+
+    Args:
+        path: the log.
+        name: the name of the curves; the file name if empty.
+
+    Returns:
+        The curves; None if the file contains none.
+
+    Raises:
+        InputError: a number of updates is invalid.
     """
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
-        found, values = _of_line(curves, line)
+        is_valid, values = _values_in_line(line)
         update = values.get("num_updates")
         if update is None:
             continue
-        if not 0 <= update < MOST_UPDATES or update != int(update):
+        if not 0 <= update < MAX_UPDATES or update != int(update):
             raise InputError(
-                f"{path}, line {number}: num_updates {update}; expected a whole number, as fairseq-train"
+                f"{path}, line {number}: num_updates {update}; expected a whole number, as "
+                "fairseq-train writes it"
             )
+        extended = curves.valid if is_valid else curves.train
         for value_name, value in values.items():
-            found.setdefault(value_name, {})[int(update)] = value
+            extended.setdefault(value_name, {})[int(update)] = value
     return curves if curves.train or curves.valid else None
 
 
-def _of_line(curves: Curves, line: str) -> tuple[dict[str, dict[int, float]], dict[str, float]]:
-    """Return the curves that a line extends, and its values; both are empty for any other line."""
+def _values_in_line(line: str) -> tuple[bool, dict[str, float]]:
+    """Parse a line of a log.
+
+    Returns:
+        Whether the values are from validation, and the values, which are empty for other lines.
+    """
     start = line.find("{")
     if start >= 0 and '"num_updates"' in line:
-        return curves.train, _json_values(line[start:])
+        return False, _json_values(line[start:])
     if start >= 0 and '"valid_num_updates"' in line:
         values = _json_values(line[start:])
-        return curves.valid, {
-            key.removeprefix(VALID_PREFIX): value for key, value in values.items()
-        }
+        return True, {key.removeprefix(VALID_PREFIX): value for key, value in values.items()}
     if "| valid on " in line:
-        return curves.valid, _numbers(VALUE.findall(line))
-    return curves.train, _numbers(VALUE.findall(line)) if "num_updates=" in line else {}
+        return True, _parse_numbers(VALUE.findall(line))
+    if "num_updates=" in line:
+        return False, _parse_numbers(VALUE.findall(line))
+    return False, {}
 
 
 def _json_values(text: str) -> dict[str, float]:
     try:
-        return _numbers(parse_json(text).items())
+        return _parse_numbers(parse_json(text).items())
     except ValueError:
         return {}
 
 
-def _numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Parse numbers of the simple format (`name=1.5,` or `| name 1.5 |`) and of JSON, where they
-    are strings.
-    """
+def _parse_numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """Parse numbers, which are strings in both formats; other values are left out."""
     numbers = {}
     for name, value in fields:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -1,6 +1,4 @@
-"""The page, and in a real browser: what it says, at two sizes, for every reader, without errors and
-without network.
-"""
+"""The page, also in a real browser: its content at two sizes, for every reader, without network."""
 
 import contextlib
 import functools
@@ -20,11 +18,13 @@ from fairseq_lxsr.report.training_log import Curves
 
 SIZES = {"phone": (390, 844), "desk": (1280, 900)}
 RNG = np.random.default_rng(0)
-LINK = '<a href="https://example.org">fr</a>'  # plotly would draw it as one
+# plotly would draw it as a link.
+LINK = '<a href="https://example.org">fr</a>'
 NASTY = "<script>alert('x')</script> & \"ü\""
 
 
-@functools.cache  # the map takes seconds
+# Cached, because the map takes seconds.
+@functools.cache
 def contents():
     source = [NASTY, *(f"sentence number {i}" for i in range(59))]
     target = [f"phrase {i}" for i in range(60)]
@@ -72,10 +72,10 @@ def test_it_begins_with_date_size_and_verdict_and_published_scores_come_last(pag
     assert re.search(
         r"</h1>\s<p>\d{4}-\d\d-\d\d; 16,892 training pairs; 60 test pairs of en and &lt;a", text
     )
-    found = [row[3] for row in charts.length_chart(contents()[2][0]).rows]
-    assert len(found) == 2, "all have a few words, so a direction is one bucket"
+    percents = [row[3] for row in charts.length_chart(contents()[2][0]).rows]
+    assert len(percents) == 2, "all have a few words, so a direction is one bucket"
     assert (
-        f'class="verdict">{sum(found) / 2:.1f} % of the sentences find their translation first, among 60.<'
+        f'class="verdict">{sum(percents) / 2:.1f} % of the sentences find their translation first, among 60.<'
         in text
     )
     titles = re.findall(r"<h2>([^<&]+)", text)
@@ -101,7 +101,8 @@ class Structure(HTMLParser):
         self.seen: list[str] = []
         self.faults: list[str] = []
         self.labels: list[str] = []
-        self.feed(text[text.index("<main>") :])  # the library before it takes seconds
+        # The library before the text would take seconds.
+        self.feed(text[text.index("<main>") :])
 
     def handle_starttag(self, tag, attributes):
         given = dict(attributes)
@@ -123,7 +124,7 @@ def test_what_there_is_nothing_of_is_left_out(tmp_path):
     assert "<h2>Scores" not in (tmp_path / "a.html").read_text()
     write_report(tmp_path / "b.html", "b", [], scores, [])
     assert "<h2>Training" not in (tmp_path / "b.html").read_text()
-    with pytest.raises(InputError, match="nothing to report"):
+    with pytest.raises(InputError, match="nothing"):
         write_report(tmp_path / "c.html", "c", [], [], [])
     assert not (tmp_path / "c.html").exists()
     write_report(tmp_path / "d.html", "d", [Curves("train.log", {"loss": {10: 9.0}})], [], [])
@@ -133,16 +134,18 @@ def test_what_there_is_nothing_of_is_left_out(tmp_path):
 def test_missing_libraries_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = lxsr_here("report", tmp_path, check=False)
-    refused(done, "needs plotly", install_command("report"))
+    refused(done, "plotly", install_command("report"))
 
 
 def test_landmarks_tables_and_text_beside_every_chart(page):
     text = page.read_text(encoding="utf-8")
-    found = Structure(text)
-    assert found.faults == []
-    assert found.seen.count("main") == found.seen.count("h1") == 1
-    assert found.seen.count("table") >= 6 + 3  # of six charts, of scores and of errors
-    assert len(found.labels) == found.seen.count("figcaption") == found.seen.count("details") == 6
+    structure = Structure(text)
+    seen = structure.seen
+    assert structure.faults == []
+    assert seen.count("main") == seen.count("h1") == 1
+    # The tables of six charts, of scores and of errors.
+    assert seen.count("table") >= 6 + 3
+    assert len(structure.labels) == seen.count("figcaption") == seen.count("details") == 6
     for words in (
         *(
             "loss (training) goes from 9 to 4.5",
@@ -150,7 +153,8 @@ def test_landmarks_tables_and_text_beside_every_chart(page):
             "The mean cosine is",
             "half of the 60 pairs",
         ),
-        '<td class="text">phrase 59</td>',  # text of the map, not by hover alone
+        # The map shows its text not only under the pointer.
+        '<td class="text">phrase 59</td>',
         "loss (logarithmic scale)",
         "<caption>bucc, measured with the model trained (abc): threshold</caption>",
         *("<td>78.8</td></tr>", "<td>1.0723</td></tr>", "model untrained (0123456789ab)"),
@@ -166,7 +170,8 @@ def opened(browser, page, width=1280, height=900):
     """
     context = browser.new_context(viewport={"width": width, "height": height})
     context.set_default_timeout(10_000)
-    messages, outside = [], []
+    messages = []
+    outside = []
     context.on("console", lambda message: messages.append(message.text))
     context.on("weberror", lambda error: messages.append(str(error.error)))
     context.on("dialog", lambda dialog: messages.append("a script in the text ran"))
@@ -218,7 +223,8 @@ def test_in_a_browser(browser, page, size):
     assert bars >= 2
     assert dots >= 120
     assert "sentence number" in hovered or "phrase" in hovered or NASTY[:8] in hovered
-    assert scroll <= width  # nothing pushes the page wider than the window
+    # Nothing makes the page wider than the window.
+    assert scroll <= width
 
 
 def test_no_button_and_no_link_leaves_the_page(browser, page):
@@ -234,7 +240,8 @@ def test_no_button_and_no_link_leaves_the_page(browser, page):
         )
         pressed: list[str] = []
         while buttons := tab.query_selector_all("button:not(.pressed), summary:not(.pressed)"):
-            button = buttons[-1]  # a dialog comes last, and hides the others
+            # A dialog comes last, and hides the other buttons.
+            button = buttons[-1]
             button.evaluate("node => node.classList.add('pressed')")
             pressed.append(button.get_attribute("aria-label") or button.inner_text())
             button.click(force=True)
