@@ -1,13 +1,14 @@
-"""From aligned text to a data folder by fairseq's own fairseq-preprocess, with what `lxsr export`
-needs later.
+"""Make a data folder from aligned text with fairseq-preprocess, ready for `lxsr export` later.
 
-    fairseq_preprocess.py --pairs en-fr --trainpref text/train --validpref text/valid --destdir data-bin HOW
+    fairseq_preprocess.py --pairs en-fr --trainpref text/train --validpref text/valid \\
+        --destdir data-bin PIECES
 
-HOW is --vocab-size 8000 (trains one SentencePiece model for all languages), --sentencepiece-model
-FILE (takes one), or --words (for text in words or pieces already: Moses, subword-nmt). A pair en-fr
-is read from PREFIX.en and PREFIX.fr, several pairs from PREFIX.en-fr.en and so on. Other options,
-for example --testpref, --workers or, with --words, --nwordssrc, are those of fairseq-preprocess.
-`lxsr prepare` cleans the text too, and is faster.
+PIECES is one of --vocab-size 8000 (train one SentencePiece model for all languages),
+--sentencepiece-model FILE (use an existing one), or --words (for text that is already split into
+words or pieces, by Moses or subword-nmt). A pair en-fr is read from PREFIX.en and PREFIX.fr; if
+there are several pairs, it is read from PREFIX.en-fr.en and PREFIX.en-fr.fr. All other options, for
+example --workers or, with --words, --nwordssrc, are passed to fairseq-preprocess. `lxsr prepare`
+also cleans the text, and is faster.
 """
 
 import argparse
@@ -15,8 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
@@ -38,13 +38,17 @@ from fairseq_lxsr.text.tokenizer import (
 from fairseq_lxsr.text.words import is_marked
 
 SPLITS = ("train", "valid", "test")
-Texts = dict[tuple[str, str, str], Path]  # by split, pair and language
+# The files of a text by split, language pair and language.
+Texts = dict[tuple[str, str, str], Path]
 
 
 def read_options() -> tuple[argparse.Namespace, list[str]]:
-    """Return our options, and those for fairseq-preprocess."""
-    how = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=how, allow_abbrev=False)
+    """Return the options of this script, and those for fairseq-preprocess."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--pairs", nargs="+", required=True, metavar="SRC-TGT")
     for split in SPLITS:
         parser.add_argument(
@@ -55,7 +59,7 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
         type=file_path,
         required=True,
         metavar="FOLDER",
-        help="one of before is replaced",
+        help="data folder; one that this script made before is replaced",
     )
     pieces = parser.add_mutually_exclusive_group(required=True)
     pieces.add_argument("--vocab-size", type=at_least(1), metavar="N")
@@ -68,8 +72,10 @@ def read_options() -> tuple[argparse.Namespace, list[str]]:
 
 
 def find_texts(args: argparse.Namespace) -> Texts:
-    """Find the text of every split and pair, and refuse what is missing or not aligned, all of it
-    at once.
+    """Return the text of every split and pair.
+
+    Raises:
+        InputError: a file is missing, or the two sides of a text are not aligned.
     """
     texts: Texts = {}
     for pair in args.pairs:
@@ -77,116 +83,148 @@ def find_texts(args: argparse.Namespace) -> Texts:
             raise InputError(f"--pairs {pair}; expected SRC-TGT, for example en-fr")
         for split in SPLITS:
             prefix = vars(args)[f"{split}pref"]
-            prefix = f"{prefix}.{pair}" if prefix and len(args.pairs) > 1 else prefix
-            texts |= {
-                (split, pair, language): Path(f"{prefix}.{language}")
-                for language in pair.split("-")
-                if prefix
-            }
+            if not prefix:
+                continue
+            if len(args.pairs) > 1:
+                prefix = f"{prefix}.{pair}"
+            for language in pair.split("-"):
+                texts[split, pair, language] = Path(f"{prefix}.{language}")
     missing = [str(path) for path in texts.values() if not path.is_file()]
     if missing:
         raise InputError(
-            f"{', '.join(missing)}: no such file; expected text of one sentence a line"
+            f"{', '.join(missing)}: no such file; expected text with one sentence per line"
         )
-    for (split, pair, language), path in texts.items():
-        other = texts[split, pair, next(name for name in pair.split("-") if name != language)]
-        if count_file_lines(path) != count_file_lines(other):
-            raise InputError(
-                f"{path} and {other}: not of the same number of lines; expected aligned text"
-            )
+    check_alignment(texts)
     return texts
 
 
-def split(path: Path, text: TextOptions, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Yield the lines of a text in pieces, blanks between them."""
+def check_alignment(texts: Texts) -> None:
+    """Refuse texts whose two sides differ in the number of lines."""
+    for split, pair in dict.fromkeys((split, pair) for split, pair, _ in texts):
+        source, target = (texts[split, pair, language] for language in pair.split("-"))
+        if count_file_lines(source) != count_file_lines(target):
+            raise InputError(
+                f"{source} and {target}: different numbers of lines; expected aligned text"
+            )
+
+
+def split_lines(
+    path: Path, text_options: TextOptions, tokenizer: Tokenizer | None
+) -> Iterator[str]:
+    """Yield the lines of a text as word pieces with spaces between them.
+
+    Without a tokenizer the text is only normalized.
+    """
     for lines in in_blocks(read_lines(path)):
-        pieces = (
-            tokenizer.pieces(lines)
-            if tokenizer
-            else (normalise(line, text).split() for line in lines)
-        )
-        yield from (" ".join(line) + "\n" for line in pieces)
+        pieces: Iterable[Sequence[str]]
+        if tokenizer:
+            pieces = tokenizer.pieces(lines)
+        else:
+            pieces = (normalise(line, text_options).split() for line in lines)
+        for line in pieces:
+            yield " ".join(line) + "\n"
 
 
 def preprocess(*options: object) -> None:
-    """Run fairseq-preprocess."""
+    """Run fairseq-preprocess.
+
+    Raises:
+        InputError: it fails; with the last line of its errors.
+    """
     command = [sys.executable, "-m", "fairseq_cli.preprocess", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise InputError(
-            f"fairseq-preprocess: {(done.stderr.strip().splitlines() or ['failed'])[-1]}"
-        )
+        errors = done.stderr.strip().splitlines() or ["failed"]
+        raise InputError(f"fairseq-preprocess: {errors[-1]}")
 
 
-def build(
-    args: argparse.Namespace, others: list[str], texts: Texts, work: Path, scratch: Path
-) -> None:
-    """Write pieces, dictionary and binary data."""
-    text, model = TextOptions(args.lowercase, version=TEXT_VERSION), work / SENTENCEPIECE_FILE
-    trained_on = [path for (split, _, _), path in texts.items() if split == "train"]
+def make_model(args: argparse.Namespace, texts: Texts, options: TextOptions, model: Path) -> None:
+    """Copy or train the SentencePiece model, unless the text is split into words."""
     if args.sentencepiece_model:
         shutil.copyfile(args.sentencepiece_model, model)
     elif args.vocab_size:
-        model.write_bytes(
-            train_model(trained_on, SubwordOptions(args.vocab_size, args.lowercase), text)
-        )
-    (work / TEXT_FILE).write_text(text.dumps(), encoding="utf-8")
-    tokenizer = None if args.words else Tokenizer(model, text)
-    for (name, pair, language), path in texts.items():
-        with open(scratch / f"{name}.{pair}.{language}", "w", encoding="utf-8") as stream:
-            stream.writelines(split(path, text, tokenizer))
+        train_texts = [path for (split, _, _), path in texts.items() if split == "train"]
+        subwords = SubwordOptions(args.vocab_size, args.lowercase)
+        model.write_bytes(train_model(train_texts, subwords, options))
+
+
+def make_word_dictionary(scratch: Path, options: list[str]) -> Path:
+    """Make one dictionary of the words of all languages.
+
+    Args:
+        scratch: the folder of the texts train.SRC-TGT.LANGUAGE.
+        options: options for fairseq-preprocess.
+
+    Raises:
+        InputError: the text consists of SentencePiece pieces.
+    """
+    with open(scratch / "all.all", "wb") as stream:
+        for path in sorted(scratch.glob("train.*")):
+            stream.write(path.read_bytes())
+    text = ("--only-source", "--source-lang", "all", "--trainpref", scratch / "all")
+    preprocess(*text, "--dict-only", "--destdir", scratch, *options)
     dictionary = scratch / "dict.all.txt"
-    if args.words:  # one for all languages
-        with open(scratch / "all.all", "wb") as stream:
-            for path in sorted(scratch.glob("train.*")):
-                stream.write(path.read_bytes())
-        one = (
-            "--only-source",
-            "--dict-only",
-            "--source-lang",
-            "all",
-            "--trainpref",
-            scratch / "all",
+    if is_marked(read_dictionary(dictionary)):
+        raise InputError(
+            "--words: the text consists of SentencePiece pieces; give the text before it was split, "
+            "and --sentencepiece-model"
         )
-        preprocess(*one, "--destdir", scratch, *others)
-        if is_marked(read_dictionary(dictionary)):
-            raise InputError(
-                "--words: the text has pieces of SentencePiece; give whole text and --sentencepiece-model"
-            )
+    return dictionary
+
+
+def make_piece_dictionary(model: Path, dictionary: Path) -> Path:
+    """Write the pieces of a SentencePiece model as the dictionary of all languages."""
+    entries = "".join(f"{piece} 1\n" for piece in dictionary_pieces(model))
+    dictionary.write_text(entries, encoding="utf-8")
+    return dictionary
+
+
+def build(
+    args: argparse.Namespace, options: list[str], texts: Texts, work: Path, scratch: Path
+) -> None:
+    """Write the data folder.
+
+    Args:
+        args: the options of this script.
+        options: options for fairseq-preprocess.
+        texts: the texts.
+        work: the data folder.
+        scratch: a temporary folder, for the texts in word pieces.
+    """
+    text_options = TextOptions(args.lowercase, version=TEXT_VERSION)
+    model = work / SENTENCEPIECE_FILE
+    make_model(args, texts, text_options, model)
+    (work / TEXT_FILE).write_text(text_options.dumps(), encoding="utf-8")
+    tokenizer = None if args.words else Tokenizer(model, text_options)
+    for (split, pair, language), path in texts.items():
+        with open(scratch / f"{split}.{pair}.{language}", "w", encoding="utf-8") as stream:
+            stream.writelines(split_lines(path, text_options, tokenizer))
+    if args.words:
+        dictionary = make_word_dictionary(scratch, options)
     else:
-        dictionary.write_text(
-            "".join(f"{piece} 1\n" for piece in dictionary_pieces(model)), encoding="utf-8"
-        )
+        dictionary = make_piece_dictionary(model, scratch / "dict.all.txt")
     for pair in args.pairs:
         source, target = pair.split("-")
-        prefixes = [
-            (f"--{name}pref", scratch / f"{name}.{pair}")
-            for name in SPLITS
-            if (name, pair, source) in texts
-        ]
-        languages = (
-            "--source-lang",
-            source,
-            "--target-lang",
-            target,
-            "--srcdict",
-            dictionary,
-            "--joined-dictionary",
-        )
-        preprocess(*languages, *chain.from_iterable(prefixes), "--destdir", work, *others)
+        words: list[object] = ["--source-lang", source, "--target-lang", target]
+        words += ["--srcdict", dictionary, "--joined-dictionary"]
+        for split in SPLITS:
+            if (split, pair, source) in texts:
+                words += [f"--{split}pref", scratch / f"{split}.{pair}"]
+        preprocess(*words, "--destdir", work, *options)
 
 
 def main() -> None:
-    args, others = read_options()
+    args, options = read_options()
     with exit_on_input_error("fairseq_preprocess.py"):
         texts = find_texts(args)
         with (
             atomic_folder(args.destdir, TEXT_FILE) as work,
             tempfile.TemporaryDirectory() as scratch,
         ):
-            build(args, others, texts, work, Path(scratch))
+            build(args, options, texts, work, Path(scratch))
+    pairs = ", ".join(args.pairs)
     print(
-        f"{args.destdir}: fairseq data of {', '.join(args.pairs)}; train on it with fairseq-train or `lxsr train`"
+        f"{args.destdir}: fairseq data of {pairs}; train on it with fairseq-train or `lxsr train`"
     )
 
 

@@ -1,6 +1,4 @@
-"""Data of fairseq-preprocess, with and without the script of preprocess/: trained on, exported, and
-read alike.
-"""
+"""Data of fairseq-preprocess, with and without the script: trained on, exported, and read alike."""
 
 import numpy as np
 import pytest
@@ -36,8 +34,8 @@ def text(tmp_path_factory):
 def model(text):
     """A SentencePiece model of the text as it is."""
     files = [str(text / f"train.{language}") for language in ("en", "fr")]
-    how = {"vocab_size": 70, "minloglevel": 2, "model_prefix": str(text / "spm")}
-    sentencepiece.SentencePieceTrainer.Train(input=",".join(files), **how)
+    options = {"vocab_size": 70, "minloglevel": 2, "model_prefix": str(text / "spm")}
+    sentencepiece.SentencePieceTrainer.Train(input=",".join(files), **options)
     return text / "spm.model"
 
 
@@ -57,7 +55,7 @@ def ids(path):
 
 def assert_reads_as_trained(encoder, text, data, name="valid.en-fr.en", change=str):
     lines = [change(line) for line in text.read_text(encoding="utf-8").splitlines()]
-    assert [found.tolist() for found in encoder.tokenizer.encode(lines)] == ids(
+    assert [encoded.tolist() for encoded in encoder.tokenizer.encode(lines)] == ids(
         data / f"{name}.bin"
     )
 
@@ -83,9 +81,10 @@ def test_words_need_nothing_more(text, tmp_path):
     encoder, log = trained_and_exported(data, tmp_path)
     assert "text in upper and lower case" in log
     assert_reads_as_trained(encoder, text / "valid.en", data)
-    known, unknown = encoder.tokenizer.encode(["One"])[0][0], encoder.tokenizer.unknown
-    # as fairseq reads them: every unknown word is one, and a mark of SentencePiece is a letter as
-    # any other
+    known = encoder.tokenizer.encode(["One"])[0][0]
+    unknown = encoder.tokenizer.unknown
+    # As in fairseq, every unknown word has one id, and a mark of SentencePiece is an ordinary
+    # letter.
     for line in ("xx yy One", "xx\u3000yy One", "▁One ▁ One"):
         assert encoder.tokenizer.encode([line])[0].tolist() == [unknown, unknown, known]
     refused(
@@ -133,7 +132,7 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
         "--sentencepiece-model",
     )
     named = {"sentencepiece_model": model}
-    # named afterwards, or only the first time: it is kept
+    # The model is kept if it is named later, or only the first time.
     train_here(data, tmp_path / "later", **SHORT)
     for more in (named, {"max_update": "2"}):
         done = train_here(data, tmp_path / "later", **SHORT | more)
@@ -141,18 +140,15 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
         assert (
             tmp_path / "later" / "text" / "sentencepiece.model"
         ).read_bytes() == model.read_bytes()
-    # as trainings of earlier versions left it: all at once
+    # Trainings of earlier versions left no text.json.
     (tmp_path / "without" / "text" / "text.json").unlink()
     refused(
         export(checkpoint, tmp_path / "model", check=False),
         "--sentencepiece-model",
         "--lowercase or",
     )
-    for name, said in (
-        (tmp_path / "none", "no such file"),
-        (text / "train.en", "not a SentencePiece model"),
-    ):
-        refused(train_here(data, tmp_path / "save", sentencepiece_model=name, **SHORT), name, said)
+    for name in (tmp_path / "none", text / "train.en"):
+        refused(train_here(data, tmp_path / "save", sentencepiece_model=name, **SHORT), name)
         assert not list((tmp_path / "save").glob("checkpoint*"))
     encoder, log = trained_and_exported(data, tmp_path, "--sentencepiece-model", model)
     assert "has no sentencepiece.model" not in log
@@ -161,10 +157,14 @@ def test_the_sentencepiece_model_is_named_where_training_starts(text, model, tmp
     assert "sentencepiece_model" not in encoder.config["training"]["options"]
 
 
-@pytest.mark.parametrize("how", [("--vocab-size", "70"), ("--sentencepiece-model",), ("--words",)])
+@pytest.mark.parametrize(
+    "pieces", [("--vocab-size", "70"), ("--sentencepiece-model",), ("--words",)]
+)
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, how, lowercase):
-    how = (*how, model) if how == ("--sentencepiece-model",) else how
+def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, pieces, lowercase):
+    if pieces == ("--sentencepiece-model",):
+        pieces = (*pieces, model)
+    lower = ("--lowercase",) if lowercase else ()
     options = (
         "--trainpref",
         text / "train",
@@ -173,15 +173,15 @@ def test_the_script_makes_all_in_one_command(script, text, model, tmp_path, how,
         "--destdir",
         tmp_path / "data",
     )
-    main_here(script, "--pairs", "en-fr", *options, *how, *(("--lowercase",) if lowercase else ()))
+    main_here(script, "--pairs", "en-fr", *options, *pieces, *lower)
     encoder, _ = trained_and_exported(tmp_path / "data", tmp_path)
     assert encoder.tokenizer.options.lowercase is lowercase
     assert_reads_as_trained(encoder, text / "valid.en", tmp_path / "data")
     assert_reads_as_trained(encoder, text / "valid.fr", tmp_path / "data", "valid.en-fr.fr")
 
 
-@pytest.mark.parametrize("how", [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")])
-def test_several_pairs_share_one_dictionary(script, text, tmp_path, how):
+@pytest.mark.parametrize("pieces", [("--vocab-size", "70"), ("--words", "--nwordssrc", "40")])
+def test_several_pairs_share_one_dictionary(script, text, tmp_path, pieces):
     options = (
         "--trainpref",
         text / "train",
@@ -190,8 +190,9 @@ def test_several_pairs_share_one_dictionary(script, text, tmp_path, how):
         "--destdir",
         tmp_path / "data",
     )
-    for _ in range(2):  # the second time the folder is replaced
-        main_here(script, "--pairs", "en-fr", "en-xx", *options, *how)
+    # The second time the folder is replaced.
+    for _ in range(2):
+        main_here(script, "--pairs", "en-fr", "en-xx", *options, *pieces)
     assert len({path.read_bytes() for path in (tmp_path / "data").glob("dict.??.txt")}) == 1
     encoder, log = trained_and_exported(tmp_path / "data", tmp_path)
     assert "en-fr, en-xx" in log
@@ -204,26 +205,18 @@ def test_text_that_cannot_be_read_is_named_at_once(script, text, tmp_path):
     (tmp_path / "marked.en").write_text("▁one ▁line\n")
     (tmp_path / "marked.fr").write_text("▁une ▁ligne\n")
 
-    def said(
-        *fragments, pairs="en-fr", train=text / "train", valid=text / "valid", how=("--words",)
+    def check(
+        *fragments, pairs="en-fr", train=text / "train", valid=text / "valid", pieces=("--words",)
     ):
         options = ("--trainpref", train, "--validpref", valid, "--destdir", tmp_path / "data")
-        refused(main_here(script, "--pairs", pairs, *options, *how, check=False), *fragments)
+        refused(main_here(script, "--pairs", pairs, *options, *pieces, check=False), *fragments)
         assert not (tmp_path / "data").exists()
 
-    said(
-        "a.en, ",
-        "a.fr, ",
-        "b.en, ",
-        "b.fr: no such file",
-        train=tmp_path / "a",
-        valid=tmp_path / "b",
-    )
-    said("short.en and ", "short.fr: not of the same number of lines", train=tmp_path / "short")
-    said("--pairs fr; expected SRC-TGT", pairs="fr")
-    said("--words: the text has pieces of SentencePiece", train=tmp_path / "marked")
-    said(
-        "fairseq-preprocess: ", "unrecognized arguments: --nonsense", how=("--words", "--nonsense")
-    )
-    said("at most", how=("--vocab-size", "9000"))
-    said("none: No such file", how=("--sentencepiece-model", tmp_path / "none"))
+    missing = ("a.en, ", "a.fr, ", "b.en, ", "b.fr: ")
+    check(*missing, train=tmp_path / "a", valid=tmp_path / "b")
+    check("short.en and ", "short.fr: ", train=tmp_path / "short")
+    check("--pairs fr", pairs="fr")
+    check("--words: ", train=tmp_path / "marked")
+    check("fairseq-preprocess: ", "--nonsense", pieces=("--words", "--nonsense"))
+    check("--vocab-size 9,000: ", pieces=("--vocab-size", "9000"))
+    check("none: ", pieces=("--sentencepiece-model", tmp_path / "none"))
