@@ -1,3 +1,1 @@
-"""Corpus preparation: from raw text to what fairseq-train reads. Every stage is a folder, made once
-and kept.
-"""
+"""Corpus preparation: from raw text to the data of fairseq-train, in stages with one folder each."""

@@ -119,20 +119,22 @@ def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> lis
     for path in files:
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected the output of `lxsr prepare`")
-    # Only corpora of several named sources have this file.
-    sources_files = [corpus / SOURCES_FILE for corpus in corpora.values()]
-    return files + [path for path in sources_files if path.is_file()]
+    for corpus in corpora.values():
+        # Only corpora of several named sources have this file.
+        if (corpus / SOURCES_FILE).is_file():
+            files.append(corpus / SOURCES_FILE)
+    return files
 
 
 def _copy_subwords(
     subwords: Path, corpora: Iterable[tuple[str, str]], outputs: Sequence[Path]
 ) -> None:
     """Copy the subword files to every shard, with the dictionary under the names of fairseq."""
-    names = {f"dict.{language}.txt": DICTIONARY_FILE for pair in corpora for language in pair}
-    names |= {name: name for name in (SENTENCEPIECE_FILE, TEXT_FILE)}
     for output in outputs:
-        for name, original in names.items():
-            shutil.copyfile(subwords / original, output / name)
+        for language in dict.fromkeys(itertools.chain.from_iterable(corpora)):
+            shutil.copyfile(subwords / DICTIONARY_FILE, output / f"dict.{language}.txt")
+        for name in (SENTENCEPIECE_FILE, TEXT_FILE):
+            shutil.copyfile(subwords / name, output / name)
 
 
 def _texts_of_pair(
@@ -227,7 +229,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the splits that have text, because validation and test may be empty."""
+    """Return the splits that have text: validation and test may be empty."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 

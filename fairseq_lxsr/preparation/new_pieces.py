@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import sentencepiece
@@ -75,7 +75,7 @@ def extend_subwords(
     encoder = open_starting_model(options.from_model)
     tokenizer = encoder.tokenizer
     languages = new_languages(encoder, ["-".join(pair) for pair in corpora], options.from_model)
-    all_languages = {language for pair in corpora for language in pair}
+    all_languages = set(chain.from_iterable(corpora))
     new_texts = _training_texts(corpora, languages)
     known_texts = _training_texts(corpora, all_languages - set(languages))
 

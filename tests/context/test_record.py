@@ -50,7 +50,8 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
     Rounds(config, pytest.fail)._check_record()
     with pytest.raises(InputError, match=rf"{RECORD}: both_samples .*True.*False"):
         Rounds(replace(config, both_samples=True), pytest.fail)._check_record()
-    turned = dict(reversed(config.documents.items()))  # the languages take turns in this order
+    # The languages take turns in this order.
+    turned = dict(reversed(config.documents.items()))
     with pytest.raises(InputError, match=rf"{RECORD}: documents "):
         Rounds(replace(config, documents=turned), pytest.fail)._check_record()
 

@@ -160,7 +160,8 @@ HEADER_OF_MANY = struct.pack("<7I", 0x950412DE, 0, 500_000, 28, 28, 0, 0)
         struct.pack("<5I", 0x950412DE, 0, 1, 2**32 - 1, 2**32 - 1),
         HEADER_OF_MANY
         + struct.pack("<2I", 4_000_000, 28) * 500_000
-        + b"x",  # each the same four million bytes
+        # Four million equal bytes.
+        + b"x",
     ],
     ids=["empty", "cut", "count", "revision", "places", "shared"],
 )

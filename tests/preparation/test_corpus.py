@@ -181,10 +181,13 @@ def test_stage_is_skipped_while_nothing_changed_and_made_again_otherwise(tmp_pat
     assert not again()
     assert again()
     assert again(workers=2)
-    assert not again(seed=2)  # another option
-    assert not again(PAIRS[:-1], seed=2)  # other input
+    # Another option.
+    assert not again(seed=2)
+    # Other input.
+    assert not again(PAIRS[:-1], seed=2)
     (tmp_path / "corpus" / "train.en").write_text("spoilt\n")
-    assert not again(PAIRS[:-1], seed=2)  # an output that was touched
+    # An output that was touched.
+    assert not again(PAIRS[:-1], seed=2)
     assert again(PAIRS[:-1], seed=2)
     manifest = json.loads((tmp_path / "corpus" / "stage.json").read_text())
     assert set(manifest) == {"key", "version", "options", "inputs", "report", "files", "crc32"}
@@ -282,7 +285,8 @@ def test_the_sources_of_training_pairs_stay_known(tmp_path, workers):
     found = lines_by_source(tmp_path / "corpus")
     assert report["sources"] == {name: len(lines) for name, lines in found.items()}
     assert list(found) == list(SOURCES)
-    assert found["again"] == []  # all of it is in an earlier source
+    # All of it is in an earlier source.
+    assert found["again"] == []
     assert {line.startswith("law") for line in found["law"]} == {True}
     assert {line.startswith("law") for line in found["speech"]} == {False}
     toy.write(tmp_path / "whole", [pair for pairs in SOURCES.values() for pair in pairs])
@@ -367,7 +371,8 @@ def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
     for name in texts:
         words += ["--data", f"{name}={tmp_path / name}.{{pair}}"]
     numbers = {name: len(pairs) for name, pairs in texts.items() if name != "law"}
-    for _ in range(2):  # also where the text is unchanged
+    # The warning comes even if the text is unchanged.
+    for _ in range(2):
         warnings = lxsr_here(*words).stderr.splitlines()
         assert [line.partition(" pairs ")[0] for line in warnings] == [
             f"lxsr prepare: warning: {pair}: source {name} has 0 of {number}"

@@ -174,7 +174,8 @@ def test_shards_are_whole_documents_and_together_everything(prepared):
         sizes = [
             len(read_corpora([shard], "train", language, symbols).sentences) for shard in shards
         ]
-        assert max(sizes) - min(sizes) <= 4  # the longest document
+        # The longest document.
+        assert max(sizes) - min(sizes) <= 4
         assert [(shard / f"valid.{language}.idx").exists() for shard in shards] == [
             True,
             False,

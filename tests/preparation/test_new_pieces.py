@@ -193,7 +193,8 @@ def test_a_word_is_split_alike_everywhere_after_several_extensions():
     """
     rng = np.random.default_rng(0)
     model = make_pieces([pair[0] for pair in toy.sentences(600)], "unigram", 40)
-    for first in (0x430, 0x5D0, 0xE01):  # Cyrillic, Hebrew, Thai
+    # Cyrillic, Hebrew, Thai.
+    for first in (0x430, 0x5D0, 0xE01):
         words = [
             "".join(chr(first + letter) for letter in rng.integers(0, 6, rng.integers(3, 9)))
             for _ in range(200)

@@ -20,42 +20,45 @@ def lines(folder, name):
     return set((folder / name).read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
+def write_pairs(folder):
+    """Write the text of four language pairs that share English; it is the target of one."""
     pairs = {}
     for language, size in SIZES.items():
-        names = ("it", "en") if language == "it" else ("en", language)
         text = [(en, f"{language} {fr}") for en, fr in [*ALL[:1000], *ALL[-(size - 1000) :]]]
-        toy.write(
-            tmp_path / "in" / language,
-            [pair[::-1] for pair in text] if language == "it" else text,
-            names,
-        )
-        pairs["-".join(names)] = str(tmp_path / "in" / language)
+        names = ("en", language)
+        if language == "it":
+            text = [(target, source) for source, target in text]
+            names = ("it", "en")
+        toy.write(folder / language, text, names)
+        pairs["-".join(names)] = str(folder / language)
+    return pairs
+
+
+def english_sentences(folders, split):
+    return set.union(*(lines(folder, f"{split}.en") for folder in folders))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
+    pairs = write_pairs(tmp_path / "in")
     config = PrepareConfig(
         pairs, str(tmp_path / "work"), valid_size=100, test_size=200, seed=seed, workers=1
     )
     clean(config)
-    folders = {pair: tmp_path / "work" / "corpus" / pair for pair in pairs}
-    reports = {
-        pair: json.loads((folder / "stage.json").read_text())["report"]
-        for pair, folder in folders.items()
-    }
-    assert {(report["pairs"]["valid"], report["pairs"]["test"]) for report in reports.values()} == {
-        (100, 200)
-    }
-    lost = [
-        report["dropped"].get("held out in another language pair", 0) for report in reports.values()
-    ]
-    assert 0 < sum(lost) < 600  # 2,020 if each pair draws by itself
-    assert lost[-1] == 0  # the smallest pair holds out what all others do
-    held = {
-        name: set.union(*(lines(path, f"{name}.en") for path in folders.values()))
-        for name in ("valid", "test")
-    }
-    assert not held["valid"] & held["test"]
-    trained = set.union(*(lines(path, "train.en") for path in folders.values()))
-    assert not trained & (held["valid"] | held["test"])
+    folders = [tmp_path / "work" / "corpus" / pair for pair in pairs]
+    lost = []
+    for folder in folders:
+        report = json.loads((folder / "stage.json").read_text())["report"]
+        assert (report["pairs"]["valid"], report["pairs"]["test"]) == (100, 200)
+        lost.append(report["dropped"].get("held out in another language pair", 0))
+    # It would be 2,020 if each pair drew independently.
+    assert 0 < sum(lost) < 600
+    # The smallest pair holds out what all others do.
+    assert lost[-1] == 0
+    valid = english_sentences(folders, "valid")
+    test = english_sentences(folders, "test")
+    assert not valid & test
+    assert not english_sentences(folders, "train") & (valid | test)
 
 
 def test_a_language_with_two_codes_is_one(tmp_path):
@@ -81,9 +84,9 @@ def test_text_in_several_languages_loses_nothing(tmp_path):
     clean(PrepareConfig(pairs, str(tmp_path / "work"), valid_size=30, test_size=60, workers=1))
     folders = [tmp_path / "work" / "corpus" / pair for pair in pairs]
     for name, count in (("train", 510), ("valid", 30), ("test", 60)):
-        found = [lines(folder, f"{name}.en") for folder in folders]
-        assert len(found[0]) == count
-        assert found[0] == found[1] == found[2]
+        first, second, third = (lines(folder, f"{name}.en") for folder in folders)
+        assert len(first) == count
+        assert first == second == third
 
 
 @pytest.mark.parametrize(
@@ -121,24 +124,26 @@ def test_a_sentence_is_drawn_alike_in_any_text(tmp_path, monkeypatch):
     part = assign_splits(tmp_path / "keys", "pair", held_out)
     for split in (VALID, TEST):
         assert (part[whole[kept] == split] == split).all()
-    other = assign_splits(tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, shared_side="target"))
-    assert np.count_nonzero((other != TRAIN) & (part != TRAIN)) < 30
+    reseeded = assign_splits(
+        tmp_path / "keys", "pair", HeldOut(30, 60, seed=2, shared_side="target")
+    )
+    assert np.count_nonzero((reseeded != TRAIN) & (part != TRAIN)) < 30
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (4, 1), (1, 4), (5, 0), (0, 5)])
 def test_few_pairs_fill_both_splits(tmp_path, sizes):
     for seed in range(20):
         write_keys(tmp_path, 10)
-        found = assign_splits(
+        assigned = assign_splits(
             tmp_path / "keys", "pair", HeldOut(*sizes, seed=seed, shared_side="source")
         )
-        assert np.bincount(found, minlength=3).tolist() == [10 - sum(sizes), *sizes]
+        assert np.bincount(assigned, minlength=3).tolist() == [10 - sum(sizes), *sizes]
 
 
 def test_pairs_that_share_nothing_are_drawn_at_random_as_ever(tmp_path):
     write_keys(tmp_path, 500)
-    found = assign_splits(tmp_path / "keys", "pair", HeldOut(20, 30))
+    assigned = assign_splits(tmp_path / "keys", "pair", HeldOut(20, 30))
     order = np.random.default_rng(1).permutation(500)
-    assert (found[order[:30]] == TEST).all()
-    assert (found[order[30:50]] == VALID).all()
-    assert np.bincount(found).tolist() == [450, 20, 30]
+    assert (assigned[order[:30]] == TEST).all()
+    assert (assigned[order[30:50]] == VALID).all()
+    assert np.bincount(assigned).tolist() == [450, 20, 30]

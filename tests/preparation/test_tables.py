@@ -33,9 +33,12 @@ URLS, SCORES = ["https://a/1", "http://b.example", "www.c.example"], ["0.8", "na
     [
         (tabs("source", "target"), None, 0),
         (tabs("source", "target", ["CC-BY by a", "CC-BY by b", ""]), None, 0),
-        (tabs(URLS, URLS, "source", "target", SCORES), None, 0),  # bitextor
-        (tabs(SCORES, "source", "target"), None, 0),  # mining of ours, WikiMatrix, CCMatrix
-        (tabs(["12", "13", "14"], "source", ["7", "8", "9"], "target"), None, 0),  # Tatoeba
+        # Bitextor.
+        (tabs(URLS, URLS, "source", "target", SCORES), None, 0),
+        # `lxsr mine`, WikiMatrix, CCMatrix.
+        (tabs(SCORES, "source", "target"), None, 0),
+        # Tatoeba.
+        (tabs(["12", "13", "14"], "source", ["7", "8", "9"], "target"), None, 0),
         (tabs(["eng"] * 3, ["fra"] * 3, "source", "target"), None, 0),
         (tabs(["news-1", "news-2", "x_3"], "source", "target"), None, 0),
         (tabs("target", URLS, "source"), "3,1", 0),
@@ -199,7 +202,8 @@ def test_one_column_for_both_sides_is_refused(tmp_path, columns):
         read(tmp_path, "x.tsv", ["en\tfr", *map("\t".join, TWO)], columns)
 
 
-HEADERS = {  # names of columns, and those with the sentences
+# Names of columns, and the numbers of the columns with sentences.
+HEADERS = {
     "id\ten\tfr": (1, 2),
     "en\ten_score\tfr\tfr_score": (0, 2),
     "en_id\ten\tfr_id\tfr": (1, 3),
