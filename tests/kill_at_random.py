@@ -233,7 +233,7 @@ def run() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     stream.WINDOW = bitext.ENCODE_ROWS = bitext.SEARCH_ROWS = args.block
-    rounds.SAVE_EVERY = args.save_every
+    rounds.SAVE_INTERVAL = args.save_every
     attacked = commands(args.folder.absolute(), args.lines)
     for verb in args.verbs:
         found = survives(attacked[verb], args.folder.absolute(), args.kills, args.seed)
