@@ -48,8 +48,8 @@ class Similarity:
     power.
     """
 
-    adjacent: float = rerank.ADJACENT
-    distance: float = rerank.DISTANCE
+    adjacent: float = rerank.ADJACENT_WEIGHT
+    distance: float = rerank.DISTANCE_PENALTY
     power: float = 1
 
 

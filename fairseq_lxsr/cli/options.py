@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fairseq_lxsr.cluster import Workers
-    from fairseq_lxsr.cluster.workers import Load
+    from fairseq_lxsr.cluster.workers import LoadEncoder
     from fairseq_lxsr.embeddings import Encoder
 
 Filled = TypeVar("Filled")
@@ -207,7 +207,7 @@ def in_cluster(args: argparse.Namespace) -> bool:
     return True
 
 
-def workers(args: argparse.Namespace, load: "Load") -> "AbstractContextManager[Workers]":
+def workers(args: argparse.Namespace, load: "LoadEncoder") -> "AbstractContextManager[Workers]":
     """Start the workers of --ray; each loads the encoder."""
     from fairseq_lxsr.cluster import SHARD_LINES, Cluster, connect
 

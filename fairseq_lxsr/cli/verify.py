@@ -238,7 +238,7 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
 
 def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """Check the rows of an interrupted run, see `search.resumable`, or the index of a shard."""
-    from fairseq_lxsr.search.resumable import rows_are_whole
+    from fairseq_lxsr.search.resumable import rows_are_intact
 
     value = about["settings"].get("sha256")
     if isinstance(value, str) and HASH.fullmatch(value):
@@ -247,7 +247,7 @@ def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     for file in (array, array.with_name(f"{array.name}.partial")):
         if file.is_file():
             problem = ""
-            if not rows_are_whole(file, about["counts"]):
+            if not rows_are_intact(file, about["counts"]):
                 problem = "damaged; delete it, the next run computes it again"
             yield file, problem
 

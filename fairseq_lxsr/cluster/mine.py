@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.cluster.shards import Shard, blocks, make_shard
-from fairseq_lxsr.cluster.workers import Load, ShardTask, Workers, complete
+from fairseq_lxsr.cluster.shards import Shard, cut_blocks, make_shard
+from fairseq_lxsr.cluster.workers import LoadEncoder, ShardTask, Workers, run_missing
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
@@ -33,10 +33,10 @@ from fairseq_lxsr.search.bitext import (
     searcher,
     write_pairs,
 )
-from fairseq_lxsr.search.resumable import is_whole, work_folder
+from fairseq_lxsr.search.resumable import is_intact, work_folder
 from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, read_index, write_index
 from fairseq_lxsr.vectors.index import search_index
-from fairseq_lxsr.vectors.neighbours import shifted
+from fairseq_lxsr.vectors.neighbours import shift_ids
 
 VECTORS = ".npy"
 NAMES = "source", "target"
@@ -110,8 +110,8 @@ class EmbedDistinct(ShardTask):
         """File with the SHA-256 of the index, where the kind has a file."""
         return self.shard.path(f".{self.kind}.json")
 
-    def is_whole(self) -> bool:
-        if not is_whole(self.vectors.vectors):
+    def is_intact(self) -> bool:
+        if not is_intact(self.vectors.vectors):
             return False
         if self.kind == "flat":
             return True
@@ -119,7 +119,7 @@ class EmbedDistinct(ShardTask):
             return Record.read(self.record) == Record({"sha256": sha256(self.output)}, {})
         return False
 
-    def __call__(self, encoder: Load) -> int:
+    def __call__(self, encoder: LoadEncoder) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
         lines, numbers, settings = (
             self.shard.lines(),
@@ -152,7 +152,12 @@ class SearchShard(ShardTask):
     def settings(self) -> dict[str, Any]:
         others = short_hash(*(part.vectors.name for part in self.candidates))
         within = {} if self.first is None else {"within": True}
-        return {"k": self.options.k, "candidates": others, **within, **self.options.special}
+        return {
+            "k": self.options.k,
+            "candidates": others,
+            **within,
+            **self.options.neighbour_settings,
+        }
 
     @property
     def output(self) -> Path:
@@ -160,10 +165,10 @@ class SearchShard(ShardTask):
             f".{short_hash(*map(str, self.settings.values()))}{VECTORS}"
         )
 
-    def is_whole(self) -> bool:
-        return is_whole(self.output)
+    def is_intact(self) -> bool:
+        return is_intact(self.output)
 
-    def __call__(self, encoder: Load) -> int:
+    def __call__(self, encoder: LoadEncoder) -> int:
         queries = open_array(self.queries.vectors)
         return len(
             find_neighbours(self.output, queries, self.search, self.settings, first=self.first)
@@ -177,7 +182,7 @@ class SearchShard(ShardTask):
         parts = zip(self.candidates, starts, strict=False)
         within = self.first is not None
         found = (
-            shifted(part.search(queries, self.options, within), start) for part, start in parts
+            shift_ids(part.search(queries, self.options, within), start) for part, start in parts
         )
         return merge_neighbours(found, self.options.k + within)
 
@@ -213,11 +218,11 @@ def mine_shards(
             for side, name in zip(sides, NAMES, strict=False)
         ]
         left, right = cut[0], cut[-1]
-        done = complete(list(chain(*cut)), workers)
+        done = run_missing(list(chain(*cut)), workers)
         ways = [
             _searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)
         ]
-        done += complete(list(chain(*ways)), workers)
+        done += run_missing(list(chain(*ways)), workers)
         # copied, because a mapped array keeps its file open, and there may be thousands
         found = [
             np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways
@@ -243,7 +248,7 @@ def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedD
     }
     shards = [
         make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, name)
-        for number, block in enumerate(blocks(distinct(corpus.path), workers.shard_lines))
+        for number, block in enumerate(cut_blocks(distinct(corpus.path), workers.shard_lines))
     ]
     return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
 

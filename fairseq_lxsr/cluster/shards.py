@@ -61,7 +61,7 @@ class Shard:
         return self.text.read_bytes().decode("utf-8").split("\n")
 
 
-def blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
+def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
     """Cut numbered lines into blocks of `rows`; the last may have fewer."""
     remaining = iter(numbered)
     while block := list(islice(remaining, rows)):
@@ -86,7 +86,7 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
     return shard
 
 
-def finish(
+def finish_shards(
     folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
 ) -> None:
     """Write the list of the shards, and remove shards of earlier runs, the text of all, and what

@@ -28,7 +28,7 @@ SECONDS = 10  # to wait for a machine that should run a cluster
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
-Load = Callable[[], Encoder]
+LoadEncoder = Callable[[], Encoder]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Task:
 
     name: str
 
-    def __call__(self, encoder: Load) -> Any:
+    def __call__(self, encoder: LoadEncoder) -> Any:
         """Do the work, with the worker's encoder if it needs one; returns a few numbers."""
         raise NotImplementedError
 
@@ -53,7 +53,7 @@ class ShardTask(Task):
     def output(self) -> Path:
         raise NotImplementedError
 
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Return whether the output of an earlier run is as it was written; one that is cut off or
         damaged is not.
         """
@@ -63,7 +63,7 @@ class ShardTask(Task):
         """Return whether nothing is left to do; an output that is damaged is removed."""
         if not self.output.exists():
             return False
-        if self.is_whole():
+        if self.is_intact():
             return True
         say(f"{self.output}: damaged, it is made again")
         if self.output.is_dir():
@@ -90,7 +90,7 @@ class Loading(Task):
 
     folder: Path
 
-    def __call__(self, encoder: Load) -> str:
+    def __call__(self, encoder: LoadEncoder) -> str:
         if not self.folder.is_dir():
             raise InputError(
                 f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders"
@@ -105,14 +105,14 @@ class Width(Task):
 
     text: Text
 
-    def __call__(self, encoder: Load) -> int:
+    def __call__(self, encoder: LoadEncoder) -> int:
         return width_of(encoder(), self.text)
 
 
 class Worker:
     """What runs as an actor; it loads its encoder once."""
 
-    def __init__(self, load: Load):
+    def __init__(self, load: LoadEncoder):
         self.load = cache(load)
 
     def run(self, task: Task) -> tuple[Any, float]:
@@ -243,14 +243,14 @@ class Workers:
             ) from None
 
 
-def complete(tasks: Sequence[ShardTask], workers: Workers) -> int:
+def run_missing(tasks: Sequence[ShardTask], workers: Workers) -> int:
     """Do the tasks whose output is missing or damaged, and return their number."""
     missing = [task for task in tasks if not task.is_done()]
     return sum(1 for _ in workers.run(missing))
 
 
 @contextlib.contextmanager
-def connect(cluster: Cluster, load: Load) -> Iterator[Workers]:
+def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
     """Start the workers of a cluster, each of which loads the encoder, and end them with the
     block.
     """

@@ -115,19 +115,19 @@ class Mining(RerankOption):
                 raise InputError(f"{item.name} {value!r}; expected one of {', '.join(known)}")
 
     @property
-    def search(self) -> dict[str, Any]:
+    def search_options(self) -> dict[str, Any]:
         """Options of `vectors.nearest_neighbours`."""
         return {"precision": self.precision, "memory_mb": self.memory_mb}
 
     @property
-    def special(self) -> dict[str, str]:
+    def neighbour_settings(self) -> dict[str, str]:
         """What the neighbours depend on beside k; nothing for exact search by cosine, as in older
         work folders.
         """
         kind = {} if self.kind == "flat" else {"kind": self.kind}
         return kind | ({"rerank": score_name(self.rerank)} if self.rerank else {})
 
-    def chosen(self, pairs: "MinedPairs") -> "MinedPairs":
+    def select(self, pairs: "MinedPairs") -> "MinedPairs":
         """Select among the pairs by `threshold` and `top`."""
         pairs = pairs if self.threshold is None else pairs.above(self.threshold)
         return pairs if self.top is None else pairs.first(self.top)

@@ -24,7 +24,7 @@ from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhoo
 from fairseq_lxsr.vectors.rows import FloatArray
 
 PAIRS_TOGETHER = 8_192  # pairs encoded together
-LOST = 0.0  # score of a pair of which a side has no known piece
+UNKNOWN_SCORE = 0.0  # score of a pair of which a side has no known piece
 
 Pair = tuple[str, str, Any]  # source, target, and what the caller wants back with the score
 Two = tuple[FloatArray, FloatArray]  # of the sources and of the targets
@@ -37,7 +37,9 @@ class PairEncoder:
 
     encoder: Encoder
     languages: tuple[str, str] = ("", "")  # of the two sides, for encoders that depend on them
-    lost: int = field(default=0, init=False)  # scored pairs of which a side had no known piece
+    unknown_pairs: int = field(
+        default=0, init=False
+    )  # scored pairs of which a side had no known piece
 
     def embed(self, sentences: list[str], side: int) -> FloatArray:
         """Embed sentences of one side, rows of length one [n, D]; a sentence without known pieces
@@ -62,8 +64,8 @@ class PairEncoder:
         check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
         scores = margin_scores(np.einsum("nd,nd->n", source, target), *means, margin)
         lost = ~(source.any(axis=1) & target.any(axis=1))
-        self.lost += int(lost.sum())
-        return np.where(lost, np.float32(LOST), scores)
+        self.unknown_pairs += int(lost.sum())
+        return np.where(lost, np.float32(UNKNOWN_SCORE), scores)
 
 
 def score_pairs(

@@ -12,7 +12,7 @@ from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 
-QUERIES = 1024  # whose candidates are read and split into pieces at a time
+QUERY_BLOCK = 1024  # whose candidates are read and split into pieces at a time
 
 Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
 
@@ -69,8 +69,8 @@ class Reranker:
         Memory does not grow with their number, except for the arguments and the result.
         """
         scores = np.array(cosines, dtype=np.float32)
-        for start in range(0, len(queries), QUERIES):
-            block = slice(start, start + QUERIES)
+        for start in range(0, len(queries), QUERY_BLOCK):
+            block = slice(start, start + QUERY_BLOCK)
             rows = np.unique(ids[block][ids[block] >= 0])
             if not len(rows):  # an approximate index may find nothing
                 continue

@@ -120,19 +120,19 @@ def _opened(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap
     return array
 
 
-def is_whole(path: Path) -> bool:
+def is_intact(path: Path) -> bool:
     """Return whether all rows of a finished array are as they were computed."""
     with contextlib.suppress(OSError, ValueError):
         record = Record.read(path.with_name(f"{path.name}.json"))
         return (
             record is not None
             and record.lines == len(open_array(path))
-            and rows_are_whole(path, record.counts)
+            and rows_are_intact(path, record.counts)
         )
     return False
 
 
-def rows_are_whole(path: Path, counts: Mapping[str, Any]) -> bool:
+def rows_are_intact(path: Path, counts: Mapping[str, Any]) -> bool:
     """Return whether the finished rows of an array have the checksum that its record counts."""
     with contextlib.suppress(OSError, ValueError):
         array, lines = open_array(path), counts.get("lines", 0)

@@ -11,7 +11,7 @@ from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.vectors import merge_neighbours
-from fairseq_lxsr.vectors.neighbours import shifted
+from fairseq_lxsr.vectors.neighbours import shift_ids
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 MANIFEST = "shards.json"
@@ -52,7 +52,7 @@ class ShardedIndex(CorpusIndex):
             )
         parts = zip(self.shards, self.starts, strict=False)
         found = (
-            shifted(shard.neighbours(embeddings, min(k, len(shard)), probes), start)
+            shift_ids(shard.neighbours(embeddings, min(k, len(shard)), probes), start)
             for shard, start in parts
         )
         return merge_neighbours(found, k)

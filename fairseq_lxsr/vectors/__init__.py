@@ -1,4 +1,4 @@
-"""Search in embedding space: exact and approximate neighbours, margins and mining, on arrays."""
+"""Search in embedding space, on arrays: neighbours, indexes, margins and mining."""
 
 from fairseq_lxsr.vectors.index import build_index, read_index, search_index, write_index
 from fairseq_lxsr.vectors.margin import (

@@ -1,15 +1,24 @@
-"""Exact search whose products torch computes in bfloat16, 2 to 3 times as fast where the processor
-has it.
+"""Exact search whose products torch computes in bfloat16.
+
+It is 2 to 3 times as fast as float32 if the processor supports bfloat16.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_lxsr.vectors.rows import SPARE, Best, CandidateRows, FloatArray, IntArray, query_blocks
+from fairseq_lxsr.vectors.rows import (
+    SPARE_CANDIDATES,
+    BestCandidates,
+    CandidateRows,
+    FloatArray,
+    IntArray,
+    query_blocks,
+)
 
-GROUP = 16  # columns that are first compared by their largest score only
-# largest relative error of rounding to bfloat16; below 1 the absolute one is half of it
+# The number of columns of which at first only the largest score is compared.
+GROUP_COLUMNS = 16
+# The largest relative error of rounding to bfloat16. Below 1 the absolute error is half of it.
 BFLOAT16_ROUNDING = 2.0**-8
 FLOAT32_ROUNDING = 2.0**-23
 
@@ -17,10 +26,12 @@ FLOAT32_ROUNDING = 2.0**-23
 def search_bfloat16(
     units: FloatArray, candidates: CandidateRows, k: int
 ) -> tuple[FloatArray, IntArray, np.ndarray]:
-    """Search unit queries [n, D]: scores and ids [n, k], and whether these k are certainly the best
-    [n].
+    """Search for unit queries [n, D].
+
+    Returns:
+        Scores and ids [n, k], and whether these k are certainly the best [n].
     """
-    depth = min(k + SPARE["bfloat16"], len(candidates))
+    depth = min(k + SPARE_CANDIDATES["bfloat16"], len(candidates))
     queries = _tensor(units).bfloat16()
     parts = [queries[part] for part in query_blocks(len(units))]
     best = [_BestOfGroups(len(rows), depth) for rows in parts]
@@ -32,36 +43,43 @@ def search_bfloat16(
         rounding = max(rounding, float(torch.linalg.vector_norm(block - rounded, dim=1).max()))
         minus = None if penalty is None else torch.from_numpy(-penalty).bfloat16()
         for rows, selected in zip(parts, best, strict=True):
-            scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))  # [n, c]
+            # [n, c], in memory that is used again for every block.
+            scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))
             if minus is None:
                 torch.mm(rows, rounded.T, out=scores)
             else:
                 torch.addmm(minus, rows, rounded.T, out=scores)
             selected.update(scores, start)
     ids = np.sort(np.concatenate([selected.ids for selected in best]), axis=1)
-    exact, found = candidates.best(units, ids, k)
-    certain = np.ones(len(units), dtype=bool)
+    exact_scores, exact_ids = candidates.best(units, ids, k)
+    is_certain = np.ones(len(units), dtype=bool)
     if depth < len(candidates):
+        # A candidate that was not kept scored at most as much as the last one that was kept.
         last = np.concatenate([selected.scores[:, -1] for selected in best])
-        certain = (
-            exact[:, -1]
-            > last + bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
-        )
-    return exact, found, certain
+        error = bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
+        is_certain = exact_scores[:, -1] > last + error
+    return exact_scores, exact_ids, is_certain
 
 
 def _tensor(rows: FloatArray) -> Tensor:
+    # torch warns about arrays that it could not write to.
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
 def bfloat16_error(
     units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None
 ) -> Tensor:
-    """Bound how far a bfloat16 score can lie below the exact one [n].
+    """Bound how far a bfloat16 score can lie below the exact score [n].
 
-    With queries x and candidates y, x' and y' rounded, `rounding` the largest |y - y'|: |x'y' - xy|
-    <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and then the result
-    are rounded as well.
+    With queries x and candidates y, rounded to x' and y', and with `rounding` the largest |y - y'|:
+    |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and
+    then the result are rounded as well.
+
+    Args:
+        units: queries x [n, D].
+        rounded: queries x' [n, D].
+        rounding: largest |y - y'| of all candidates.
+        penalty: penalties of the candidates [M]; None for none.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
@@ -70,37 +88,45 @@ def bfloat16_error(
     return error + BFLOAT16_ROUNDING * (1 + 2 * float(np.abs(penalty).max()) + BFLOAT16_ROUNDING)
 
 
-class _BestOfGroups(Best):
-    """Reads a block of scores once for the largest score of every group of columns.
+class _BestOfGroups(BestCandidates):
+    """Reads a block of scores once for the largest score of each group of columns.
 
     Only groups whose largest score is among the best so far are read again. After the first blocks
     these are few.
     """
 
-    first = True
+    is_first_block = True
 
     def update(self, scores: Tensor, offset: int) -> None:
-        """Add the scores [n, c] of the candidates from `offset` on."""
+        """Add the scores [n, c] of the candidates from number `offset` on."""
         c = scores.shape[1]
         depth = self.scores.shape[1]
-        members = GROUP if c % GROUP == 0 and c // GROUP >= depth else 1
-        # group g: columns g, g + c/members, ...
+        members = GROUP_COLUMNS if c % GROUP_COLUMNS == 0 and c // GROUP_COLUMNS >= depth else 1
+        # Group g has the columns g, g + c/members, ...
         groups = scores.unflatten(1, (members, c // members))
         largest = groups.amax(dim=1)
-        if self.first and c >= depth:  # depth groups reach this score, so depth candidates do
+        if self.is_first_block and c >= depth:
+            # At least `depth` groups reach this score, so at least as many candidates do.
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
-        else:  # strictly larger, so that the first of equal candidates stays
-            # of numbers that are bfloat16: exact
+        else:
+            # Only larger scores, so that of equal candidates the first stays. The scores so far
+            # came from bfloat16, so they are not rounded here.
             least = torch.from_numpy(self.scores[:, -1]).bfloat16()
             row, group = (largest > least[:, None]).nonzero().T
-        values = groups[row, :, group]  # [hits, members]
-        hit, member = (
-            (values >= least[row, None] if self.first else values > least[row, None]).nonzero().T
-        )
-        self.first = False
+        # [hits, members]
+        values = groups[row, :, group]
+        if self.is_first_block:
+            is_hit = values >= least[row, None]
+        else:
+            is_hit = values > least[row, None]
+        hit, member = is_hit.nonzero().T
+        self.is_first_block = False
         if len(hit):
             columns = group[hit] + member * (c // members)
             order = (row[hit] * c + columns).argsort()
-            new = row[hit][order], columns[order] + offset, values[hit, member][order].float()
-            self.merge(*(part.numpy() for part in new))
+            self.merge(
+                row[hit][order].numpy(),
+                (columns[order] + offset).numpy(),
+                values[hit, member][order].float().numpy(),
+            )

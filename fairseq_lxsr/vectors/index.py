@@ -1,5 +1,6 @@
-"""Indexes on disk: exact search by numpy; approximate and compressed search by faiss, which need
-not be installed.
+"""Indexes of vectors: exact search by numpy, approximate and compressed search by faiss.
+
+faiss is optional. Indexes are stored in its format.
 """
 
 import contextlib
@@ -29,55 +30,91 @@ from fairseq_lxsr.vectors.rows import (
     unit_rows,
 )
 
+# The number of vectors that are added to an index at a time.
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
-MIN_ROWS_PER_LIST = 39  # faiss warns below this number, for a list and for each value of a byte
-PQ_WIDTH = 8  # dimensions per byte
-MIN_PQ_ROWS = 256  # number of values of a byte
-# candidates of `binary` that are scored again, at least, and for each neighbour
-RESCORED, RESCORED_PER_K = (100, 10)
-LARGEST_VECTOR = 64  # times the bytes of the file; the tables that faiss derives for ivf-pq are 32 times its centroids
+# faiss warns below this number, for a list and for each value of a byte.
+MIN_ROWS_PER_LIST = 39
+# The dimensions per byte of ivf-pq.
+PQ_WIDTH = 8
+# The number of values of a byte.
+MIN_PQ_ROWS = 256
+# The candidates of `binary` that are scored again: at least this number, and at least so many for
+# each neighbour.
+RESCORED = 100
+RESCORED_PER_K = 10
+# The largest vector that faiss may allocate, in multiples of the size of the file. The tables that
+# it derives for ivf-pq have 32 times the size of its centroids.
+LARGEST_VECTOR = 64
 
-_limit_before: list[int] = []  # bytes, while `_bounded` has set another limit
-_limit = ThreadLock(lambda: _restore_limit())
+# Serializes changes of the limit of faiss, which is one for the process.
+_limit_lock = ThreadLock(lambda: _restore_limit())
+# The limit in bytes to restore, while `_limited` has set another one.
+_previous_limits: list[int] = []
 logger = logging.getLogger(__name__)
 
 
+# -- building
+
+
 def default_lists(count: int) -> int:
-    """Return the number of inverted lists for `count` vectors: 4 sqrt(count), from faiss's guide to
-    indexes.
+    """Return the default number of inverted lists for `count` vectors.
+
+    It is 4 sqrt(count), from the guidelines of faiss, or less if the lists would be short.
     """
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
 
-def least_rows(kind: str, lists: int | None = None) -> int:
-    """Return the least number of vectors that lists and codes of an index can be learnt from."""
-    return max(lists or 1, MIN_PQ_ROWS if kind == "ivf-pq" else 1)
+def min_rows(kind: str, lists: int | None = None) -> int:
+    """Return the least number of vectors from which an index of this kind can be trained."""
+    least_for_codes = MIN_PQ_ROWS if kind == "ivf-pq" else 1
+    return max(lists or 1, least_for_codes)
 
 
 def check_kind(kind: str, lists: int | None, width: int, count: int | None = None) -> None:
-    """Check that `build_index` can build this index for `count` vectors (None: not known yet) of a
-    width.
+    """Check that `build_index` can build an index.
+
+    Args:
+        kind: kind of the index.
+        lists: number of inverted lists; None for the default.
+        width: width of the vectors.
+        count: number of vectors; None if it is not known yet.
+
+    Raises:
+        InputError: if the kind is unknown, or does not fit the other arguments.
     """
     if kind not in INDEX_KINDS:
         raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
-    if lists is not None and not kind.startswith("ivf"):
+    if lists is not None:
+        _check_lists(kind, lists, count)
+    if kind == "ivf-pq":
+        _check_codes(width, count)
+
+
+def _check_lists(kind: str, lists: int, count: int | None) -> None:
+    if not kind.startswith("ivf"):
         raise InputError(
             f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists"
         )
-    of = "vectors" if count is None else f"{count} vectors"
-    least = 1 if lists is None else lists
-    if least < 1 or (count is not None and least > count):
-        raise InputError(f"{least} lists for {of}; expected 1 to their number")
-    if kind == "ivf-pq" and (width % PQ_WIDTH or (count is not None and count < MIN_PQ_ROWS)):
+    if lists < 1:
+        raise InputError(f"{lists} lists; expected at least 1")
+    if count is not None and lists > count:
+        raise InputError(f"{lists} lists for {count} vectors; expected 1 to {count}")
+
+
+def _check_codes(width: int, count: int | None) -> None:
+    if width % PQ_WIDTH:
         raise InputError(
-            f"ivf-pq of {of} of width {width}; expected at least {MIN_PQ_ROWS} of a width divisible by {PQ_WIDTH}: "
-            "take ivf"
+            f"ivf-pq of vectors of width {width}; expected a width divisible by {PQ_WIDTH}: use ivf"
+        )
+    if count is not None and count < MIN_PQ_ROWS:
+        raise InputError(
+            f"ivf-pq of {count} vectors; expected at least {MIN_PQ_ROWS} vectors: use ivf"
         )
 
 
 def _faiss() -> Any:
-    """Import faiss, which only indexes of the other kinds than flat need."""
+    """Import faiss, which all kinds of indexes except flat need."""
     require("faiss", "faiss", "an index of another kind than flat")
     import faiss
 
@@ -87,83 +124,111 @@ def _faiss() -> Any:
 def build_index(
     embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1
 ) -> Any:
-    """Build an index for search by cosine (inner product of normalized rows), in blocks.
+    """Build an index for search by cosine similarity (inner product of unit vectors), in blocks.
+
+        index = build_index(embeddings, "ivf")
+        cosines, ids = search_index(index, queries, k=5)
 
     Args:
         embeddings: vectors [M, D], in memory or memory-mapped.
-        kind: `flat` is exact; `float16` and `int8` compare the query in float32 with all vectors
-            rounded, at a half and a quarter of the memory; `binary` compares the signs of the
+        kind: `flat` is exact. `float16` and `int8` compare the float32 query with all vectors,
+            rounded, at a half and a quarter of the memory. `binary` compares the signs of the
             rotated vectors (Hamming distance, D/8 bytes) and scores the best again as `int8` does
-            (D bytes more); `ivf` (float16) compares only the lists nearest to a query; `ivf-pq` is
+            (D bytes more). `ivf` (float16) compares only the lists nearest to a query. `ivf-pq` is
             `ivf` with D/8 bytes per vector.
         lists: number of inverted lists; None for 4 sqrt(M).
-        seed: seed of the sample that the lists are learnt from.
+        seed: seed of the sample from which the lists are trained.
 
-    Vectors with NaN raise `InputError`; of a flat index, when it is written or searched.
+    Returns:
+        The index, of faiss or `FlatIndex`.
+
+    Raises:
+        InputError: if the kind does not fit the vectors, and for vectors with NaN or infinity. A
+            flat index raises the latter when it is written or searched.
     """
     embeddings = as_matrix(embeddings, "embeddings")
     count, width = embeddings.shape
     check_kind(kind, lists, width, count)
     if kind == "flat":
         return FlatIndex(embeddings)
-    faiss = _faiss()
-    lists = default_lists(count) if lists is None else lists
-    factory = {
-        "float16": "SQfp16",
-        "int8": "SQ8",  # least and largest value of each dimension are stored with the index
-        "ivf": f"IVF{lists},SQfp16",
-        "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
-    }
-    if kind == "binary":
-        index = _binary_index(width)
-    else:
-        index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
+    if lists is None:
+        lists = default_lists(count)
+    index = _empty_index(kind, width, lists)
     if kind.startswith("ivf"):
         _warn_if_few(index, kind, count)
-    sample = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
-    chosen = np.sort(np.random.default_rng(seed).choice(count, sample, replace=False))
-    index.train(normalise_rows(embeddings[chosen]))
+    sample_size = min(count, max(lists * TRAINING_ROWS_PER_LIST, 256 * MIN_ROWS_PER_LIST))
+    sample = np.random.default_rng(seed).choice(count, sample_size, replace=False)
+    index.train(normalise_rows(embeddings[np.sort(sample)]))
     for start in range(0, count, ADD_ROWS):
         index.add(normalise_rows(embeddings[start : start + ADD_ROWS]))
     return index
 
 
+def _empty_index(kind: str, width: int, lists: int) -> Any:
+    faiss = _faiss()
+    if kind == "binary":
+        return _binary_index(width)
+    factory = {
+        "float16": "SQfp16",
+        # The least and the largest value of each dimension are stored with the index.
+        "int8": "SQ8",
+        "ivf": f"IVF{lists},SQfp16",
+        "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
+    }
+    return faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
+
+
+def _binary_index(width: int) -> Any:
+    """Return an empty index of signs and of int8 vectors.
+
+    A random rotation comes first, which makes the signs independent.
+    """
+    faiss = _faiss()
+    index: Any = faiss.index_factory(width, "LSHr,Refine(SQ8)")
+    # The factory accepts signs with distances only.
+    for part in (index, index.base_index, index.refine_index):
+        part.metric_type = faiss.METRIC_INNER_PRODUCT
+    return index
+
+
 def _warn_if_few(index: Any, kind: str, count: int) -> None:
-    """Warn where lists or codes are learnt from few vectors, once: faiss would for each part of a
-    code.
+    """Warn once if lists or codes are trained from few vectors.
+
+    faiss would warn for each part of a code.
     """
     parts = [(index.nlist, index.cp)]
     if kind == "ivf-pq":
         parts.append((MIN_PQ_ROWS, index.pq.cp))
-    for _, learning in parts:
-        learning.min_points_per_centroid = 1
-    enough = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
-    if count < enough:
+    for _, clustering in parts:
+        clustering.min_points_per_centroid = 1
+    recommended = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
+    if count < recommended:
         logger.warning(
-            f"{kind} of {count:,} vectors, learnt from fewer than {enough:,}: it finds less; flat finds all"
+            f"{kind} of {count:,} vectors is trained from fewer than {recommended:,}: it finds fewer "
+            "of the nearest vectors; flat finds all"
         )
 
 
-def _binary_index(width: int) -> Any:
-    """Make an empty index of signs after a random rotation, which makes them independent, and of
-    int8 beside them.
-    """
-    faiss = _faiss()
-    index: Any = faiss.index_factory(width, "LSHr,Refine(SQ8)")
-    for part in (index, index.base_index, index.refine_index):
-        part.metric_type = faiss.METRIC_INNER_PRODUCT  # the factory knows signs with distances only
-    return index
+# -- searching
 
 
 def search_index(
     index: Any, queries: NDArray[Any], k: int, probes: int = 32
 ) -> tuple[FloatArray, IntArray]:
-    """Search the k nearest vectors: cosines [N, k] in descending order and ids [N, k]; threads may
-    share the index.
+    """Find the k nearest vectors of each query; threads may share the index.
 
-    `probes` are the inverted lists to search for a query [N, D], at least 1; more lists are slower
-    and find more. Where they hold fewer than k vectors, the rest has id -1 and cosine minus
-    infinity.
+    Args:
+        index: an index of `build_index` or `read_index`.
+        queries: vectors [N, D].
+        k: number of neighbours, at most the number of vectors.
+        probes: number of inverted lists to search for a query; more are slower and find more.
+
+    Returns:
+        Cosines [N, k] in descending order, and numbers of the vectors [N, k]. If the lists hold
+        fewer than k vectors, the last numbers are -1, with a cosine of minus infinity.
+
+    Raises:
+        InputError: if the width or the numbers do not fit the index, and for NaN or infinity.
     """
     queries = as_matrix(queries, "queries")
     if queries.shape[1] != index.d:
@@ -174,21 +239,27 @@ def search_index(
     check_count("probes", probes)
     if isinstance(index, FlatIndex):
         return nearest_neighbours(queries, index.rows, k)
-    faiss, parameters = _faiss(), None
-    if isinstance(index, faiss.IndexIVF):  # index.nprobe would change for all threads
+    faiss = _faiss()
+    parameters = None
+    if isinstance(index, faiss.IndexIVF):
+        # Setting index.nprobe would change it for all threads.
         parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))
     elif isinstance(index, faiss.IndexRefine):
-        # faiss finds nothing where it lacks some
+        # faiss finds nothing if there are fewer vectors than candidates.
         factor = min(max(RESCORED_PER_K, RESCORED / k), index.ntotal / k)
         parameters = faiss.IndexRefineSearchParameters(k_factor=factor)
-    cosines, found = index.search(normalise_rows(queries), k, params=parameters)
-    return np.where(found < 0, -np.inf, cosines).astype(np.float32), found
+    cosines, ids = index.search(normalise_rows(queries), k, params=parameters)
+    return np.where(ids < 0, -np.inf, cosines).astype(np.float32), ids
+
+
+# -- files
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write an index, in the format of faiss."""
+    """Write an index in the format of faiss."""
     if isinstance(index, FlatIndex):
-        return index.write(path)
+        index.write(path)
+        return
     try:
         _faiss().write_index(index, str(path))
     except RuntimeError as error:
@@ -198,19 +269,55 @@ def write_index(index: Any, path: Path) -> None:
         ) from None
 
 
-@contextlib.contextmanager
-def _bounded(size: int) -> Iterator[None]:
-    """Limit the vectors that faiss allocates inside the block to `size` bytes; a damaged length
-    could fill the memory.
+def read_index(file: str | Path | BinaryIO) -> Any:
+    """Read an index in the format of faiss; the vectors of a flat index stay on disk.
 
-    faiss has one limit for the whole process, since version 1.14.
+    Args:
+        file: path or open file. An open file is read, or mapped, even if its name is replaced
+            meanwhile; it is not needed afterwards.
+
+    Raises:
+        InputError: if the file is not an index.
+    """
+    if isinstance(file, str | Path):
+        with open(file, "rb") as stream:
+            return _read_index(stream)
+    return _read_index(file)
+
+
+def _read_index(stream: BinaryIO) -> Any:
+    stream.seek(0)
+    is_flat = stream.read(len(MAGIC)) == MAGIC
+    stream.seek(0)
+    if is_flat:
+        return FlatIndex.read(stream)
+    faiss = _faiss()
+    try:
+        with _limited(LARGEST_VECTOR * os.fstat(stream.fileno()).st_size):
+            return faiss.read_index(faiss.PyCallbackIOReader(stream.read))
+    except OSError:
+        raise
+    except Exception as error:
+        # A damaged file raises errors of many kinds, for example MemoryError.
+        reason = f"{type(error).__name__} {error}".splitlines()[0]
+        raise InputError(
+            f"{stream.name}: not an index of faiss ({reason}); build it again"
+        ) from None
+
+
+@contextlib.contextmanager
+def _limited(size: int) -> Iterator[None]:
+    """Limit each vector that faiss allocates inside the block to `size` bytes.
+
+    Otherwise a length in a damaged file could fill the memory. faiss has one limit for the process,
+    since version 1.14.
     """
     faiss = _faiss()
     if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
         yield
         return
-    with _limit:
-        _limit_before.append(faiss.get_deserialization_vector_byte_limit())
+    with _limit_lock:
+        _previous_limits.append(faiss.get_deserialization_vector_byte_limit())
         faiss.set_deserialization_vector_byte_limit(size)
         try:
             yield
@@ -219,82 +326,64 @@ def _bounded(size: int) -> Iterator[None]:
 
 
 def _restore_limit() -> None:
-    while _limit_before:
-        _faiss().set_deserialization_vector_byte_limit(_limit_before.pop())
-
-
-def read_index(file: str | Path | BinaryIO) -> Any:
-    """Read an index in the format of faiss; the vectors of a flat one stay on disk.
-
-    An open file is read, or mapped, whatever happens to its name, and is not needed afterwards.
-    """
-    with (
-        open(file, "rb") if isinstance(file, str | Path) else contextlib.nullcontext(file) as stream
-    ):
-        stream.seek(0)
-        is_flat = stream.read(len(MAGIC)) == MAGIC
-        stream.seek(0)
-        if is_flat:
-            return FlatIndex.read(stream)
-        faiss = _faiss()
-        try:
-            with _bounded(LARGEST_VECTOR * os.fstat(stream.fileno()).st_size):
-                return faiss.read_index(faiss.PyCallbackIOReader(stream.read))
-        except OSError:
-            raise
-        except (
-            Exception
-        ) as error:  # a damaged file raises errors of many kinds, for example MemoryError
-            reason = f"{type(error).__name__} {error}".splitlines()[0]
-            raise InputError(
-                f"{stream.name}: not an index of faiss ({reason}); build it again"
-            ) from None
+    while _previous_limits:
+        _faiss().set_deserialization_vector_byte_limit(_previous_limits.pop())
 
 
 MAGIC = b"IxFI"
-# magic, width, vectors, two numbers that faiss ignores, whether it is trained, metric, coordinates
-# (faiss, index_write)
+# Fields of the header, as faiss writes it (index_write): magic, width, number of vectors, two
+# numbers that faiss ignores, whether the index is trained, metric, number of coordinates.
 FLAT_HEADER = struct.Struct("<4siqqqBiQ")
-IGNORED, TRAINED, INNER_PRODUCT = 1 << 20, 1, 0
+IGNORED = 1 << 20
+TRAINED = 1
+INNER_PRODUCT = 0
 
 
 class FlatIndex:
-    """Vectors [M, D] of any length that are all compared with a query; memory-mapped where read
-    from a file.
+    """Vectors [M, D] of any length that are all compared with a query.
+
+    They are memory-mapped if the index was read from a file.
+
+    Attributes:
+        rows: the vectors.
+        ntotal: number of vectors; faiss has this name.
+        d: width of the vectors; faiss has this name.
     """
 
     def __init__(self, rows: NDArray[Any]):
         self.rows = rows
-        self.ntotal, self.d = rows.shape  # the names of faiss
+        self.ntotal, self.d = rows.shape
 
     def write(self, path: Path) -> None:
-        """Write the index as faiss does; rows of length one, in blocks."""
+        """Write the index as faiss does, as unit vectors, in blocks."""
         header = FLAT_HEADER.pack(
             MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size
         )
         with naming(path), open(path, "wb") as stream:
             stream.write(header)
             for start in range(0, self.ntotal, CANDIDATE_ROWS):
-                block = unit_rows(
-                    self.rows, start, min(start + CANDIDATE_ROWS, self.ntotal), "embeddings"
-                )
+                stop = min(start + CANDIDATE_ROWS, self.ntotal)
+                block = unit_rows(self.rows, start, stop, "embeddings")
                 stream.write(block.tobytes())
 
     @classmethod
     def read(cls, stream: BinaryIO) -> "FlatIndex":
         """Map an index into memory, from an open file."""
-        header, path = stream.read(FLAT_HEADER.size), stream.name
-        size = os.fstat(stream.fileno()).st_size
+        path = stream.name
+        header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:
             raise InputError(f"{path}: not an index of faiss (cut off); build it again")
-        _, width, count, _, _, _, metric, numbers = FLAT_HEADER.unpack(header)
-        described = (
+        _, width, count, _, _, _, metric, coordinates = FLAT_HEADER.unpack(header)
+        size = os.fstat(stream.fileno()).st_size
+        is_valid = (
             min(width, count) > 0
-            and width * count == numbers
-            and FLAT_HEADER.size + 4 * numbers == size
+            and width * count == coordinates
+            and FLAT_HEADER.size + 4 * coordinates == size
+            and metric == INNER_PRODUCT
         )
-        if metric != INNER_PRODUCT or not described:
+        if not is_valid:
             raise InputError(
-                f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it again"
+                f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it "
+                "again"
             )
         return cls(np.memmap(stream, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))

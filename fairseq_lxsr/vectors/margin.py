@@ -1,7 +1,7 @@
-"""Scores that correct the cosine for hubs: margins (Artetxe and Schwenk 2019a) and CSLS (Conneau et
-al. 2018).
+"""Scores that correct the cosine similarity for hubs: margins and CSLS.
 
-r(x) is the mean cosine of x to its k nearest neighbours on the other side, its neighbourhood.
+Margins are from Artetxe and Schwenk 2019a, CSLS is from Conneau et al. 2018. The neighbourhood r(x)
+is the mean cosine of x to its k nearest neighbours on the other side.
 """
 
 from typing import Any
@@ -18,12 +18,18 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 def margin_scores(
     cosines: FloatArray, source_means: FloatArray, target_means: FloatArray, margin: str
 ) -> FloatArray:
-    """Compute the margin of every pair elementwise.
+    """Compute the margin of each pair, elementwise.
 
-    `ratio` is cos / m, `distance` is cos - m, `absolute` is cos, where m = (r(x) + r(y)) / 2
+    `ratio` is cos / m, `distance` is cos - m, `absolute` is cos, with m = (r(x) + r(y)) / 2
     (Artetxe and Schwenk 2019a, section 3.1: with k neighbours each, m is their sum over 2k). A
-    ratio has no meaning where m is not positive; the pair then gets the sign of the cosine times
+    ratio has no meaning if m is not positive; the pair then gets the sign of the cosine times
     infinity, or 0 for a cosine of 0.
+
+    Args:
+        cosines: cosine of each pair.
+        source_means: r of the source of each pair, or an array that broadcasts to the cosines.
+        target_means: r of the target of each pair, likewise.
+        margin: `ratio`, `distance` or `absolute`.
     """
     mean = (source_means + target_means) / 2
     if margin == "absolute":
@@ -38,7 +44,7 @@ def margin_scores(
 
 
 def neighbourhood(cosines: FloatArray) -> FloatArray:
-    """Compute r, the mean of the cosines [N, k] to the k nearest, [N]."""
+    """Compute r [N], the mean of the cosines [N, k] to the k nearest."""
     return cosines.mean(axis=1, dtype=np.float64).astype(np.float32)
 
 
@@ -50,35 +56,47 @@ def margin_neighbours(
     depth: int = 0,
     **search,
 ) -> tuple[FloatArray, IntArray]:
-    """Rank the `depth` nearest (0: k, as in LASER's xsim) of [N, D] in [M, D] by margin over
-    neighbourhoods of k.
+    """Rank the nearest candidates of each query by margin.
 
-    `search` are options of `nearest_neighbours`. Returns margins [N, depth] in descending order (of
-    equal margins the larger cosine comes first), and indices.
+    Args:
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        k: size of the neighbourhoods, at most N and M.
+        margin: `ratio`, `distance` or `absolute`.
+        depth: number of nearest candidates to rank; 0 for k, as in the xsim of LASER.
+        **search (Any): options of `nearest_neighbours`.
+
+    Returns:
+        Margins [N, depth] in descending order, and numbers of the candidates [N, depth]. Of equal
+        margins the larger cosine comes first.
     """
-    cosines, found = nearest_neighbours(queries, candidates, max(k, depth or k), **search)
-    back, _ = nearest_neighbours(candidates, queries, k, **search)
-    means = neighbourhood(back)
     depth = depth or k
-    scores = margin_scores(cosines, neighbourhood(cosines[:, :k])[:, None], means[found], margin)[
-        :, :depth
-    ]
-    return best_first(scores, found[:, :depth])
+    cosines, ids = nearest_neighbours(queries, candidates, max(k, depth), **search)
+    candidate_cosines, _ = nearest_neighbours(candidates, queries, k, **search)
+    query_means = neighbourhood(cosines[:, :k])
+    candidate_means = neighbourhood(candidate_cosines)
+    scores = margin_scores(cosines, query_means[:, None], candidate_means[ids], margin)
+    return best_first(scores[:, :depth], ids[:, :depth])
 
 
 def csls_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, neighbours: int = 10, **search
 ) -> tuple[FloatArray, IntArray]:
-    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of each query, and
-    their indices.
+    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of each query x.
 
-    `neighbours` is the size of the neighbourhoods of r (10 in MUSE), at most N and M; `search` are
-    options of `nearest_neighbours`. CSLS [N, k] is in descending order.
+    Args:
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        k: number of candidates to find.
+        neighbours: size of the neighbourhoods, at most N and M; 10 in MUSE.
+        **search (Any): options of `nearest_neighbours`.
+
+    Returns:
+        CSLS [N, k] in descending order, and numbers of the candidates [N, k].
     """
-    to_queries, _ = nearest_neighbours(candidates, queries, neighbours, **search)
-    to_candidates, _ = nearest_neighbours(queries, candidates, neighbours, **search)
-    # for one query, CSLS and cos - r(y)/2 give the same order
-    scores, found = nearest_neighbours(
-        queries, candidates, k, penalty=neighbourhood(to_queries) / 2, **search
-    )
-    return 2 * scores - neighbourhood(to_candidates)[:, None], found
+    candidate_cosines, _ = nearest_neighbours(candidates, queries, neighbours, **search)
+    query_cosines, _ = nearest_neighbours(queries, candidates, neighbours, **search)
+    # For one query, CSLS and cos - r(y)/2 rank the candidates in the same order.
+    penalty = neighbourhood(candidate_cosines) / 2
+    scores, ids = nearest_neighbours(queries, candidates, k, penalty=penalty, **search)
+    return 2 * scores - neighbourhood(query_cosines)[:, None], ids

@@ -1,25 +1,26 @@
-"""Ordered MaxSim of sentences by their pieces, untrained and over one table.
+"""Ordered MaxSim of sentences, from the vectors of their word pieces; it needs no training.
 
 MaxSim from x to y (ColBERT: Khattab and Zaharia 2020, section 3.3) is the sum, over the pieces of
 x, of the largest similarity of a piece to any piece of y. Here it is computed in both directions,
 each piece weighs as much as its vector is long, and the similarity of piece t of the T of x and
 piece u of the U of y, counted from 0, is
 
-    cos(x[t] + (x[t-1] + x[t+1]) / 5, y[u] + (y[u-1] + y[u+1]) / 5) (1 - |(t + 1/2) / T - (u + 1/2) / U| / 2)
+    cos(x[t] + (x[t-1] + x[t+1]) / 5, y[u] + (y[u-1] + y[u+1]) / 5)
+        (1 - |(t + 1/2) / T - (u + 1/2) / U| / 2)
 
-with zeros beside the first and the last piece. A piece is compared together with the adjacent ones,
-and the second factor prefers pieces at like relative positions (whose distance fast_align reads
-too: Dyer, Chahuneau and Smith 2013), so a sentence with exchanged words scores less. With |x|, the
-sum of the weights of x, ordered MaxSim is
+with zeros before the first and after the last piece. A piece is compared together with its adjacent
+pieces, and the second factor prefers pieces at similar relative positions (fast_align uses this
+distance too: Dyer, Chahuneau and Smith 2013). So a sentence with exchanged words scores less. With
+|x|, the sum of the weights of x, ordered MaxSim is
 
     (MaxSim(x, y) + MaxSim(y, x)) / (2 M),    M = ((|x|^8 + |y|^8) / 2)^(1/8)
 
-from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight, which keeps a candidate
-from winning that is only a part of the sentence, whose few pieces are all found. With the larger
-weight itself, adding *not* to the lighter sentence would cost nothing.
+from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight. Otherwise a candidate
+that is only a part of the sentence would win, because all its few pieces have a match. With exactly
+the larger weight, adding *not* to the lighter sentence would cost nothing.
 
-Notation: N queries, k candidates of each; P pieces, of a query or of its candidates, one sentence
-after the other and a row of zeros after each; D width.
+Notation: N queries, k candidates of each, width D; P pieces, of one sentence after the other, with
+a row of zeros after each sentence.
 """
 
 from dataclasses import dataclass
@@ -31,19 +32,29 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-ADJACENT = 0.2  # share of the adjacent pieces in what a piece is compared by
-DISTANCE = 0.5  # of a similarity is lost from one end of a sentence to the other
-EXPONENT = 8  # of the power mean of the weights; benchmarks/notebook/study.md has what other values of the three find
-TOGETHER = 256  # whose candidates are prepared at a time
+# Results with other values of these three are in benchmarks/notebook/study.md.
+# The weight of an adjacent piece in the vector that is compared.
+ADJACENT_WEIGHT = 0.2
+# The share of a similarity that is lost between the two ends of a sentence.
+DISTANCE_PENALTY = 0.5
+# The exponent of the power mean of the weights.
+EXPONENT = 8
+# The number of queries whose candidates are prepared at a time.
+QUERY_BLOCK = 256
 SMALLEST = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of N sentences, one sentence after the other; each has at least one."""
+    """Pieces of N sentences, one sentence after the other; each has at least one.
 
-    ids: IntArray  # rows of a table
-    lengths: IntArray  # number of pieces of each sentence [N]
+    Attributes:
+        ids: rows of the pieces in a table.
+        lengths: number of pieces of each sentence [N].
+    """
+
+    ids: IntArray
+    lengths: IntArray
 
     @cached_property
     def starts(self) -> IntArray:
@@ -52,91 +63,135 @@ class Pieces:
 
 
 def piece_scores(
-    table: FloatArray, queries: Pieces, candidates: Pieces, found: IntArray
+    table: FloatArray,
+    queries: Pieces,
+    candidates: Pieces,
+    ids: IntArray,
+    query_block: int = QUERY_BLOCK,
 ) -> FloatArray:
-    """Compute the ordered MaxSim of N queries and the candidates `found` for each, [N, k], by a
-    table of pieces [V, D].
+    """Compute the ordered MaxSim of each query with its candidates.
 
-    A candidate of number -1, for none, has score 0.
     Memory does not grow with the number of queries, except for the result.
+
+    Args:
+        table: vectors of all pieces [V, D].
+        queries: pieces of N queries.
+        candidates: pieces of all candidates.
+        ids: numbers of the candidates of each query [N, k]; -1 is for none.
+        query_block: number of queries whose candidates are prepared at a time.
+
+    Returns:
+        Scores, float32 [N, k]; 0 for a candidate -1.
     """
-    scores = np.zeros(found.shape, dtype=np.float32)
-    for start in range(0, len(found), TOGETHER):
-        block = found[start : start + TOGETHER]
-        rows = np.unique(block[block >= 0])
-        if len(rows):
-            ours = _Compared(table, queries, np.arange(start, start + len(block)))
-            theirs = _Compared(table, candidates, rows)
-            places, is_there = np.searchsorted(rows, block), block >= 0
-            scores[start : start + TOGETHER][is_there] = _score_block(
-                ours, theirs, places, is_there
-            )
+    scores = np.zeros(ids.shape, dtype=np.float32)
+    for start in range(0, len(ids), query_block):
+        block = ids[start : start + query_block]
+        is_candidate = block >= 0
+        rows = np.unique(block[is_candidate])
+        if not len(rows):
+            continue
+        query_pieces = _Compared(table, queries, np.arange(start, start + len(block)))
+        candidate_pieces = _Compared(table, candidates, rows)
+        positions = np.searchsorted(rows, block)
+        scores[start : start + query_block][is_candidate] = _score_block(
+            query_pieces, candidate_pieces, positions, is_candidate
+        )
     return scores
 
 
 class _Compared:
-    """What the pieces of some sentences are compared by, a row of zeros after each sentence."""
+    """The vectors by which the pieces of some sentences are compared.
+
+    Attributes:
+        sizes: number of rows of each sentence, its pieces and the row of zeros [N].
+        starts: first row of each sentence [N].
+        positions: relative position of each piece in its sentence [P].
+        vectors: vectors, to which those of adjacent pieces were added [P, D].
+        weights: lengths of the original vectors [P].
+        totals: sum of the weights of each sentence [N].
+        norms: lengths of the vectors [P].
+    """
 
     def __init__(self, table: FloatArray, pieces: Pieces, sentences: IntArray):
         lengths = pieces.lengths[sentences]
-        self.sizes = lengths + 1  # with the row of zeros
+        self.sizes = lengths + 1
         self.starts = self.sizes.cumsum() - self.sizes
-        of_sentence = np.repeat(np.arange(len(lengths)), self.sizes)
-        places = np.arange(len(of_sentence)) - self.starts[of_sentence]
-        rows = np.minimum(places, lengths[of_sentence] - 1) + pieces.starts[sentences][of_sentence]
-        self.positions = ((places + 0.5) / lengths[of_sentence]).astype(np.float32)  # [P]
-        self.vectors = table[pieces.ids[rows]]  # [P, D]
+        sentence_of_row = np.repeat(np.arange(len(lengths)), self.sizes)
+        places = np.arange(len(sentence_of_row)) - self.starts[sentence_of_row]
+        # The row of zeros takes the last piece for now.
+        rows = np.minimum(places, lengths[sentence_of_row] - 1)
+        rows += pieces.starts[sentences][sentence_of_row]
+        self.positions = ((places + 0.5) / lengths[sentence_of_row]).astype(np.float32)
+        self.vectors = table[pieces.ids[rows]]
         self.vectors[self.starts + lengths] = 0
-        self.weights = _norms(self.vectors)  # [P]
-        self.totals = np.add.reduceat(self.weights, self.starts)  # of each sentence [N]
-        adjacent = ADJACENT * self.vectors
+        self.weights = _norms(self.vectors)
+        self.totals = np.add.reduceat(self.weights, self.starts)
+        adjacent = ADJACENT_WEIGHT * self.vectors
         self.vectors[1:] += adjacent[:-1]
         self.vectors[:-1] += adjacent[1:]
-        self.norms = np.maximum(_norms(self.vectors), SMALLEST)  # of the vectors [P]
+        self.norms = np.maximum(_norms(self.vectors), SMALLEST)
 
 
 def _score_block(
-    queries: _Compared, candidates: _Compared, places: IntArray, there: NDArray[np.bool_]
+    queries: _Compared,
+    candidates: _Compared,
+    positions: IntArray,
+    is_candidate: NDArray[np.bool_],
 ) -> FloatArray:
-    """Score the candidates at some places [N, k] which are `there`, one after the other."""
-    chosen = places[there]
+    """Score the candidates of some queries, one after the other.
+
+    Args:
+        queries: pieces of n queries.
+        candidates: pieces of all their candidates.
+        positions: position of each candidate of a query in `candidates` [n, k].
+        is_candidate: which of them to score [n, k].
+
+    Returns:
+        Scores of these, row by row.
+    """
+    chosen = positions[is_candidate]
     sizes = candidates.sizes[chosen]
     starts = sizes.cumsum() - sizes
-    rows = np.arange(sizes.sum()) + np.repeat(candidates.starts[chosen] - starts, sizes)
     ends = starts + sizes
-    positions, weights, norms = (
-        candidates.positions[rows],
-        candidates.weights[rows],
-        candidates.norms[rows],
-    )
+    rows = np.arange(sizes.sum()) + np.repeat(candidates.starts[chosen] - starts, sizes)
+    relative = candidates.positions[rows]
+    weights = candidates.weights[rows]
+    norms = candidates.norms[rows]
     sums = np.empty(len(chosen), dtype=np.float32)
-    last = np.cumsum(there.sum(axis=1))
-    for query, (one, other) in enumerate(pairwise((0, *last.tolist()))):
-        if one == other:
+    counts = is_candidate.sum(axis=1)
+    bounds = (0, *np.cumsum(counts).tolist())
+    # The candidates of a query are those from `first` to `last`.
+    for query, (first, last) in enumerate(pairwise(bounds)):
+        if first == last:
             continue
-        begin, end = starts[one], ends[other - 1]
-        own = slice(queries.starts[query], queries.starts[query] + queries.sizes[query])
-        similarities = queries.vectors[own] @ candidates.vectors[rows[begin:end]].T
-        similarities /= queries.norms[own, None]
+        begin = starts[first]
+        end = ends[last - 1]
+        query_start = queries.starts[query]
+        query_rows = slice(query_start, query_start + queries.sizes[query])
+        similarities = queries.vectors[query_rows] @ candidates.vectors[rows[begin:end]].T
+        similarities /= queries.norms[query_rows, None]
         similarities /= norms[begin:end]
-        similarities *= 1 - DISTANCE * np.abs(queries.positions[own, None] - positions[begin:end])
-        # the largest are those of pieces
-        similarities[-1] = similarities[:, ends[one:other] - 1 - begin] = -1
-        firsts = starts[one:other] - begin
-        sums[one:other] = queries.weights[own] @ np.maximum.reduceat(similarities, firsts, axis=1)
-        sums[one:other] += np.add.reduceat(similarities.max(axis=0) * weights[begin:end], firsts)
-    of_query = np.repeat(queries.totals, there.sum(axis=1))
-    return sums / (2 * _mean(of_query, candidates.totals[chosen]) + SMALLEST)
+        distances = np.abs(queries.positions[query_rows, None] - relative[begin:end])
+        similarities *= 1 - DISTANCE_PENALTY * distances
+        # No piece matches a row of zeros.
+        similarities[-1] = similarities[:, ends[first:last] - 1 - begin] = -1
+        offsets = starts[first:last] - begin
+        best_of_query = np.maximum.reduceat(similarities, offsets, axis=1)
+        sums[first:last] = queries.weights[query_rows] @ best_of_query
+        best_of_candidates = similarities.max(axis=0) * weights[begin:end]
+        sums[first:last] += np.add.reduceat(best_of_candidates, offsets)
+    query_totals = np.repeat(queries.totals, counts)
+    return sums / (2 * _power_mean(query_totals, candidates.totals[chosen]) + SMALLEST)
 
 
 def _norms(rows: FloatArray) -> FloatArray:
-    """Norms of vectors [P, D], [P]."""
+    """Return the lengths [P] of vectors [P, D]."""
     return np.sqrt(np.einsum("pd,pd->p", rows, rows))
 
 
-def _mean(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Power mean of numbers that are not negative, which lies near the larger."""
+def _power_mean(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the power mean of numbers that are not negative; it is near the larger one."""
     larger = np.maximum(x, y)
-    # powers of the numbers themselves overflow
+    # Relative to the larger number, because powers of the numbers themselves overflow.
     share = np.minimum(x, y) / np.maximum(larger, SMALLEST)
     return larger * ((1 + share**EXPONENT) / 2) ** (1 / EXPONENT)

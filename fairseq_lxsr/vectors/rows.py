@@ -1,6 +1,4 @@
-"""Rows of numbers: the types of arrays, rows of length one, and what searches in any precision
-share.
-"""
+"""Rows of numbers: types of arrays, unit vectors, and what searches of any precision share."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,137 +13,205 @@ from fairseq_lxsr.errors import InputError, first_line, shown
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
-QUERY_ROWS, CANDIDATE_ROWS = 2048, 4096  # sizes of one matrix product: 32 MB of float32 scores
-# candidates kept beyond k, so that exact scores decide the order of ties and near ties with the
-# k-th
-SPARE = {"float32": 8, "bfloat16": 24}
-NO_NUMBERS = "OSUcMm"  # kinds of numpy's types: objects, text, bytes, complex numbers, times
-UNIT_TOLERANCE = 5e-7  # rounding error of a normalized row
-# least sum of squares in which those that float32 rounds to nothing do not count, up to width 4
-# million
+# The size of one matrix product, which gives 32 MB of float32 scores.
+QUERY_ROWS = 2048
+CANDIDATE_ROWS = 4096
+# The number of candidates kept in addition to k, by precision. Exact scores then decide the order
+# of candidates that tie, or nearly tie, with the k-th.
+SPARE_CANDIDATES = {"float32": 8, "bfloat16": 24}
+# The kinds of numpy types that are refused: objects, text, bytes, complex numbers and times.
+NO_NUMBERS = "OSUcMm"
+# The largest rounding error in the length of a unit vector.
+UNIT_TOLERANCE = 5e-7
+# Up to a width of 4 million, squares that float32 rounds to zero do not change a sum of squares
+# that is at least this large.
 LEAST_SQUARES = np.float32(2.0**-80)
 
 
-def normalise_rows(embeddings: ArrayLike) -> FloatArray:
-    """Normalize rows to length one, float32 [N, D]; a zero row stays zero, NaN and infinity raise
-    `InputError`.
-    """
-    embeddings = as_matrix(embeddings, "embeddings")
-    rows = unit_rows(embeddings)
-    return rows.copy() if np.may_share_memory(rows, embeddings) else rows
+# -- checks
 
 
 def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]; an array is returned as it is, memory-mapped or not.
+    """Return embeddings as an array [N, D]; an array is returned unchanged, memory-mapped or not.
 
-    Numbers of one byte are refused: they are codes of `lxsr embed`, whose directions are not those
-    of the vectors.
+    Args:
+        embeddings: an array, or nested lists.
+        name: name of the argument, for messages.
+
+    Raises:
+        InputError: if it is not a matrix of numbers with at least one row. Types of one byte are
+            refused: they are codes of `lxsr embed`, not coordinates.
     """
     try:
+        # Not np.asarray for arrays: it would turn a memory-mapped array into a plain one.
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # rows of several lengths, a tensor on a GPU
+    except (TypeError, ValueError, RuntimeError) as error:
+        # For example rows of several lengths, or a tensor on a GPU.
         reason = f"{first_line(error):.150}"
         raise InputError(
-            f"{name} are not an array of numbers ({reason}); expected rows of one length"
+            f"{name} are not an array of numbers ({reason}); expected rows of the same length"
         ) from None
     if matrix.dtype.kind in NO_NUMBERS:
         raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
     if matrix.dtype.itemsize == 1:
         raise InputError(
-            f"{name} are {matrix.dtype}; expected floating-point numbers: decode files of `lxsr embed` with "
-            "fairseq_lxsr.embeddings.load_embeddings(path)"
+            f"{name} are {matrix.dtype}; expected floating-point numbers: decode files of "
+            "`lxsr embed` with fairseq_lxsr.embeddings.load_embeddings(path)"
         )
     if matrix.ndim != 2 or not len(matrix):
         raise InputError(f"{name} have shape {matrix.shape}; expected [N, D] with at least one row")
     return matrix
 
 
-def check_count(name: str, value: Any, most: int | None = None, of: str = "") -> None:
-    """Check a whole number from 1 on, of any integer type; at most `most`, the number of
-    something.
+def check_count(name: str, value: Any, maximum: int | None = None, items: str = "") -> None:
+    """Check that a number of any integer type is at least 1.
+
+    Args:
+        name: name of the argument, for messages.
+        value: the number.
+        maximum: largest value that is allowed; None for any.
+        items: what `maximum` counts, for messages.
+
+    Raises:
+        InputError: if the value is out of range, or not an integer.
     """
     try:
-        fits = 1 <= index(value) <= (value if most is None else most)
+        number = index(value)
     except TypeError:
-        fits = False
-    if not fits:
-        limit = (
-            "a whole number of at least 1" if most is None else f"1 to {most}, the number of {of}"
-        )
-        limit = f"more text: there are no {of}" if most == 0 else limit
-        raise InputError(f"{name} is {shown(value)}; expected {limit}")
+        number = 0
+    if number >= 1 and (maximum is None or number <= maximum):
+        return
+    if maximum is None:
+        raise InputError(f"{name} is {shown(value)}; expected a whole number of at least 1")
+    if maximum == 0:
+        raise InputError(f"{name} is {shown(value)}, but the number of {items} is 0; add text")
+    raise InputError(f"{name} is {shown(value)}; expected 1 to {maximum}, the number of {items}")
 
 
 def check_directions(
-    embeddings: FloatArray, where: Callable[[int], str], zeros: bool = False
+    embeddings: FloatArray, describe: Callable[[int], str], zeros: bool = False
 ) -> None:
-    """Refuse rows of NaN or infinity, or of zeros, whose neighbours would be arbitrary; `where`
-    says whence a row is.
+    """Check that embeddings [N, D] have a direction; otherwise their neighbours would be arbitrary.
 
-    With `zeros`, rows of zeros are for the caller to leave out.
+    Args:
+        embeddings: N rows.
+        describe: returns the place and text of a row by its number, for messages.
+        zeros: accept rows of zeros, which the caller leaves out.
+
+    Raises:
+        InputError: for a row with NaN or infinity, and for a row of zeros.
     """
-    with np.errstate(over="ignore"):  # values whose square overflows are refused like infinity
+    # Values whose squares overflow are refused like infinity.
+    with np.errstate(over="ignore"):
         norms = np.linalg.norm(embeddings, axis=1)
-    empty = (norms == 0) & (not zeros)
-    for bad, why in (
-        (~np.isfinite(norms), "has NaN or infinity"),
-        (empty, "is a zero vector, without a known word"),
-    ):
-        if bad.any():
-            what = where(int(bad.argmax()))
-            raise InputError(
-                f"{what} {why}, so nothing is near to it; leave the sentence out or correct the encoder"
-            )
+    is_infinite = ~np.isfinite(norms)
+    if is_infinite.any():
+        _refuse_row(describe(int(is_infinite.argmax())), "has NaN or infinity")
+    is_zero = norms == 0
+    if is_zero.any() and not zeros:
+        _refuse_row(describe(int(is_zero.argmax())), "is a zero vector, without a known word")
+
+
+def _refuse_row(row: str, problem: str) -> None:
+    raise InputError(
+        f"{row} {problem}, so it has no nearest neighbours; leave the sentence out, or correct the "
+        "encoder"
+    )
+
+
+# -- unit vectors
+
+
+def normalise_rows(embeddings: ArrayLike) -> FloatArray:
+    """Scale rows to unit length.
+
+    Args:
+        embeddings: vectors [N, D].
+
+    Returns:
+        A new array, float32 [N, D]. A zero row stays zero.
+
+    Raises:
+        InputError: for a row with NaN or infinity.
+    """
+    embeddings = as_matrix(embeddings, "embeddings")
+    rows = unit_rows(embeddings)
+    if np.may_share_memory(rows, embeddings):
+        return rows.copy()
+    return rows
 
 
 def unit_rows(
     embeddings: Any, start: int = 0, stop: int | None = None, name: str = "embeddings"
 ) -> FloatArray:
-    """Return rows start to stop of [N, D] in float32 with length one, or zero; no copy where they
-    are so already.
+    """Return rows start to stop of [N, D] in float32, scaled to unit length.
+
+    Zero rows stay zero. Rows that are float32 unit vectors already are not copied.
+
+    Raises:
+        InputError: for a row with NaN or infinity; `name` is the array in the message.
     """
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
-    with np.errstate(over="ignore", invalid="ignore"):  # treated below
+    # Extreme sums are computed again below.
+    with np.errstate(over="ignore", invalid="ignore"):
         squares = (rows * rows).sum(axis=1, keepdims=True)
-    # without NaN in either; asked of all rows at once, because nearly always none is extreme
+    # All rows are checked at once, because nearly always none is extreme. With NaN the condition is
+    # not true either.
     if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
-        rows, squares = _rescaled(rows, squares)
-        if not np.isfinite(squares).all():
-            row = start + int((~np.isfinite(squares)).argmax())
+        rows, squares = _rescale_extreme(rows, squares)
+        is_finite = np.isfinite(squares)
+        if not is_finite.all():
+            row = start + int((~is_finite).argmax())
             raise InputError(
-                f"row {row} of the {name} has NaN or infinity; expected numbers, encode the text again"
+                f"row {row} of the {name} has NaN or infinity; expected finite numbers: encode the "
+                "text again"
             )
     norms = np.sqrt(squares)
-    one = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
-    return rows if one.all() else rows / np.where(one, 1, norms)
+    is_unit = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
+    if is_unit.all():
+        return rows
+    return rows / np.where(is_unit, 1, norms)
 
 
-def _rescaled(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scale rows of extreme length by the power of two that brings their largest number near one:
-    nothing is rounded.
+def _rescale_extreme(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scale very long and very short rows so that their squares fit into float32.
 
-    Of the sums of squares [n, 1], only those of rows with NaN or infinity stay NaN or infinite.
+    The factor is the power of two that brings the largest number near one, so nothing is rounded.
+
+    Args:
+        rows: vectors [n, D].
+        squares: sums of their squares [n, 1].
+
+    Returns:
+        New rows and sums of squares. Only the sums of rows with NaN or infinity are not finite.
     """
-    extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
-    chosen = rows[extreme]
-    _, exponents = np.frexp(np.abs(chosen).max(axis=1, initial=0, keepdims=True))
-    chosen = np.ldexp(chosen, -exponents)
-    rows, squares = rows.copy(), squares.copy()
-    rows[extreme], squares[extreme] = chosen, (chosen * chosen).sum(axis=1, keepdims=True)
+    is_extreme = ~((squares >= LEAST_SQUARES) & (squares < np.inf))[:, 0]
+    extreme = rows[is_extreme]
+    _, exponents = np.frexp(np.abs(extreme).max(axis=1, initial=0, keepdims=True))
+    extreme = np.ldexp(extreme, -exponents)
+    rows = rows.copy()
+    squares = squares.copy()
+    rows[is_extreme] = extreme
+    squares[is_extreme] = (extreme * extreme).sum(axis=1, keepdims=True)
     return rows, squares
+
+
+# -- search
 
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """What queries are compared with."""
+    """The vectors with which queries are compared.
 
-    rows: NDArray[Any]  # [M, D] of any length, in memory or memory-mapped
-    penalty: FloatArray | None  # to subtract from every candidate's cosine [M]
-    memory_mb: int  # for scoring the candidates of some queries again
+    Attributes:
+        rows: M vectors of any length [M, D], in memory or memory-mapped.
+        penalty: value to subtract from the cosine of each candidate [M]; None for none.
+        memory_mb: megabytes for scoring the candidates of some queries again.
+    """
+
+    rows: NDArray[Any]
+    penalty: FloatArray | None
+    memory_mb: int
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -156,28 +222,32 @@ class CandidateRows:
         return min(CANDIDATE_ROWS, len(self))
 
     def blocks(self) -> Iterator[tuple[int, FloatArray, FloatArray | None]]:
-        """Yield the number of the first row of a block, its rows with length one [c, D], and its
-        penalties [c].
-        """
+        """Yield blocks: the number of the first row, unit vectors [c, D] and penalties [c]."""
         for start in range(0, len(self), CANDIDATE_ROWS):
             stop = min(start + CANDIDATE_ROWS, len(self))
             penalty = None if self.penalty is None else self.penalty[start:stop]
             yield start, unit_rows(self.rows, start, stop, "candidates"), penalty
 
     def best(self, units: FloatArray, ids: IntArray, k: int) -> tuple[FloatArray, IntArray]:
-        """Score the kept candidates of unit queries [n, D] in float32: scores and ids of the k best
-        [n, k].
+        """Score selected candidates in float32, and return scores and ids of the k best [n, k].
 
-        Equal rows get equal scores at any position; of equal scores the first of `ids` [n, depth]
-        comes first.
+        Equal rows get equal scores in any position.
+
+        Args:
+            units: unit queries [n, D].
+            ids: candidates of each query [n, depth]. Of equal scores the first comes first.
+            k: number of candidates to return.
         """
         scores = np.empty(ids.shape, dtype=np.float32)
-        step = int(min(256, max(1, self.memory_mb * 10**6 // (12 * ids.shape[1] * units.shape[1]))))
+        depth = ids.shape[1]
+        bytes_per_query = 12 * depth * units.shape[1]
+        step = int(min(256, max(1, self.memory_mb * 10**6 // bytes_per_query)))
         for start in range(0, len(ids), step):
-            chosen = ids[start : start + step]
-            rows = unit_rows(self.rows[chosen.ravel()], 0, chosen.size, "candidates")
-            # [n, depth, D]
-            products = units[start : start + step, None] * rows.reshape(*chosen.shape, -1)
+            block = ids[start : start + step]
+            rows = unit_rows(self.rows[block.ravel()], 0, block.size, "candidates")
+            # Products are [n, depth, D]. A sum of products, unlike a matrix product, does not
+            # depend on the position of a row.
+            products = units[start : start + step, None] * rows.reshape(*block.shape, -1)
             scores[start : start + step] = products.sum(axis=2)
         if self.penalty is not None:
             scores -= self.penalty[ids].astype(np.float32)
@@ -187,44 +257,59 @@ class CandidateRows:
 def best_first(
     scores: FloatArray, ids: IntArray, k: int | None = None
 ) -> tuple[FloatArray, IntArray]:
-    """Return the k best (None: all) of each row [n, c] by descending score; of equal scores the
-    first stays first.
+    """Sort each row [n, c] by descending score, and return the k best scores and ids [n, k].
+
+    Of equal scores the first stays first. Without k all are returned.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-class Best:
-    """Keeps the `depth` best candidates of each of n queries, by ascending index."""
+class BestCandidates:
+    """The `depth` best candidates so far of each of n queries.
+
+    Attributes:
+        scores: scores [n, depth], in descending order.
+        ids: numbers of the candidates [n, depth]; of equal scores the smaller number comes first.
+    """
 
     def __init__(self, n: int, depth: int):
-        self.scores = np.full((n, depth), -np.inf, dtype=np.float32)  # in descending order
+        self.scores = np.full((n, depth), -np.inf, dtype=np.float32)
         self.ids = np.zeros((n, depth), dtype=np.int64)
 
     def merge(self, rows: IntArray, ids: IntArray, scores: FloatArray) -> None:
-        """Merge new candidates, each [hits], into the best: `rows` ascend, and `ids` ascend within
-        a row.
+        """Merge new candidates into the best.
+
+        Args:
+            rows: number of the query of each new candidate [hits], ascending.
+            ids: numbers of the candidates [hits], ascending for each query, and larger than all
+                before.
+            scores: their scores [hits].
         """
         depth = self.scores.shape[1]
-        changed, which, counts = np.unique(rows, return_inverse=True, return_counts=True)
-        place = np.arange(len(rows)) - (counts.cumsum() - counts)[which] + depth
+        changed, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
+        # The old best are the first columns of a row, and the new candidates follow them.
+        column = np.arange(len(rows)) - (counts.cumsum() - counts)[inverse] + depth
         width = depth + int(counts.max())
         all_scores = np.full((len(changed), width), -np.inf, dtype=np.float32)
         all_ids = np.zeros((len(changed), width), dtype=np.int64)
-        all_scores[:, :depth], all_ids[:, :depth] = self.scores[changed], self.ids[changed]
-        all_scores[which, place], all_ids[which, place] = scores, ids
+        all_scores[:, :depth] = self.scores[changed]
+        all_ids[:, :depth] = self.ids[changed]
+        all_scores[inverse, column] = scores
+        all_ids[inverse, column] = ids
         self.scores[changed], self.ids[changed] = best_first(all_scores, all_ids, depth)
 
 
 def query_blocks(count: int) -> list[slice]:
-    """Cut `count` queries into the blocks of one matrix product each."""
+    """Cut `count` queries into blocks of one matrix product each."""
     return [slice(start, start + QUERY_ROWS) for start in range(0, count, QUERY_ROWS)]
 
 
-def queries_in(memory_mb: int, width: int, depth: int) -> int:
-    """Return how many queries fit in memory, at least one block: rows in two precisions and the
-    candidates of each.
+def queries_per_block(memory_mb: int, width: int, depth: int) -> int:
+    """Return the number of queries that fit into memory, at least one block.
+
+    Each needs its row in two precisions, and its best candidates.
     """
-    return max(
-        QUERY_ROWS, memory_mb * 10**6 // (width * 10 + depth * 64) // QUERY_ROWS * QUERY_ROWS
-    )
+    bytes_per_query = width * 10 + depth * 64
+    blocks = memory_mb * 10**6 // bytes_per_query // QUERY_ROWS
+    return max(QUERY_ROWS, blocks * QUERY_ROWS)

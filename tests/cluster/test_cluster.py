@@ -30,7 +30,7 @@ from fairseq_lxsr.cluster import (
     index_shards,
     mine_shards,
 )
-from fairseq_lxsr.cluster.shards import finish, make_shard
+from fairseq_lxsr.cluster.shards import finish_shards, make_shard
 from fairseq_lxsr.cluster.workers import Workers
 from fairseq_lxsr.embeddings import (
     Layout,
@@ -299,7 +299,7 @@ def test_what_killed_workers_left_is_removed(tmp_path):
     shard.stem.mkdir()
     (tmp_path / f".{shard.stem.name}.another-host.77.abc.tmp").mkdir()
     (tmp_path / ".mine").touch()
-    finish(tmp_path, {}, [(shard, {})])
+    finish_shards(tmp_path, {}, [(shard, {})])
     assert {path.name for path in tmp_path.iterdir()} == {shard.stem.name, "shards.json", ".mine"}
 
 

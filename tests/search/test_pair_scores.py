@@ -100,7 +100,7 @@ def test_empty_sides_score_nothing(among):
     _, scores = collect(themselves if among else score_pairs(pairs, encode))
     assert (scores[5:] == 0).all()
     assert (scores[:5] > 0).all()
-    assert encode.lost == 2
+    assert encode.unknown_pairs == 2
 
 
 @pytest.mark.parametrize("among", [False, True])

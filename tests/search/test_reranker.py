@@ -52,7 +52,7 @@ def ordered_max_sim(table: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
 
 @pytest.mark.parametrize("queries", [7, 1024])
 def test_scores_are_cosine_and_max_sim(encoder, queries, monkeypatch):
-    monkeypatch.setattr(reranking, "QUERIES", queries)
+    monkeypatch.setattr(reranking, "QUERY_BLOCK", queries)
     ids = np.random.default_rng(0).integers(len(FRENCH), size=(20, 5))
     cosines = np.random.default_rng(1).uniform(-1, 1, size=(20, 5)).astype(np.float32)
     scores = Reranker(encoder, 5, 0.25).scores(ENGLISH[:20], read, cosines, ids)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.search.resumable import Rows, is_whole, resumable_array, work_folder
+from fairseq_lxsr.search.resumable import Rows, is_intact, resumable_array, work_folder
 
 ROWS = Rows((95, 2), np.float32, {})
 SCRIPT = """
@@ -158,12 +158,12 @@ def test_a_flipped_bit_is_computed_again(tmp_path, spoilt, capsys):
         (tmp_path / spoilt).write_bytes(
             content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
         )
-        whole = is_whole(tmp_path / "x.npy")
+        whole = is_intact(tmp_path / "x.npy")
         assert (resumable_array(tmp_path / "x.npy", rows, compute, block=20) == good).all()
         again = "computed again" in capsys.readouterr().err
         assert again or whole or spoilt == "x.npy.json"
         said += again
-        assert is_whole(tmp_path / "x.npy")
+        assert is_intact(tmp_path / "x.npy")
     assert said > 20
 
 

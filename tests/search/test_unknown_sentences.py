@@ -9,7 +9,7 @@ from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files
 from fairseq_lxsr.search.bitext import find_neighbours, searcher
 from fairseq_lxsr.search.pairs import PairEncoder, score_pairs
 from fairseq_lxsr.vectors import merge_neighbours, mine, normalise_rows
-from fairseq_lxsr.vectors.neighbours import shifted
+from fairseq_lxsr.vectors.neighbours import shift_ids
 
 ENGLISH = [
     "The cat sleeps on the sofa.",
@@ -113,7 +113,7 @@ def test_it_scores_nothing(encoder):
     _, scores = next(score_pairs(pairs, encode))
     assert scores[:3].tolist() == [0, 0, 0]
     assert scores[3] > 0.5
-    assert encode.lost == 3
+    assert encode.unknown_pairs == 3
 
 
 def test_the_command_says_how_many(files):
@@ -154,7 +154,7 @@ def test_shards_find_what_one_search_finds(tmp_path, seed):
     options, parts = Mining(k=2), (slice(0, 2), slice(2, 4), slice(4, 6))
 
     def of_shards(rows):
-        found = (shifted(searcher(candidates[part], options)(rows), part.start) for part in parts)
+        found = (shift_ids(searcher(candidates[part], options)(rows), part.start) for part in parts)
         return merge_neighbours(found, options.k)
 
     one, sharded = (

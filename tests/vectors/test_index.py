@@ -83,7 +83,7 @@ def test_every_byte_of_the_header_changed(kind, tmp_path):
             messages.append(str(error))
     assert len(messages) > 20
     for message in messages:
-        assert message.startswith(f"{tmp_path / 'index'}: not an index of faiss (")
+        assert message.startswith(f"{tmp_path / 'index'}: ")
         assert "\n" not in message
     assert peak_megabytes() - peak < 50
     assert faiss.get_deserialization_vector_byte_limit() == limit
@@ -140,10 +140,9 @@ def test_signs_alone_are_worse_than_scored_again():
 )
 def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
     build_index(CANDIDATES, kind, lists)
-    message = (
-        f"{kind} of 2,000 vectors, learnt from fewer than {enough}: it finds less; flat finds all"
-    )
-    assert caplog.messages == [message]
+    (message,) = caplog.messages
+    assert kind in message
+    assert enough in message
     assert "WARNING" not in capfd.readouterr().err  # of faiss
     caplog.clear()
     build_index(CANDIDATES, "ivf")
@@ -153,10 +152,11 @@ def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
 @pytest.mark.parametrize(
     ("message", "count", "arguments"),
     [
-        ("index 'tree'; expected one of flat, float16, int8, binary, ivf, ivf-pq", 2000, ("tree",)),
-        ("ivf-pq of 100 vectors of width 16; expected at least 256", 100, ("ivf-pq",)),
-        ("7 lists for an index of kind flat", 2000, ("flat", 7)),
-        ("3000 lists for 2000 vectors", 2000, ("ivf", 3000)),
+        ("'tree'", 2000, ("tree",)),
+        ("ivf-pq .*100", 100, ("ivf-pq",)),
+        ("7 .*flat", 2000, ("flat", 7)),
+        ("3000 .*2000", 2000, ("ivf", 3000)),
+        ("0 lists", 2000, ("ivf", 0)),
     ],
 )
 def test_indexes_that_cannot_be_built(message, count, arguments):
@@ -165,10 +165,8 @@ def test_indexes_that_cannot_be_built(message, count, arguments):
 
 
 def test_bad_queries():  # bad files: test_every_byte_of_the_header_changed
-    narrow, many = (
-        r"queries have shape \(100, 5\); expected \[N, 16\]",
-        "k is 2001; expected 1 to 2000",
-    )
+    narrow = r"queries .*\(100, 5\).*16"
+    many = "k is 2001; .*2000"
     for queries, k, message in ((QUERIES[:, :5], 1, narrow), (QUERIES, 2001, many)):
         with pytest.raises(InputError, match=message):
             search_index(build_index(CANDIDATES), queries, k)

@@ -31,9 +31,7 @@ def test_margins_worked_out_by_hand():
     assert margin_scores(*arguments, "absolute") == pytest.approx(0.8)
     assert margin_scores(*arguments, "distance") == pytest.approx(0.3)
     assert margin_scores(*arguments, "ratio") == pytest.approx(1.6)
-    with pytest.raises(
-        InputError, match="margin 'size'; expected one of ratio, distance, absolute"
-    ):
+    with pytest.raises(InputError, match="margin 'size'"):
         margin_scores(*arguments, "size")
     scores = margin_scores(
         np.float32([0.1, -0.1, 0]), np.float32([-0.2] * 3), np.float32([0.1] * 3), "ratio"

@@ -146,19 +146,17 @@ def test_equal_rows_are_pairs_and_none_is_its_own():
     assert (mined.source < mined.target).all()
     assert len(mined) > 9
     for k in (0, 3):
-        with pytest.raises(
-            InputError, match=f"k is {k}; expected 1 to 2, the number of other rows"
-        ):
+        with pytest.raises(InputError, match=f"k is {k}; .*2"):
             mine(np.eye(3), k=k)
-    with pytest.raises(InputError, match="k is 1; expected more text: there are no other rows"):
+    with pytest.raises(InputError, match=r"k is 1, .*0"):
         mine(np.eye(1), k=1)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "k is 4; expected 1 to 3"),
-        ({"k": 2, "retrieval": "best"}, "one of max, intersect, fwd"),
+        ({}, "k is 4; .*3"),
+        ({"k": 2, "retrieval": "best"}, "retrieval 'best'"),
     ],
 )
 def test_what_cannot_be_mined(options, message):

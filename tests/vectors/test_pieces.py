@@ -102,7 +102,7 @@ def test_itself_scores_one_and_a_zero_row_weighs_nothing():
     assert piece_scores(table, pieces_of([[0]]), sentences, none).shape == (0, 3)
 
 
-def test_places_without_a_candidate_have_no_score_and_change_no_other(monkeypatch):
+def test_places_without_a_candidate_have_no_score_and_change_no_other():
     rng = np.random.default_rng(6)
     table = rng.standard_normal((30, 8)).astype(np.float32)
     queries, candidates = (
@@ -112,6 +112,5 @@ def test_places_without_a_candidate_have_no_score_and_change_no_other(monkeypatc
     whole = piece_scores(table, queries, candidates, found)
     some = np.where(rng.random((20, 5)) < 0.4, -1, found)
     some[[0, 7]] = -1
-    monkeypatch.setattr("fairseq_lxsr.vectors.pieces.TOGETHER", 7)
-    scores = piece_scores(table, queries, candidates, some)
+    scores = piece_scores(table, queries, candidates, some, query_block=7)
     np.testing.assert_allclose(scores, np.where(some < 0, 0, whole), atol=1e-6)
