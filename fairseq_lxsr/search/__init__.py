@@ -1,4 +1,4 @@
-"""Resumable search and mining over text files, built from encoders and `vectors`."""
+"""Resumable search and mining of text files, built from encoders and `vectors`."""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,9 @@ __all__ = [
     "score_pairs",
     "score_pairs_among_themselves",
 ]
-_MODULES = {  # that define the names, and import numpy, which parsers of the command line do not need
+# The modules that define the names. They import numpy, which parsers of the command line do not
+# need, so they are imported at first use.
+_MODULES = {
     "bitext": ("Side", "mine_files"),
     "corpus": ("CorpusIndex", "Hit"),
     "pairs": ("PairEncoder", "score_pairs", "score_pairs_among_themselves"),

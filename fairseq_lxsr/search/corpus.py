@@ -308,8 +308,8 @@ class CorpusIndex:
         if reranker and reranker.model != self.fingerprint:
             raise InputError(
                 f"{self.folder}: was made with model {self.fingerprint}, but the reranker uses "
-                f"model {reranker.model}, whose word pieces differ; search without it, or with the model "
-                "of the index"
+                f"model {reranker.model}, whose word pieces differ; search without it, or with the "
+                "model of the index"
             )
 
     def _search_known(

@@ -283,7 +283,7 @@ class IndexFolder:
     def neighbours(
         self, embeddings: FloatArray, k: int, probes: int
     ) -> tuple[FloatArray, IntArray]:
-        """Return cosines and rows of the nearest sentences, [N, k] each, see `vectors.search_index`.
+        """Return cosines and rows of the nearest sentences, [N, k] each; see `search_index`.
 
         Args:
             embeddings: query embeddings [N, D].

@@ -1,7 +1,7 @@
-"""Scores sentence pairs that are aligned already: by cosine, or by margin against an index or their
-own text.
+"""Scores of sentence pairs that are already aligned: by cosine, or by margin.
 
-Source of the margins: Artetxe and Schwenk 2019a, section 3.1.
+Margins compare a pair with neighbours in indexes, or in the text of the pairs itself (Artetxe and
+Schwenk 2019a, section 3.1).
 """
 
 import tempfile
@@ -23,49 +23,63 @@ from fairseq_lxsr.search.resumable import SEARCH_ROWS
 from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhood
 from fairseq_lxsr.vectors.rows import FloatArray
 
-PAIRS_TOGETHER = 8_192  # pairs encoded together
-UNKNOWN_SCORE = 0.0  # score of a pair of which a side has no known piece
+# The number of pairs that are encoded together.
+PAIR_BLOCK = 8_192
+# The score of a pair if a side has no known word piece.
+UNKNOWN_SCORE = 0.0
 
-Pair = tuple[str, str, Any]  # source, target, and what the caller wants back with the score
-Two = tuple[FloatArray, FloatArray]  # of the sources and of the targets
+# Source, target, and anything that the caller wants back with the score.
+Pair = tuple[str, str, Any]
+# Arrays of the sources and of the targets.
+BothSides = tuple[FloatArray, FloatArray]
 Scored = Iterator[tuple[list[Pair], FloatArray]]
 
 
 @dataclass
 class PairEncoder:
-    """Embeds both sides of pairs."""
+    """Embeds both sides of pairs.
+
+    Attributes:
+        encoder: embeds sentences of both sides.
+        languages: languages of the sides, for encoders that depend on them.
+        unknown_pairs: number of scored pairs of which a side has no known word piece.
+    """
 
     encoder: Encoder
-    languages: tuple[str, str] = ("", "")  # of the two sides, for encoders that depend on them
-    unknown_pairs: int = field(
-        default=0, init=False
-    )  # scored pairs of which a side had no known piece
+    languages: tuple[str, str] = ("", "")
+    unknown_pairs: int = field(default=0, init=False)
 
     def embed(self, sentences: list[str], side: int) -> FloatArray:
-        """Embed sentences of one side, rows of length one [n, D]; a sentence without known pieces
-        gives zeros.
+        """Embed sentences of one side (0 or 1), and return unit vectors [n, D].
+
+        A sentence without known word pieces gives zeros.
         """
-        rows = np.asarray(
-            self.encoder.embed(Text(sentences, self.languages[side])), dtype=np.float32
-        )
+        text = Text(sentences, self.languages[side])
+        rows = np.asarray(self.encoder.embed(text), dtype=np.float32)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        if not np.isfinite(norms).all():
-            number = int((~np.isfinite(norms[:, 0])).argmax())
+        is_finite = np.isfinite(norms[:, 0])
+        if not is_finite.all():
+            sentence = sentences[int((~is_finite).argmax())]
             raise InputError(
-                f"the embedding of {sentences[number]!r:.60} has NaN or infinity; correct the encoder"
+                f"the embedding of {sentence!r:.60} has NaN or infinity; correct the encoder"
             )
         return rows / np.where(norms > 0, norms, 1)
 
-    def score(self, vectors: Two, means: Two, margin: str) -> FloatArray:
-        """Compute the margin of each pair of rows of two [n, D], given the means of both [n]; a
-        zero row scores 0.
+    def score(self, vectors: BothSides, means: BothSides, margin: str) -> FloatArray:
+        """Compute the margin of each pair of rows [n]; a zero row scores 0.
+
+        Args:
+            vectors: unit vectors of both sides [n, D].
+            means: mean cosines of both sides to their neighbours [n].
+            margin: see `vectors.margin_scores`.
         """
         source, target = vectors
         check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
-        scores = margin_scores(np.einsum("nd,nd->n", source, target), *means, margin)
-        lost = ~(source.any(axis=1) & target.any(axis=1))
-        self.unknown_pairs += int(lost.sum())
-        return np.where(lost, np.float32(UNKNOWN_SCORE), scores)
+        cosines = np.einsum("nd,nd->n", source, target)
+        scores = margin_scores(cosines, *means, margin)
+        is_unknown = ~(source.any(axis=1) & target.any(axis=1))
+        self.unknown_pairs += int(is_unknown.sum())
+        return np.where(is_unknown, np.float32(UNKNOWN_SCORE), scores)
 
 
 def score_pairs(
@@ -76,23 +90,31 @@ def score_pairs(
 ) -> Scored:
     """Yield blocks of pairs and their scores [n]; memory does not grow with the number of pairs.
 
+        for block, scores in score_pairs([("a dog", "un chien", 1)], PairEncoder(encoder)):
+            print(block, scores)
+
     Args:
         pairs: source, target and anything else of each pair, read once.
         encode: embeds both sides.
-        options: the margin, of which `absolute` needs no index, and the size of the neighbourhoods.
-        indexes: text of the source and of the target language, in which the neighbourhoods are
-            looked for.
+        options: margin and size of the neighbourhoods; None for the cosine.
+        indexes: indexes of text in the source and in the target language, which have the
+            neighbours; not needed for the margin `absolute`.
     """
     options = options or PairScoring()
     for index in indexes or ():
         index.check_model(encode.encoder)
     for block in _blocks(pairs):
-        source, target = (encode.embed([pair[side] for pair in block], side) for side in (0, 1))
-        means = (np.zeros(len(block), np.float32),) * 2
+        source = encode.embed([pair[0] for pair in block], 0)
+        target = encode.embed([pair[1] for pair in block], 1)
         if indexes:
-            of_source, of_target = indexes
-            means = _means_in(of_target, source, options.k), _means_in(of_source, target, options.k)
-        yield block, encode.score((source, target), means, options.margin)
+            source_index, target_index = indexes
+            source_means = _means_in(target_index, source, options.k)
+            target_means = _means_in(source_index, target, options.k)
+        else:
+            source_means = np.zeros(len(block), np.float32)
+            target_means = source_means
+        scores = encode.score((source, target), (source_means, target_means), options.margin)
+        yield block, scores
 
 
 def score_pairs_among_themselves(
@@ -101,69 +123,81 @@ def score_pairs_among_themselves(
     options: PairScoring | None = None,
     folder: str | Path | None = None,
 ) -> Scored:
-    """Yield blocks of pairs and their margins [n], with the neighbourhoods among all sentences of
-    the pairs.
+    """Yield blocks of pairs and their margins [n], with neighbours in the text of all pairs.
 
-    Equal sentences count once in a neighbourhood. The vectors lie in a temporary file, 8D bytes a
-    pair at most.
+    Equal sentences count once in a neighbourhood. The vectors are in a temporary file of at most 8D
+    bytes per pair.
 
     Args:
         pairs: returns the pairs, the same each time; it is called twice.
         encode: embeds both sides.
-        options: the margin and the size of the neighbourhoods; None for `ratio` and the default
-            size.
-        folder: folder of the temporary file; None for the system's.
+        options: margin and size of the neighbourhoods; None for `ratio` and the default size.
+        folder: folder of the temporary file; None for that of the system.
     """
     options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        sides = [DistinctVectors(Path(temporary) / name) for name in ("source", "target")]
+        source = DistinctVectors(Path(temporary) / "source")
+        target = DistinctVectors(Path(temporary) / "target")
         for block in _blocks(pairs()):
-            for number, side in enumerate(sides):
-                side.add([pair[number] for pair in block], partial(encode.embed, side=number))
-        source, target = sides
-        means = source.means(target, options.k), target.means(source, options.k)
+            source.add([pair[0] for pair in block], partial(encode.embed, side=0))
+            target.add([pair[1] for pair in block], partial(encode.embed, side=1))
+        source_means = source.means(target, options.k)
+        target_means = target.means(source, options.k)
         for block in _blocks(pairs()):
-            here, there = (
-                side.rows_of([pair[number] for pair in block]) for number, side in enumerate(sides)
-            )
-            vectors = source.vectors[here], target.vectors[there]
-            yield block, encode.score(vectors, (means[0][here], means[1][there]), options.margin)
+            source_rows = source.rows_of([pair[0] for pair in block])
+            target_rows = target.rows_of([pair[1] for pair in block])
+            vectors = (source.vectors[source_rows], target.vectors[target_rows])
+            means = (source_means[source_rows], target_means[target_rows])
+            yield block, encode.score(vectors, means, options.margin)
 
 
 def _means_in(index: CorpusIndex, embeddings: FloatArray, k: int) -> FloatArray:
-    """Compute the mean cosine to the k nearest in an index [n]; a neighbour that the index does not
-    find counts 0.
+    """Compute the mean cosine of embeddings to their k nearest neighbours in an index [n].
+
+    A neighbour that an approximate index does not find counts as 0.
     """
-    cosines, found = index.neighbours(embeddings, k)
-    return neighbourhood(np.where(found < 0, np.float32(0), cosines))
+    cosines, ids = index.neighbours(embeddings, k)
+    return neighbourhood(np.where(ids < 0, np.float32(0), cosines))
 
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     remaining = iter(pairs)
-    return iter(lambda: list(islice(remaining, PAIRS_TOGETHER)), [])
+    while block := list(islice(remaining, PAIR_BLOCK)):
+        yield block
 
 
 class DistinctVectors:
-    """Vectors of the distinct sentences of a side in a file; sentences are told apart by 16 bytes
-    of their hash.
+    """Vectors of the distinct sentences of a side, in a file.
+
+    Sentences are compared by 16 bytes of their hashes.
+
+    Attributes:
+        path: the file.
+        width: width D of the vectors.
+        numbers: number of each sentence, by its hash.
     """
 
     def __init__(self, path: Path):
-        self.path, self.width = path, 0
+        self.path = path
+        self.width = 0
         self.numbers: dict[bytes, int] = {}
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed in `vectors`)
         self._vectors: FloatArray | None = None
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
-        """Embed the sentences that are not there yet."""
-        new = {
-            key: sentence for sentence in sentences if (key := _key(sentence)) not in self.numbers
-        }
-        if new:
-            vectors = embed(list(new.values()))
-            self.width = vectors.shape[1]
-            self._file.write(np.ascontiguousarray(vectors).tobytes())
-            self.numbers |= {key: len(self.numbers) + number for number, key in enumerate(new)}
+        """Embed the sentences that were not added before."""
+        new: dict[bytes, str] = {}
+        for sentence in sentences:
+            key = _key(sentence)
+            if key not in self.numbers:
+                new[key] = sentence
+        if not new:
+            return
+        vectors = embed(list(new.values()))
+        self.width = vectors.shape[1]
+        self._file.write(np.ascontiguousarray(vectors).tobytes())
+        for number, key in enumerate(new, len(self.numbers)):
+            self.numbers[key] = number
 
     @property
     def vectors(self) -> FloatArray:
@@ -171,22 +205,22 @@ class DistinctVectors:
         if self._vectors is None:
             self._file.close()
             if not self.numbers:
-                raise InputError("no pairs; expected one a line")
-            shape = len(self.numbers), self.width
+                raise InputError("no pairs; expected one pair per line")
+            shape = (len(self.numbers), self.width)
             self._vectors = np.memmap(self.path, np.float32, "r", shape=shape)
         return self._vectors
 
     def rows_of(self, sentences: list[str]) -> np.ndarray:
+        """Return the numbers of sentences [n]."""
         return np.array([self.numbers[_key(sentence)] for sentence in sentences])
 
-    def means(self, other: "DistinctVectors", k: int) -> FloatArray:
+    def means(self, candidates: "DistinctVectors", k: int) -> FloatArray:
         """Compute the mean cosine of each sentence to its k nearest on the other side [N]."""
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]
-            means[start : start + SEARCH_ROWS] = neighbourhood(
-                nearest_neighbours(block, other.vectors, k)[0]
-            )
+            cosines, _ = nearest_neighbours(block, candidates.vectors, k)
+            means[start : start + SEARCH_ROWS] = neighbourhood(cosines)
         return means
 
 

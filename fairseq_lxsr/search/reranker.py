@@ -1,4 +1,7 @@
-"""Scores the nearest again by their pieces, from text: see `vectors.pieces`."""
+"""Scores the nearest candidates of queries again, by the vectors of their word pieces.
+
+The score is described in `vectors.pieces`.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -12,22 +15,29 @@ from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 
-QUERY_BLOCK = 1024  # whose candidates are read and split into pieces at a time
+# The number of queries whose candidates are read and split into pieces at a time.
+QUERY_BLOCK = 1024
 
-Read = Callable[[IntArray], Sequence[str]]  # texts of some candidates [n], by number
+# Returns the texts of candidates [n], given their numbers.
+Read = Callable[[IntArray], Sequence[str]]
 
 
 class Reranker:
-    """Scores candidates by cosine and ordered MaxSim: (cosine + weight * MaxSim) / (1 + weight),
-    from -1 to 1.
+    """Scores candidates by cosine similarity and ordered MaxSim.
 
         reranker = Reranker(ModelFolder(encoder), depth=10)
-        scores, ids = reranker.best(queries, lambda rows: [lines[row] for row in rows], cosines, ids)
+        read = lambda rows: [lines[row] for row in rows]
+        scores, ids = reranker.best(queries, read, cosines, ids)
+
+    The score is (cosine + weight * MaxSim) / (1 + weight), from -1 to 1.
 
     Args:
-        encoder: a model folder without layers or with gated ones, see `SentenceEncoder.table`.
+        encoder: a model folder without layers or with gated layers, see `SentenceEncoder.table`.
         depth: number of nearest candidates of a query that callers score again.
-        weight: weight of ordered MaxSim beside the cosine, 0 or more.
+        weight: weight of ordered MaxSim, 0 or more; the cosine has weight 1.
+
+    Raises:
+        InputError: if the model has no vectors of word pieces, or a value is out of range.
     """
 
     def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
@@ -35,10 +45,13 @@ class Reranker:
         NON_NEGATIVE.check("weight", weight)
         if not isinstance(encoder, ModelFolder):
             raise InputError(
-                "rerank: expected a model folder of `lxsr export folder`, whose pieces have vectors"
+                "rerank: the model has no vectors of word pieces; expected a model folder of "
+                "`lxsr export folder`"
             )
-        self.depth, self.weight, self._encoder = depth, weight, encoder.encoder
-        # a model without one is refused before anything is searched
+        self.depth = depth
+        self.weight = weight
+        self._encoder = encoder.encoder
+        # A model without a table is refused now, before any search.
         self._table = self._encoder.table
 
     @property
@@ -48,56 +61,76 @@ class Reranker:
 
     @property
     def name(self) -> str:
-        """What ranks, for signatures of scores, see `score_name`."""
+        """Name of the score, for signatures; see `score_name`."""
         return score_name(self.depth, self.weight)
 
-    def check_depth(self, least: int) -> None:
-        """Refuse to score fewer candidates again than are to be found, whose scores could not be
-        compared.
+    def check_depth(self, k: int) -> None:
+        """Check that at least as many candidates are scored as are returned.
+
+        Otherwise scores and cosines would be ranked together.
         """
-        if self.depth < least:
+        if self.depth < k:
             raise InputError(
-                f"--rerank {self.depth}; expected {least} or more, as many as are to be found"
+                f"--rerank {self.depth}; expected at least {k}, the number of sentences to return"
             )
 
     def scores(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> FloatArray:
-        """Score candidates of N queries again, given their cosines and numbers [N, k]; -1, for
-        none, keeps its cosine.
+        """Score candidates again.
 
-        Memory does not grow with their number, except for the arguments and the result.
+        Memory does not grow with the number of queries, except for the arguments and the result.
+
+        Args:
+            queries: N sentences.
+            read: returns the texts of candidates, given their numbers.
+            cosines: cosines of the candidates [N, k].
+            ids: numbers of the candidates [N, k]; a candidate -1, for none, keeps its cosine.
+
+        Returns:
+            Scores, float32 [N, k].
+
+        Raises:
+            InputError: for a sentence without word pieces.
         """
         scores = np.array(cosines, dtype=np.float32)
         for start in range(0, len(queries), QUERY_BLOCK):
             block = slice(start, start + QUERY_BLOCK)
-            rows = np.unique(ids[block][ids[block] >= 0])
-            if not len(rows):  # an approximate index may find nothing
+            is_candidate = ids[block] >= 0
+            rows = np.unique(ids[block][is_candidate])
+            if not len(rows):
+                # An approximate index may return nothing.
                 continue
-            candidates, here = self._pieces(read(rows)), self._pieces(queries[block])
-            places = np.searchsorted(rows, ids[block])  # of -1: 0, and the score is not used
-            again = piece_scores(self._table, here, candidates, places)
-            again = (scores[block] + self.weight * again) / (1 + self.weight)
-            scores[block] = np.where(ids[block] < 0, scores[block], again)
+            candidate_pieces = self._pieces(read(rows))
+            query_pieces = self._pieces(queries[block])
+            # The position of a candidate -1 is 0, and its score is not used.
+            positions = np.searchsorted(rows, ids[block])
+            max_sims = piece_scores(self._table, query_pieces, candidate_pieces, positions)
+            combined = (scores[block] + self.weight * max_sims) / (1 + self.weight)
+            scores[block] = np.where(is_candidate, combined, scores[block])
         return scores
 
     def best(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> tuple[FloatArray, IntArray]:
-        """Score candidates again, see `scores`; return scores and ids [N, k] in descending order of
-        score.
+        """Score candidates again, and return scores and ids [N, k] in descending order of score.
+
+        Args:
+            queries: N sentences.
+            read: returns the texts of candidates, given their numbers.
+            cosines: cosines of the candidates [N, k].
+            ids: numbers of the candidates [N, k]; a candidate -1, for none, keeps its cosine.
         """
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
     def _pieces(self, sentences: Sequence[str]) -> Pieces:
         ids, lengths = self._encoder.split(sentences)
         if not lengths.all():
-            raise InputError(
-                f"rerank: {sentences[int(lengths.argmin())]!r:.60} has no pieces; leave the sentence out"
-            )
+            sentence = sentences[int(lengths.argmin())]
+            raise InputError(f"rerank: {sentence!r:.60} has no word pieces; leave the sentence out")
         return Pieces(ids, lengths)
 
 
 def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:
-    """Return what scores again as the options say, which may be nothing."""
+    """Return the reranker that the options ask for; None without --rerank."""
     return Reranker(encoder, options.rerank) if options.rerank else None

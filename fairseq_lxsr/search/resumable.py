@@ -1,5 +1,6 @@
-"""Arrays that are computed block by block on disk; after an interruption finished blocks are not
-computed again.
+"""Arrays that are computed on disk block by block, so that an interrupted run can be resumed.
+
+Finished blocks are not computed again.
 """
 
 import contextlib
@@ -18,50 +19,75 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.records import Record, difference, open_array
 from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
-LOCK_FILE, WORK_MARKER = "lock", ".lxsr-work"
-# sentences, queries between two points at which work is saved
-ENCODE_ROWS, SEARCH_ROWS = (20_000, 32_768)
-CRC = "crc32"  # of all finished rows, among the counts of a record
-CHECKED_ROWS = 1 << 16  # rows that are read at once to check them
+LOCK_FILE = "lock"
+WORK_MARKER = ".lxsr-work"
+# The numbers of sentences, and of queries, after which work is saved.
+ENCODE_ROWS = 20_000
+SEARCH_ROWS = 32_768
+# The key, among the counts of a record, of the checksum of all finished rows.
+CRC = "crc32"
+# The number of rows that are read at once to compute a checksum.
+CHECKED_ROWS = 1 << 16
 Compute = Callable[[int, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Description of an array on disk, whose rows lie along the first axis."""
+    """Description of an array on disk, whose rows are along the first axis.
+
+    Attributes:
+        shape: shape of the array.
+        dtype: type of an element, or of a row.
+        settings: everything that the rows depend on.
+    """
 
     shape: tuple[int, ...]
-    dtype: Any  # of an element, or of a row
-    settings: dict[str, Any]  # all that the rows depend on
+    dtype: Any
+    settings: dict[str, Any]
 
     def fit(self, array: np.ndarray) -> bool:
+        """Return whether an array has this shape and type."""
         return array.shape == self.shape and array.dtype == self.dtype and array.flags.c_contiguous
 
 
 def resumable_array(
     path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False
 ) -> np.ndarray:
-    """Compute a memory-mapped .npy whose rows start to stop are `compute(start, stop)`.
+    """Compute a memory-mapped .npy block by block, or what is missing of it.
 
-    Rows are written to PATH.partial, and PATH.json records how many are safe on disk, their CRC-32
-    and their settings. After a kill at any moment the next call resumes there, and gives the same
-    final bytes if `compute` gives the same rows. Rows of other settings are computed again, and so
-    are damaged ones.
+    Rows are written to PATH.partial. PATH.json records how many are safe on disk, their CRC-32 and
+    their settings. After a kill at any moment the next call resumes there; the final bytes are the
+    same if `compute` returns the same rows. Rows with other settings and damaged rows are computed
+    again.
+
+    Args:
+        path: file to write.
+        rows: shape, type and settings of the array.
+        compute: returns rows start to stop.
+        block: number of rows to compute at a time.
+        show_progress: show a progress bar.
     """
-    partial, record = (path.with_name(f"{path.name}.{end}") for end in ("partial", "json"))
-    for side in (partial, record):
-        remove_planted(side)
-    done, crc = _rows_done(record, rows, show_progress)
-    whole = _opened(path, "r", rows, done, crc) if done == rows.shape[0] else None
-    if whole is not None:
-        return whole
-    stored = _opened(partial, "r+", rows, done, crc) if done else None
+    partial = path.with_name(f"{path.name}.partial")
+    record = path.with_name(f"{path.name}.json")
+    for side_file in (partial, record):
+        remove_planted(side_file)
+    done, crc = _finished_rows(record, rows, show_progress)
+    if done == rows.shape[0]:
+        complete = _open_intact(path, "r", rows, done, crc)
+        if complete is not None:
+            return complete
+    stored = _open_intact(partial, "r+", rows, done, crc) if done else None
     if stored is None:
         path.unlink(missing_ok=True)
-        done, crc, stored = 0, 0, _new_array(partial, record, rows)
-    hidden = None if show_progress else True
+        done = 0
+        crc = 0
+        stored = _new_array(partial, record, rows)
     with Progress(
-        total=len(stored), initial=done, desc=path.stem, unit=" rows", disable=hidden
+        total=len(stored),
+        initial=done,
+        desc=path.stem,
+        unit=" rows",
+        disable=None if show_progress else True,
     ) as bar:
         for start in range(done, len(stored), block):
             stop = min(start + block, len(stored))
@@ -70,16 +96,19 @@ def resumable_array(
             crc = checksum(stored[start:stop], crc)
             Record(rows.settings, {"lines": stop, CRC: crc}).write(record)
             bar.update(stop - start)
+    # Some systems do not rename a file that is still mapped.
     del stored
     partial.replace(path)
     return open_array(path)
 
 
 def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
-    """Create a file with space for all rows, because writing to a mapped file on a full disk would
-    kill the process.
+    """Create a file with space for all rows.
+
+    Without the space, writing to a mapped file on a full disk would kill the process.
     """
-    record.unlink(missing_ok=True)  # else it would be taken for the record of the new rows
+    # Otherwise the old record would be taken for that of the new rows.
+    record.unlink(missing_ok=True)
     array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
         with naming(partial), open(partial, "r+b") as stream:
@@ -90,24 +119,28 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
     return array
 
 
-def _rows_done(record: Path, rows: Rows, show_progress: bool) -> tuple[int, int]:
+def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[int, int]:
     """Return the number of rows that are finished, and their checksum."""
     try:
-        found = Record.read(record)
+        record = Record.read(record_file)
     except InputError as error:
         say(f"{error}; these rows are computed again")
-        found = None
-    differing = difference(found.settings, rows.settings) if found else None
-    if differing and show_progress:
-        say(f"{record}: from a run with {differing}; these rows are computed anew")
-    usable = found is not None and not differing and found.lines <= rows.shape[0]
-    return (found.lines, found.counts.get(CRC, 0)) if found and usable else (0, 0)
+        return 0, 0
+    if record is None:
+        return 0, 0
+    differing = difference(record.settings, rows.settings)
+    if differing:
+        if show_progress:
+            say(f"{record_file}: from a run with {differing}; these rows are computed again")
+        return 0, 0
+    if record.lines > rows.shape[0]:
+        return 0, 0
+    return record.lines, record.counts.get(CRC, 0)
 
 
-def _opened(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap | None:
-    """Open rows of which the first `done` have a checksum; None where there are no such rows, or
-    they are damaged.
-    """
+def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap | None:
+    """Open an array whose first `done` rows have a checksum; None if it is missing or damaged."""
+    array: np.memmap | None
     try:
         array = open_array(path, mode)
     except FileNotFoundError:
@@ -121,88 +154,96 @@ def _opened(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap
 
 
 def is_intact(path: Path) -> bool:
-    """Return whether all rows of a finished array are as they were computed."""
+    """Return whether an array is finished and its rows are undamaged."""
     with contextlib.suppress(OSError, ValueError):
         record = Record.read(path.with_name(f"{path.name}.json"))
-        return (
-            record is not None
-            and record.lines == len(open_array(path))
-            and rows_are_intact(path, record.counts)
-        )
+        if record is None or record.lines != len(open_array(path)):
+            return False
+        return rows_are_intact(path, record.counts)
     return False
 
 
 def rows_are_intact(path: Path, counts: Mapping[str, Any]) -> bool:
     """Return whether the finished rows of an array have the checksum that its record counts."""
     with contextlib.suppress(OSError, ValueError):
-        array, lines = open_array(path), counts.get("lines", 0)
-        whole = array.ndim and array.flags.c_contiguous and lines <= len(array)
-        return bool(whole) and counts.get(CRC, 0) == checksum(array[:lines])
+        array = open_array(path)
+        lines = counts.get("lines", 0)
+        if not array.ndim or not array.flags.c_contiguous or lines > len(array):
+            return False
+        return counts.get(CRC, 0) == checksum(array[:lines])
     return False
 
 
-def checksum(rows: np.ndarray, before: int = 0) -> int:
-    """Return the CRC-32 of rows; `before` is that of the rows before them."""
+def checksum(rows: np.ndarray, crc: int = 0) -> int:
+    """Return the CRC-32 of rows; `crc` is that of the rows before them."""
     for start in range(0, len(rows), CHECKED_ROWS):
-        before = zlib.crc32(
-            np.ascontiguousarray(rows[start : start + CHECKED_ROWS]).view(np.uint8).data, before
-        )
-    return before
+        block = np.ascontiguousarray(rows[start : start + CHECKED_ROWS])
+        crc = zlib.crc32(block.view(np.uint8).data, crc)
+    return crc
+
+
+# -- folders of work
 
 
 @contextlib.contextmanager
 def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     """Lock a work folder inside the block; the folder is new or from an earlier run.
 
-    A folder of another `verb` is refused, because a run removes what it does not need. When the
-    work is done, the folder stays with `keep`; when it fails, if anything is in it that another run
-    can resume from.
+    Args:
+        folder: folder to lock, and to create if it is missing.
+        verb: the command. A folder of another command is refused, because a run removes what it
+            does not need.
+        keep: keep the folder when the work is done. If the work fails, the folder is kept if
+            another run can resume from it.
     """
-    there, over = folder.exists(), False
-    if there and not _is_of(folder, verb):
+    existed = folder.exists()
+    if existed and not _belongs_to(folder, verb):
         raise InputError(
             f"{folder}: exists and is not a folder of this command; choose another name"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # where it is interrupted, the file is empty
+    # If the run is interrupted here, the marker is empty.
     (folder / WORK_MARKER).write_text(verb, encoding="utf-8")
+    is_over = False
     try:
         with locked(folder / LOCK_FILE, folder):
             try:
                 yield
-                over = not keep
+                is_over = not keep
             except BaseException:
-                over = not _can_resume(folder)
+                is_over = not _can_resume(folder)
                 raise
             finally:
-                if over:
+                if is_over:
                     _empty(folder)
     finally:
-        if over and not (keep and there):
-            with contextlib.suppress(OSError):  # the next run may use it already
+        if is_over and not (keep and existed):
+            # The folder is not empty if the next run uses it already.
+            with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 def _can_resume(folder: Path) -> bool:
-    """Return whether a folder has more than rows that no record calls finished."""
-    return any(
-        path.suffix != ".partial" and path.name not in (WORK_MARKER, LOCK_FILE)
-        for path in folder.iterdir()
-    )
+    """Return whether a folder has files other than rows that no record counts as finished."""
+    names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
+    return bool(names - {WORK_MARKER, LOCK_FILE})
 
 
 def _empty(folder: Path) -> None:
-    # the marker comes last
+    """Remove all files except the lock."""
+    # The marker comes last, so that an interruption leaves a folder of this command.
     for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_MARKER):
         if path.name != LOCK_FILE:
             path.unlink()
 
 
-def _is_of(folder: Path, verb: str) -> bool:
+def _belongs_to(folder: Path, verb: str) -> bool:
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
-    marker = folder / WORK_MARKER  # empty in a folder of an older version
-    return not names - {LOCK_FILE} or (
-        WORK_MARKER in names and marker.read_text("utf-8", "replace") in ("", verb)
-    )
+    if not names - {LOCK_FILE}:
+        return True
+    if WORK_MARKER not in names:
+        return False
+    # The marker is empty in a folder of an older version.
+    return (folder / WORK_MARKER).read_text("utf-8", "replace") in ("", verb)

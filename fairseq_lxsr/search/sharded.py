@@ -1,4 +1,4 @@
-"""An index folder of shards, and the one call that opens an index of either kind."""
+"""An index in shards, and the function that opens an index folder of either kind."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,16 +19,17 @@ MANIFEST_VERSION = 1
 
 
 class ShardedIndex(CorpusIndex):
-    """Indexes of the parts of a corpus, in its order and of one model, searched as one.
+    """Indexes of consecutive parts of a corpus, of one model, which are searched together.
 
-    Those of kind `flat` find what one index of all would find.
+    Shards of kind `flat` return what one index of the complete corpus would return.
     """
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
-        self.folder, self.shards = folder, shards
-        # a short one may be flat beside others with lists
+        self.folder = folder
+        self.shards = shards
+        # The kind of the index is that of the longest shard: a short one may be flat.
         self.config = max(shards, key=len).config
-        # number of the first row of each shard
+        # The number of the first row of each shard, and the number of all rows.
         self.starts = np.cumsum([0, *map(len, shards)]).tolist()
 
     def __len__(self) -> int:
@@ -36,11 +37,15 @@ class ShardedIndex(CorpusIndex):
 
     @property
     def files(self) -> list[Path]:
-        return [self.folder / MANIFEST, *(path for shard in self.shards for path in shard.files)]
+        files = [self.folder / MANIFEST]
+        for shard in self.shards:
+            files += shard.files
+        return files
 
     def add(self, sentences: Iterable[str]) -> None:
         raise InputError(
-            f"{self.folder}: has shards, to which none can be added; make the index again"
+            f"{self.folder}: is an index of shards, to which no sentences can be added; build it "
+            "again"
         )
 
     def neighbours(
@@ -50,23 +55,29 @@ class ShardedIndex(CorpusIndex):
             raise InputError(
                 f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index"
             )
-        parts = zip(self.shards, self.starts, strict=False)
-        found = (
+        parts = (
             shift_ids(shard.neighbours(embeddings, min(k, len(shard)), probes), start)
-            for shard, start in parts
+            for shard, start in zip(self.shards, self.starts, strict=False)
         )
-        return merge_neighbours(found, k)
+        return merge_neighbours(parts, k)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
-        known: dict[int, tuple[int, str]] = {}
+        sentences: dict[int, tuple[int, str]] = {}
         for shard, start in zip(self.shards, self.starts[:-1], strict=True):
-            here = rows[(rows >= start) & (rows < start + len(shard))]
-            known |= {start + row: line for row, line in shard.sentences(here - start).items()}
-        return known
+            in_shard = rows[(rows >= start) & (rows < start + len(shard))]
+            for row, sentence in shard.sentences(in_shard - start).items():
+                sentences[start + row] = sentence
+        return sentences
 
 
 def open_index(folder: str | Path) -> CorpusIndex:
-    """Load an index folder of `lxsr index`, of one piece or of shards."""
+    """Open an index folder of `lxsr index`, with or without shards.
+
+        hits = open_index("index").search("A dog.", k=5)
+
+    Raises:
+        InputError: if the folder is not an index, or was changed.
+    """
     folder = Path(folder)
     if not (folder / MANIFEST).is_file():
         return CorpusIndex.load(folder)
@@ -75,23 +86,30 @@ def open_index(folder: str | Path) -> CorpusIndex:
 
 def _open_shards(folder: Path) -> ShardedIndex:
     shards = [CorpusIndex.load(folder / name) for name in shard_names(folder)]
-    if len({(shard.fingerprint, shard.config["width"]) for shard in shards}) != 1:
-        raise InputError(f"{folder}: shards of several models; make the index again")
+    models = {(shard.fingerprint, shard.config["width"]) for shard in shards}
+    if len(models) != 1:
+        raise InputError(f"{folder}: shards of several models; build the index again")
     return ShardedIndex(folder, shards)
 
 
 def shard_names(folder: Path) -> list[str]:
-    """Read the names of the shards in a folder, in the order of the text."""
+    """Read the names of the shards of a folder, in the order of the text."""
     path = folder / MANIFEST
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))
-        version, names = manifest["version"], [shard["name"] for shard in manifest["shards"]]
+        version = manifest["version"]
+        names = [shard["name"] for shard in manifest["shards"]]
         if version != MANIFEST_VERSION:
             raise ValueError(f"version {version!r:.40}")
-        if not names or not all(
-            isinstance(name, str) and Path(name).name == name for name in names
-        ):
+        if not names or not all(map(_is_shard_name, names)):
             raise ValueError(f"shards {names!r:.80}")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a list of shards ({error!r:.120}); write it again") from None
+        raise InputError(
+            f"{path}: not a list of shards ({error!r:.120}); build the index again"
+        ) from None
     return names
+
+
+def _is_shard_name(name: object) -> bool:
+    """Return whether a value of the manifest is a name within the folder."""
+    return isinstance(name, str) and Path(name).name == name

@@ -211,7 +211,7 @@ def test_a_mended_embedding_is_computed_anew_and_nothing_else(files, tmp_path):
         return other.encoder.encode(lines, rows)
 
     target, arguments = replaced(other, watched), (tmp_path / "out.tsv", tmp_path / "work")
-    with pytest.raises(InputError, match=r"a\.txt, line 8: .* has NaN or infinity"):
+    with pytest.raises(InputError, match=r"a\.txt, line 8: "):
         mine_files(target, replaced(good, spoilt, "spoilt"), *arguments)
     mine_files(target, replaced(good, good.encoder.encode, "mended"), *arguments)
     assert encoded == [("other", 60), ("spoilt", 80)]
@@ -238,7 +238,7 @@ def test_bad_input(files, tmp_path):
         return np.zeros((len(lines), 12))
 
     for bad, message in (
-        (replaced(good, zeros), r"line 1: the embedding of 's 0' is a zero vector"),
+        (replaced(good, zeros), r"line 1: .*'s 0'"),
         (
             replaced(good, lambda lines, _: np.ones((len(lines), 3)), width=3),
             r"\b3\b.*\b12\b",
@@ -294,9 +294,9 @@ def test_one_text_in_two_languages_is_refused(files, tmp_path):
     ):
         with pytest.raises(
             InputError,
-            match=r"a\.txt: has the sentences of .*a\.txt, but another language or model",
+            match=r"a\.txt: .*a\.txt",
         ):
             mine_files(side, other, tmp_path / "out.tsv")
-    with pytest.raises(InputError, match="k is 80; expected 1 to 79, the number of other lines of"):
+    with pytest.raises(InputError, match=r"k is 80; .*79"):
         mine_files(side, None, tmp_path / "out.tsv", None, Mining(k=80))
     assert not list(tmp_path.glob("out*"))

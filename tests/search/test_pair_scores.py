@@ -51,7 +51,7 @@ def collect(scored):
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
 def test_among_themselves(margin, monkeypatch):
-    monkeypatch.setattr("fairseq_lxsr.search.pairs.PAIRS_TOGETHER", 7)
+    monkeypatch.setattr("fairseq_lxsr.search.pairs.PAIR_BLOCK", 7)
     monkeypatch.setattr("fairseq_lxsr.search.pairs.SEARCH_ROWS", 11)
     pairs, scores = collect(
         score_pairs_among_themselves(lambda: PAIRS, PairEncoder(Numbers()), PairScoring(margin, 3))
@@ -86,10 +86,10 @@ def test_neighbours_that_an_approximate_index_does_not_find_count_nothing(tmp_pa
 
 
 def test_too_few_neighbours_and_an_index_of_another_model(tmp_path):
-    with pytest.raises(InputError, match="k is 4; expected 1 to 2"):
+    with pytest.raises(InputError, match=r"k is 4; .*2"):
         next(score_pairs_among_themselves(lambda: PAIRS[:2], PairEncoder(Numbers())))
     index = CorpusIndex.build(tmp_path / "index", ["s 1", "s 2"], Numbers().embed, "another")
-    with pytest.raises(InputError, match="made with model another and this is numbers"):
+    with pytest.raises(InputError, match=r"another .* numbers"):
         next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring("ratio", 1), (index, index)))
 
 

