@@ -1,8 +1,7 @@
-"""Embedding, indexing and mining in the workers of a Ray cluster, shard by shard; a rerun does only
-what is missing.
+"""Embedding, indexing and mining in a Ray cluster, shard by shard; a rerun does what is missing.
 
-All machines of the cluster see the same folders, in which workers write their shards; only tasks
-and a few numbers go through Ray.
+All machines of the cluster share the folders in which workers write their shards. Only tasks and a
+few numbers go through Ray.
 """
 
 from fairseq_lxsr.cluster.embed import Embedding, embed_shards

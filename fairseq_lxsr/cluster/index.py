@@ -1,6 +1,4 @@
-"""Indexes in shards: `lxsr index` of the lines of each, in a folder that `search.open_index`
-opens.
-"""
+"""`lxsr index --ray`: builds an index of each shard of a text, which `search.open_index` opens."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -21,8 +19,12 @@ from fairseq_lxsr.vectors.index import min_rows
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """Makes the index of a shard, a folder of its name; `embedder` makes the function that embeds
-    text.
+    """The task of building the index of one shard, a folder with its name.
+
+    Attributes:
+        shard: the lines.
+        options: how to build the index.
+        embedder: called in a worker with its encoder; returns the function that embeds text.
     """
 
     shard: Shard
@@ -39,12 +41,25 @@ class IndexShard(ShardTask):
         return False
 
     def __call__(self, encoder: LoadEncoder) -> int:
-        encode, fingerprint = self.embedder(encoder()), encoder().fingerprint
-        kind, lists, lines = self.options.kind, self.options.lists, self.shard.lines()
-        if sum(not is_blank(line) for line in lines) < min_rows(kind, lists):
-            kind, lists = "flat", None
-        about = kind, lists, self.options.model_folder, self.shard.first
-        return len(CorpusIndex.build(self.output, lines, encode, fingerprint, *about))
+        embed = self.embedder(encoder())
+        lines = self.shard.lines()
+        kind = self.options.kind
+        lists = self.options.lists
+        count = sum(not is_blank(line) for line in lines)
+        if count < min_rows(kind, lists):
+            kind = "flat"
+            lists = None
+        index = CorpusIndex.build(
+            self.output,
+            lines,
+            embed,
+            encoder().fingerprint,
+            kind,
+            lists,
+            self.options.model_folder,
+            self.shard.first,
+        )
+        return len(index)
 
 
 def index_shards(
@@ -54,38 +69,54 @@ def index_shards(
     workers: Workers,
     options: IndexOptions | None = None,
 ) -> dict[str, Any]:
-    """Make an index of the lines of each shard that are not empty, and `shards.json`.
+    """Build an index of the lines of each shard, and shards.json, which lists them.
 
-    Those of an earlier run with the same options are kept. `embedder` makes the function that
-    embeds text, in a worker. Returns the numbers of `sentences`, of `shards` and of those that were
-    there (`kept`).
+    Empty lines are skipped. Shards of an earlier run with the same options are kept.
+
+    Args:
+        lines: the text.
+        folder: folder to write.
+        embedder: called in a worker with its encoder; returns the function that embeds text.
+        workers: workers that build the indexes.
+        options: how to build the indexes; None for the defaults.
+
+    Returns:
+        Numbers of `sentences`, of `shards`, and of shards that an earlier run had finished
+        (`kept`).
+
+    Raises:
+        InputError: if there is no text, or too little of it for the kind of the index.
     """
     options = options or IndexOptions()
-    rows, least = workers.shard_lines, min_rows(options.kind, options.lists)
-    if rows < least:
+    min_sentences = min_rows(options.kind, options.lists)
+    if workers.shard_lines < min_sentences:
         raise InputError(
-            f"shards of {rows:,} lines, too few for {options.kind}; expected at least {least:,} a shard"
+            f"shards of {workers.shard_lines:,} lines are too small for {options.kind}; expected "
+            f"at least {min_sentences:,} lines per shard"
         )
     settings = {"model": workers.model, **asdict(options)}
     with work_folder(folder, "index"):
-        shards = [
-            make_shard(folder / f"{number:05d}", block, settings)
-            for number, block in enumerate(cut_blocks(enumerate(lines), rows))
-            if not all(map(is_blank, block[1]))
-        ]
+        shards = []
+        blocks = cut_blocks(enumerate(lines), workers.shard_lines)
+        for number, block in enumerate(blocks):
+            _, block_lines = block
+            if not all(map(is_blank, block_lines)):
+                shards.append(make_shard(folder / f"{number:05d}", block, settings))
         if not shards:
-            raise InputError("no text to index; expected one sentence a line")
-        done = run_missing(
-            [IndexShard(shard.name, shard, options, embedder) for shard in shards], workers
-        )
+            raise InputError("no text to index; expected one sentence per line")
+        tasks = [IndexShard(shard.name, shard, options, embedder) for shard in shards]
+        num_done = run_missing(tasks, workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
-        if max(counts) < least:  # all of them flat
-            expected = f"expected {least:,} or more in a shard, or kind flat"
-            raise InputError(f"{sum(counts):,} sentences, too few for {options.kind}; {expected}")
-        about = {"model": workers.model, "kind": options.kind, "sentences": sum(counts)}
-        finish_shards(
-            folder,
-            about,
-            [(shard, {"count": count}) for shard, count in zip(shards, counts, strict=True)],
-        )
-    return {"sentences": sum(counts), "shards": len(shards), "kept": len(shards) - done}
+        total = sum(counts)
+        # Then all shards are flat.
+        if max(counts) < min_sentences:
+            raise InputError(
+                f"{total:,} sentences are too few for {options.kind}; expected at least "
+                f"{min_sentences:,} in a shard: use kind flat"
+            )
+        fields = {"model": workers.model, "kind": options.kind, "sentences": total}
+        fields_of_shards = []
+        for shard, count in zip(shards, counts, strict=True):
+            fields_of_shards.append((shard, {"count": count}))
+        finish_shards(folder, fields, fields_of_shards)
+    return {"sentences": total, "shards": len(shards), "kept": len(shards) - num_done}

@@ -1,5 +1,6 @@
-"""Mining in shards: each side is embedded, each shard searches all shards of the other side, and
-the rest is as on one machine: margins of the merged neighbourhoods, then the choice of pairs.
+"""Mining in shards, each of which a worker embeds and compares with all shards of the other side.
+
+The rest is as on one machine: margins from the merged neighbours, then the choice of pairs.
 """
 
 import contextlib
@@ -38,23 +39,115 @@ from fairseq_lxsr.vectors import MinedPairs, build_index, merge_neighbours, read
 from fairseq_lxsr.vectors.index import search_index
 from fairseq_lxsr.vectors.neighbours import shift_ids
 
-VECTORS = ".npy"
-NAMES = "source", "target"
+VECTORS_SUFFIX = ".npy"
+SIDE_NAMES = ("source", "target")
+
+
+# -- the text
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A file with one sentence per line.
+
+    Attributes:
+        path: the file.
+        language: language of the text, for encoders that depend on it.
+        total: number of lines.
+    """
+
+    path: Path
+    language: str
+    total: int
+
+    def text(self, lines: list[str], numbers: np.ndarray) -> Text:
+        """Return some of its sentences, with the numbers of their lines."""
+        return Text(lines, self.language, str(self.path), numbers, self.total)
+
+    def check(self, k: int, within: bool = False) -> Text:
+        """Check that at least k lines differ, or k besides each query `within` one text.
+
+        The file is read only as far as needed.
+
+        Returns:
+            The first sentence.
+        """
+        first_lines = list(islice(distinct(self.path), max(k, 1) + within))
+        if not first_lines:
+            raise InputError(f"{self.path}: no text in it; expected one sentence per line")
+        check_k(k, len(first_lines), self.path, within)
+        number, line = first_lines[0]
+        return self.text([line], np.array([number]))
+
+
+def distinct(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps.
+
+    Memory holds 16 bytes of the hash of each line.
+    """
+    keys: set[bytes] = set()
+    for number, line in enumerate(read_lines(path)):
+        if is_blank(line):
+            continue
+        key = line_key(line)
+        if key not in keys:
+            keys.add(key)
+            yield number, line.strip()
+
+
+def _is_same_text(source: Corpus, target: Corpus) -> bool:
+    """Return whether both have the same lines in any order; refuse one text in two languages."""
+    if _content_hash(source.path) != _content_hash(target.path):
+        return False
+    check_one_language(source, target, source.language == target.language)
+    return True
+
+
+def _content_hash(path: Path) -> int:
+    # A sum, so that the order of the lines does not matter.
+    return sum(int.from_bytes(line_key(line)) for _, line in distinct(path))
+
+
+class Sentences(Sequence[str]):
+    """The sentences of all shards of a side by number, read from their files."""
+
+    def __init__(self, shards: Sequence[Shard]):
+        # The number of the first sentence of each shard, and the number of all sentences.
+        self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()
+        self.parts = [Lines(shard.text) for shard in shards]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, number):
+        part = bisect_right(self.starts, number) - 1
+        return self.parts[part][number - self.starts[part]]
+
+
+# -- the work of a shard
 
 
 @dataclass(frozen=True)
 class ShardVectors:
-    """Files of the vectors of a shard."""
+    """Files of the vectors of a shard.
 
-    vectors: Path  # [count, D]
-    index: Path  # that of the vectors where the search is exact
+    Attributes:
+        vectors: file of the vectors [count, D].
+        index: file of their index; the same file if the search is exact.
+        count: number of vectors.
+    """
+
+    vectors: Path
+    index: Path
     count: int
 
     def search(
         self, queries: np.ndarray, options: Mining, within: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest, one more `within` one text, or all where there are fewer: cosines and
-        ids [n, k].
+        """Find the k nearest, or k + 1 `within` one text; all if there are fewer vectors.
+
+        Returns:
+            Cosines and ids [n, k].
         """
         if self.index == self.vectors:
             return searcher(open_array(self.vectors), options, within)(queries)
@@ -62,42 +155,22 @@ class ShardVectors:
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """A file, with one sentence per line."""
-
-    path: Path
-    language: str  # for encoders that depend on it
-    total: int  # number of its lines
-
-    def text(self, lines: list[str], numbers: np.ndarray) -> Text:
-        """Return some of its sentences, with the numbers of their lines."""
-        return Text(lines, self.language, str(self.path), numbers, self.total)
-
-    def check(self, k: int, within: bool = False) -> Text:
-        """Check that k lines differ, or k from one of them, reading no more than that takes; return
-        the first.
-        """
-        first = list(islice(distinct(self.path), max(k, 1) + within))
-        if not first:
-            raise InputError(f"{self.path}: no text in it; expected one sentence a line")
-        check_k(k, len(first), self.path, within)
-        number, line = first[0]
-        return self.text([line], np.array([number]))
-
-
-@dataclass(frozen=True)
 class EmbedDistinct(ShardTask):
-    """Embeds a shard of the distinct sentences of a side, and makes its index where the kind has a
-    file.
+    """The task of embedding a shard of the distinct sentences of a side, and of indexing it.
+
+    Attributes:
+        shard: the sentences.
+        corpus: the text to which they belong.
+        kind: kind of the search, of `Mining`. All kinds except flat have an index file.
     """
 
     shard: Shard
     corpus: Corpus
-    kind: str  # of `Mining`
+    kind: str
 
     @property
     def vectors(self) -> ShardVectors:
-        vectors = self.shard.path(VECTORS)
+        vectors = self.shard.path(VECTORS_SUFFIX)
         index = vectors if self.kind == "flat" else self.shard.path(f".{self.kind}")
         return ShardVectors(vectors, index, len(self.shard.numbers))
 
@@ -107,7 +180,7 @@ class EmbedDistinct(ShardTask):
 
     @property
     def record(self) -> Path:
-        """File with the SHA-256 of the index, where the kind has a file."""
+        """The file that has the SHA-256 of the index, if the kind has an index file."""
         return self.shard.path(f".{self.kind}.json")
 
     def is_intact(self) -> bool:
@@ -121,70 +194,83 @@ class EmbedDistinct(ShardTask):
 
     def __call__(self, encoder: LoadEncoder) -> int:
         side = Side(self.corpus.path, encoder(), self.corpus.language)
-        lines, numbers, settings = (
-            self.shard.lines(),
-            np.asarray(self.shard.numbers),
-            {"shard": self.shard.stem.name},
-        )
+        lines = self.shard.lines()
+        numbers = np.asarray(self.shard.numbers)
+        settings = {"shard": self.shard.stem.name}
         width = width_of(side.encoder, self.corpus.text(lines[:1], numbers[:1]))
         texts = Distinct(side, lines, numbers, self.corpus.total, width, settings, content=0)
         vectors = embed_distinct(self.vectors.vectors, texts)
         if self.kind != "flat":
-            partial = self.shard.path(f".{self.kind}.partial")
-            write_index(build_index(vectors, self.kind), partial)
-            Record({"sha256": sha256(partial)}, {}).write(self.record)
-            partial.replace(self.output)
+            self._write_index(vectors)
         return len(vectors)
+
+    def _write_index(self, vectors: np.ndarray) -> None:
+        partial = self.shard.path(f".{self.kind}.partial")
+        write_index(build_index(vectors, self.kind), partial)
+        Record({"sha256": sha256(partial)}, {}).write(self.record)
+        partial.replace(self.output)
 
 
 @dataclass(frozen=True)
 class SearchShard(ShardTask):
-    """Finds the neighbours of a shard in all shards of the other side, or of its own within one
-    text.
+    """The task of finding the neighbours of a shard in all shards of the other side.
+
+    Within one text they are found in all shards of its own side.
+
+    Attributes:
+        queries: vectors of the shard.
+        candidates: vectors of the shards to search.
+        options: options of the search.
+        first: within one text, the number of the first sentence of the shard; otherwise None.
     """
 
     queries: ShardVectors
     candidates: Sequence[ShardVectors]
     options: Mining
-    first: int | None = None  # within one text, the number of the first sentence of the shard
+    first: int | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
-        others = short_hash(*(part.vectors.name for part in self.candidates))
-        within = {} if self.first is None else {"within": True}
-        return {
+        """Everything that the neighbours depend on. The name of the output is made from it."""
+        settings: dict[str, Any] = {
             "k": self.options.k,
-            "candidates": others,
-            **within,
-            **self.options.neighbour_settings,
+            "candidates": short_hash(*(part.vectors.name for part in self.candidates)),
         }
+        if self.first is not None:
+            settings["within"] = True
+        return settings | self.options.neighbour_settings
 
     @property
     def output(self) -> Path:
-        return self.queries.vectors.with_suffix(
-            f".{short_hash(*map(str, self.settings.values()))}{VECTORS}"
-        )
+        name = short_hash(*map(str, self.settings.values()))
+        return self.queries.vectors.with_suffix(f".{name}{VECTORS_SUFFIX}")
 
     def is_intact(self) -> bool:
         return is_intact(self.output)
 
     def __call__(self, encoder: LoadEncoder) -> int:
         queries = open_array(self.queries.vectors)
-        return len(
-            find_neighbours(self.output, queries, self.search, self.settings, first=self.first)
+        neighbours = find_neighbours(
+            self.output, queries, self.search, self.settings, first=self.first
         )
+        return len(neighbours)
 
     def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest of some queries in all shards: cosines and numbers of distinct
-        sentences [n, k].
+        """Find the k nearest of some queries in all shards.
+
+        Returns:
+            Cosines, and numbers of distinct sentences, [n, k] each.
         """
-        starts = accumulate((part.count for part in self.candidates), initial=0)
-        parts = zip(self.candidates, starts, strict=False)
         within = self.first is not None
-        found = (
-            shift_ids(part.search(queries, self.options, within), start) for part, start in parts
+        starts = accumulate((part.count for part in self.candidates), initial=0)
+        parts = (
+            shift_ids(part.search(queries, self.options, within), start)
+            for part, start in zip(self.candidates, starts, strict=False)
         )
-        return merge_neighbours(found, self.options.k + within)
+        return merge_neighbours(parts, self.options.k + within)
+
+
+# -- mining
 
 
 def mine_shards(
@@ -195,120 +281,114 @@ def mine_shards(
     work: Path | None = None,
     options: Mining | None = None,
 ) -> tuple[MinedPairs, dict[str, Any]]:
-    """Write what `search.mine_files` writes, with the work on embeddings and neighbours in shards.
+    """Write what `search.mine_files` writes, with embeddings and neighbours computed in shards.
 
-    `work` is as of `mine_files`, on a disk that all machines see. Returns the pairs, and the
-    numbers of `shards` and of tasks that an earlier run had done (`kept`).
+    Args:
+        source: source text.
+        target: target text; None, or a text with the same lines, mines pairs within the source.
+        output: file to write.
+        workers: workers that embed and search.
+        work: folder for embeddings and neighbours, on a disk that all machines share; see
+            `mine_files`.
+        options: mining options; None for the defaults.
+
+    Returns:
+        The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
+
+    Raises:
+        InputError: for --rerank, which needs the text of all shards, and for texts and options
+            that do not fit together.
     """
     options = options or Mining()
-    if options.rerank:  # it needs the text of all shards
+    if options.rerank:
         raise InputError(
-            f"rerank {options.rerank} in a cluster; expected none: mine on one machine, or without it"
+            f"rerank {options.rerank} is not possible in a cluster; mine on one machine, or "
+            "without it"
         )
     options.check()
-    target = None if target is None or _is_same_text(source, target) else target
-    sides = [source] if target is None else [source, target]
-    widths = [workers.width_of(side.check(options.k, target is None)) for side in sides]
-    check_same_width(widths[0], widths[-1], (sides[0].path, sides[-1].path))
+    sides = [source]
+    if target is not None and not _is_same_text(source, target):
+        sides.append(target)
+    _check_sides(sides, options, workers)
     check_writable(output)
     folder = work or output.with_name(f"{output.name}.work")
     with work_folder(folder, "mine", keep=work is not None):
-        cut = [
-            _cut(side, folder / name, options.kind, workers)
-            for side, name in zip(sides, NAMES, strict=False)
-        ]
-        left, right = cut[0], cut[-1]
-        done = run_missing(list(chain(*cut)), workers)
-        ways = [
-            _searches(side, other, options) for side, other in zip(cut, reversed(cut), strict=True)
-        ]
-        done += run_missing(list(chain(*ways)), workers)
-        # copied, because a mapped array keeps its file open, and there may be thousands
-        found = [
-            np.concatenate([np.array(open_array(task.output)) for task in way]) for way in ways
-        ]
-        pairs = chosen_pairs(found, options)
-        write_pairs(
-            output, pairs, *(Sentences([task.shard for task in side]) for side in (left, right))
-        )
-    count = sum(map(len, cut))
-    return pairs, {"shards": count, "kept": 2 * count - done}
+        embed_tasks = _embed_tasks(sides, folder, options, workers)
+        num_done = run_missing(list(chain(*embed_tasks)), workers)
+        search_tasks = _search_tasks(embed_tasks, options)
+        num_done += run_missing(list(chain(*search_tasks)), workers)
+        pairs = chosen_pairs([_read_neighbours(tasks) for tasks in search_tasks], options)
+        source_text = Sentences([task.shard for task in embed_tasks[0]])
+        target_text = Sentences([task.shard for task in embed_tasks[-1]])
+        write_pairs(output, pairs, source_text, target_text)
+    count = sum(map(len, embed_tasks))
+    return pairs, {"shards": count, "kept": 2 * count - num_done}
 
 
-def _cut(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
-    """Cut the distinct sentences of a text into shards, which keep their text: the pairs are
-    written from it.
+def _check_sides(sides: list[Corpus], options: Mining, workers: Workers) -> None:
+    """Refuse now what would otherwise fail after hours of encoding."""
+    widths = []
+    for side in sides:
+        first_sentence = side.check(options.k, within=len(sides) == 1)
+        widths.append(workers.width_of(first_sentence))
+    check_same_width(widths[0], widths[-1], (sides[0].path, sides[-1].path))
+
+
+def _embed_tasks(
+    sides: list[Corpus], folder: Path, options: Mining, workers: Workers
+) -> list[list[EmbedDistinct]]:
+    """Return the tasks that embed each side."""
+    tasks_of_sides = []
+    for side, name in zip(sides, SIDE_NAMES, strict=False):
+        tasks_of_sides.append(_embed_side(side, folder / name, options.kind, workers))
+    return tasks_of_sides
+
+
+def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
+    """Cut the distinct sentences of a text into shards, and return the tasks that embed them.
+
+    The shards keep their text, because the pairs are written from it.
     """
-    name = str(corpus.path)
     settings = {
         "model": workers.model,
         "language": corpus.language,
-        "file": name,
+        "file": str(corpus.path),
         "total": corpus.total,
     }
-    shards = [
-        make_shard(stem.with_name(f"{stem.name}-{number:05d}"), block, settings, name)
-        for number, block in enumerate(cut_blocks(distinct(corpus.path), workers.shard_lines))
-    ]
-    return [EmbedDistinct(shard.name, shard, corpus, kind) for shard in shards]
+    tasks = []
+    for number, block in enumerate(cut_blocks(distinct(corpus.path), workers.shard_lines)):
+        shard_stem = stem.with_name(f"{stem.name}-{number:05d}")
+        shard = make_shard(shard_stem, block, settings, str(corpus.path))
+        tasks.append(EmbedDistinct(shard.name, shard, corpus, kind))
+    return tasks
 
 
-def _searches(
-    side: list[EmbedDistinct], other: list[EmbedDistinct], options: Mining
+def _search_tasks(
+    embed_tasks: list[list[EmbedDistinct]], options: Mining
+) -> list[list[SearchShard]]:
+    """Return the tasks that search each side in the other side; a single side in itself."""
+    tasks_of_sides = []
+    for tasks, candidates in zip(embed_tasks, reversed(embed_tasks), strict=True):
+        tasks_of_sides.append(_search_side(tasks, candidates, options))
+    return tasks_of_sides
+
+
+def _search_side(
+    queries: list[EmbedDistinct], candidates: list[EmbedDistinct], options: Mining
 ) -> list[SearchShard]:
-    candidates = [task.vectors for task in other]
-    starts = accumulate((task.vectors.count for task in side), initial=0)
-    return [
-        SearchShard(
-            f"search of {task.name}",
-            task.vectors,
-            candidates,
-            options,
-            start if side is other else None,
-        )
-        for task, start in zip(side, starts, strict=False)
-    ]
+    """Return the tasks that find the neighbours of each shard of `queries`."""
+    vectors = [task.vectors for task in candidates]
+    is_within = queries is candidates
+    tasks = []
+    start = 0
+    for task in queries:
+        name = f"search of {task.name}"
+        first = start if is_within else None
+        tasks.append(SearchShard(name, task.vectors, vectors, options, first))
+        start += task.vectors.count
+    return tasks
 
 
-def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both have the same lines in any order; one text in two languages is
-    refused.
-    """
-    if (
-        len(
-            {
-                sum(int.from_bytes(line_key(line)) for _, line in distinct(side.path))
-                for side in (source, target)
-            }
-        )
-        > 1
-    ):
-        return False
-    check_one_language(source, target, source.language == target.language)
-    return True
-
-
-def distinct(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps; memory holds 16 bytes
-    of their hashes.
-    """
-    known: set[bytes] = set()
-    for number, line in enumerate(read_lines(path)):
-        if not is_blank(line) and (key := line_key(line)) not in known:
-            known.add(key)
-            yield number, line.strip()
-
-
-class Sentences(Sequence[str]):
-    """The sentences of all shards of a side by number, read from their files."""
-
-    def __init__(self, shards: Sequence[Shard]):
-        self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()
-        self.parts = [Lines(shard.text) for shard in shards]
-
-    def __len__(self) -> int:
-        return self.starts[-1]
-
-    def __getitem__(self, number):
-        part = bisect_right(self.starts, number) - 1
-        return self.parts[part][number - self.starts[part]]
+def _read_neighbours(tasks: list[SearchShard]) -> np.ndarray:
+    # Copies, because a mapped array keeps its file open, and there may be thousands of files.
+    return np.concatenate([np.array(open_array(task.output)) for task in tasks])

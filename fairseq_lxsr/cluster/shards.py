@@ -1,5 +1,6 @@
-"""Shards of text: their names, files, and the list of them; a name changes with the text and the
-settings.
+"""Shards of text: their names, their files, and the list of them.
+
+The name of a shard changes with its text and with the settings of the work.
 """
 
 import hashlib
@@ -19,38 +20,47 @@ from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.search.sharded import MANIFEST, MANIFEST_VERSION
 
-SHARD_LINES = 1_000_000  # a multiple of the lines that one machine encodes together, so that they are the same here
+# A multiple of the number of lines that one machine encodes together, so that the embeddings are
+# the same.
+SHARD_LINES = 1_000_000
 SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
 
 Numbers = Sequence[int] | np.ndarray
-Block = tuple[Numbers, list[str]]  # line numbers from 0, and the lines
+# Line numbers from 0, and the lines.
+Block = tuple[Numbers, list[str]]
 
 
 @dataclass(frozen=True)
 class Shard:
     """Lines of the input that one worker takes at a time.
 
-    The name of `stem` has the number of the shard and a hash of its lines, their numbers and the
-    settings. So the same work has the same name in every run.
+    Attributes:
+        stem: path in the folder of the output, without a suffix. Its name has the number of the
+            shard and a hash of its lines, their numbers and the settings, so it is the same in
+            every run of the same work.
+        numbers: numbers of the lines in the input, from 0.
+        source: name of the input, for messages.
     """
 
-    stem: Path  # in the folder of the output, without an ending
-    numbers: Numbers  # of the lines in the input, from 0
-    source: str = ""  # name of the input, for messages
+    stem: Path
+    numbers: Numbers
+    source: str = ""
 
     @property
     def name(self) -> str:
-        of = f" of {self.source}" if self.source else ""
-        return (
-            f"shard {self.stem.name}, lines {self.first + 1:,} to {int(self.numbers[-1]) + 1:,}{of}"
-        )
+        """Description of the shard, for messages."""
+        origin = f" of {self.source}" if self.source else ""
+        last = int(self.numbers[-1])
+        return f"shard {self.stem.name}, lines {self.first + 1:,} to {last + 1:,}{origin}"
 
     @property
     def first(self) -> int:
+        """Number of the first line, from 0."""
         return int(self.numbers[0])
 
-    def path(self, ending: str) -> Path:
-        return self.stem.with_name(f"{self.stem.name}{ending}")
+    def path(self, suffix: str) -> Path:
+        """Return the path of a file of the shard."""
+        return self.stem.with_name(f"{self.stem.name}{suffix}")
 
     @property
     def text(self) -> Path:
@@ -58,27 +68,41 @@ class Shard:
         return self.path(".txt")
 
     def lines(self) -> list[str]:
+        """Read the lines."""
         return self.text.read_bytes().decode("utf-8").split("\n")
 
 
 def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
-    """Cut numbered lines into blocks of `rows`; the last may have fewer."""
+    """Cut numbered lines into blocks of `rows`; the last block may have fewer."""
     remaining = iter(numbered)
     while block := list(islice(remaining, rows)):
         numbers, lines = zip(*block, strict=True)
-        consecutive = numbers[-1] - numbers[0] == len(numbers) - 1
-        yield range(numbers[0], numbers[-1] + 1) if consecutive else np.array(numbers), list(lines)
+        first = numbers[0]
+        last = numbers[-1]
+        if last - first == len(numbers) - 1:
+            # Consecutive numbers, which a range stores without an array.
+            yield range(first, last + 1), list(lines)
+        else:
+            yield np.array(numbers), list(lines)
 
 
 def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str = "") -> Shard:
-    """Write the lines of a shard, named by `stem` and a hash of them and of all settings that the
-    work depends on.
+    """Write the lines of a shard.
+
+    Args:
+        stem: path of the shard; a hash is appended to its name.
+        block: the lines and their numbers.
+        settings: everything else that the work depends on.
+        source: name of the input, for messages.
     """
     numbers, lines = block
     text = "\n".join(lines).encode("utf-8")
-    where = np.asarray(numbers, dtype=np.int64).tobytes()
-    digests = (hashlib.sha256(part).hexdigest() for part in (text, where))
-    name = short_hash(json.dumps(settings, sort_keys=True), *digests)
+    number_bytes = np.asarray(numbers, dtype=np.int64).tobytes()
+    name = short_hash(
+        json.dumps(settings, sort_keys=True),
+        hashlib.sha256(text).hexdigest(),
+        hashlib.sha256(number_bytes).hexdigest(),
+    )
     shard = Shard(stem.with_name(f"{stem.name}-{name}"), numbers, source)
     if not (shard.text.is_file() and shard.text.read_bytes() == text):
         with atomic_write(shard.text, "wb") as stream:
@@ -87,28 +111,38 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
 
 
 def finish_shards(
-    folder: Path, about: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
+    folder: Path, fields: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
 ) -> None:
-    """Write the list of the shards, and remove shards of earlier runs, the text of all, and what
-    killed workers left.
+    """Write the list of the shards, and remove files that are not needed any more.
 
-    `about` is true of all shards, which come in the order of the text, with what is to be known of
-    each.
+    These are shards of earlier runs, the text of all shards, and hidden files of killed workers.
+
+    Args:
+        folder: folder of the shards.
+        fields: fields of the list that apply to all shards.
+        shards: shards in the order of the text, with further fields of each.
     """
-    rows = [
-        {"name": shard.stem.name, "first_line": shard.first + 1, **more} for shard, more in shards
-    ]
+    rows = []
+    for shard, shard_fields in shards:
+        rows.append({"name": shard.stem.name, "first_line": shard.first + 1, **shard_fields})
+    manifest = sealed({"version": MANIFEST_VERSION, **fields, "shards": rows})
     with atomic_write(folder / MANIFEST) as stream:
-        stream.write(
-            json.dumps(sealed({"version": MANIFEST_VERSION, **about, "shards": rows}), indent=2)
-            + "\n"
-        )
-    kept = {shard.stem.name for shard, _ in shards}
+        stream.write(json.dumps(manifest, indent=2) + "\n")
+    names = {shard.stem.name for shard, _ in shards}
     for path in folder.iterdir():
-        found = SHARD_NAME.match(path.name.removeprefix("."))
-        is_hidden = path.name.startswith(".")  # until it is complete
-        if found and (is_hidden or found[0] not in kept or path.name == f"{found[0]}.txt"):
+        if _is_obsolete(path.name, names):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def _is_obsolete(file_name: str, names: set[str]) -> bool:
+    """Return whether a file or folder is of a shard but not of the output of these shards."""
+    match = SHARD_NAME.match(file_name.removeprefix("."))
+    if match is None:
+        return False
+    # Files are hidden until they are complete.
+    if file_name.startswith("."):
+        return True
+    return match[0] not in names or file_name == f"{match[0]}.txt"

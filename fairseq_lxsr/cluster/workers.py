@@ -1,7 +1,6 @@
-"""Workers in the processes of a Ray cluster: each holds the model and takes one shard after the
-other.
+"""Workers in the processes of a Ray cluster; each loads the model once and takes shards in turn.
 
-A worker that dies is replaced; its shard goes to whichever worker is idle, a few times.
+A worker that dies is replaced. Its shard goes to the next idle worker, a few times.
 """
 
 import contextlib
@@ -14,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,50 +22,61 @@ from fairseq_lxsr.embeddings import Encoder, Text, width_of
 from fairseq_lxsr.errors import InputError, first_line, say
 from fairseq_lxsr.machine import require
 
-ATTEMPTS = 3  # at one shard, by any workers
-SECONDS = 10  # to wait for a machine that should run a cluster
-# least object store of a local cluster; only tasks and what they return lie in it
+# The number of attempts at one shard, by any workers.
+ATTEMPTS = 3
+# The seconds to wait for an answer from the address of a cluster.
+TIMEOUT_SECONDS = 10
+# The least object store of a local cluster; it holds only tasks and the numbers that they return.
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
 LoadEncoder = Callable[[], Encoder]
 
 
+# -- tasks
+
+
 @dataclass(frozen=True)
 class Task:
-    """Work that can be sent to a worker and done again; `name` says in messages what it works
-    on.
+    """Work that can be sent to a worker, and repeated.
+
+    Attributes:
+        name: what it works on, for messages.
     """
 
     name: str
 
     def __call__(self, encoder: LoadEncoder) -> Any:
-        """Do the work, with the worker's encoder if it needs one; returns a few numbers."""
+        """Do the work, and return a few numbers.
+
+        Args:
+            encoder: returns the encoder of the worker, which is loaded at the first call.
+        """
         raise NotImplementedError
 
 
 class ShardTask(Task):
-    """A task whose output, a file or folder, has its name only when it is whole: a rerun does what
-    is missing.
+    """A task with an output, a file or folder that has its name only when it is complete.
+
+    A rerun does what is missing.
     """
 
     @property
     def output(self) -> Path:
+        """Path of the file or folder."""
         raise NotImplementedError
 
     def is_intact(self) -> bool:
-        """Return whether the output of an earlier run is as it was written; one that is cut off or
-        damaged is not.
-        """
+        """Return whether the output of an earlier run is complete and undamaged."""
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Return whether nothing is left to do; an output that is damaged is removed."""
+        """Return whether nothing is left to do; a damaged output is removed."""
         if not self.output.exists():
             return False
         if self.is_intact():
             return True
-        say(f"{self.output}: damaged, it is made again")
+        say(f"{self.output}: damaged; it is computed again")
         if self.output.is_dir():
             shutil.rmtree(self.output)
         else:
@@ -74,34 +85,28 @@ class ShardTask(Task):
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Where the workers are, and what they take at a time."""
+class LoadModel(Task):
+    """The first task of a worker: load the model, and return its fingerprint.
 
-    address: str = "local"  # processes of this machine; `auto`, the cluster that runs; HOST:PORT or ray://HOST:PORT
-    # of workers; None for one on each core, or on each GPU where they use one
-    count: int | None = None
-    gpu: bool = False  # whether each worker has a GPU for itself
-    shard_lines: int = SHARD_LINES
-
-
-@dataclass(frozen=True)
-class Loading(Task):
-    """The first task of a worker: load the model."""
+    Attributes:
+        folder: current folder of the program, which becomes that of the worker.
+    """
 
     folder: Path
 
     def __call__(self, encoder: LoadEncoder) -> str:
         if not self.folder.is_dir():
             raise InputError(
-                f"{self.folder}: not on {socket.gethostname()}; all machines need the same folders"
+                f"{self.folder}: no such folder on {socket.gethostname()}; all machines need the "
+                "same folders"
             )
         os.chdir(self.folder)
         return encoder().fingerprint
 
 
 @dataclass(frozen=True)
-class Width(Task):
-    """Asks for the width of the embeddings of a text."""
+class MeasureWidth(Task):
+    """Returns the width of the embeddings of a text."""
 
     text: Text
 
@@ -109,97 +114,137 @@ class Width(Task):
         return width_of(encoder(), self.text)
 
 
+def run_missing(tasks: Sequence[ShardTask], workers: "Workers") -> int:
+    """Run the tasks whose output is missing or damaged, and return their number."""
+    missing = [task for task in tasks if not task.is_done()]
+    return sum(1 for _ in workers.run(missing))
+
+
+# -- workers
+
+
 class Worker:
-    """What runs as an actor; it loads its encoder once."""
+    """What runs as an actor of Ray. It loads its encoder once."""
 
     def __init__(self, load: LoadEncoder):
         self.load = cache(load)
 
     def run(self, task: Task) -> tuple[Any, float]:
-        """Return what a task returns, and its seconds of the processor."""
+        """Return the result of a task, and the seconds of processor time that it took."""
         start = time.process_time()
-        return task(self.load), time.process_time() - start
+        result = task(self.load)
+        return result, time.process_time() - start
 
 
 class Workers:
-    """Gives tasks to actors that are idle; one of the `count` that `make` starts is idle when it
-    has loaded its model.
+    """Gives tasks to idle workers.
 
-    All have the same current folder.
+        with connect(Cluster(count=2), load) as workers:
+            for task, result in workers.run(tasks):
+                print(task.name, result)
+
+    All workers have the same current folder.
+
+    Args:
+        make: starts a worker, an actor of Ray.
+        count: number of workers.
+        folder: current folder of the program.
+        shard_lines: number of lines of a shard.
+
+    Attributes:
+        model: fingerprint of the model; empty until the first worker has loaded it.
+        seconds: processor time of all tasks that succeeded.
+        shard_lines: number of lines of a shard.
     """
 
     def __init__(
         self, make: Callable[[], Any], count: int, folder: Path, shard_lines: int = SHARD_LINES
     ):
-        # fingerprint; of the processor, in all tasks that ended well
-        self.model, self.seconds = ("", 0.0)
-        self.shard_lines, self.make, self.loading = shard_lines, make, Loading("the model", folder)
+        self.model = ""
+        self.seconds = 0.0
+        self.shard_lines = shard_lines
+        self._make = make
+        self._load_model = LoadModel("the model", folder)
         self._idle: list[Any] = []
-        self._running: dict[Any, tuple[Any, Task]] = {}  # by the reference to the result
+        # The actor and the task, by the reference to the result.
+        self._running: dict[Any, tuple[Any, Task]] = {}
+        # Failures in succession, by the name of the task.
         self._failures: Counter[str] = Counter()
         for _ in range(count):
-            self._start(make(), self.loading)
+            self._start(make(), self._load_model)
 
     def load(self) -> None:
-        """Wait for the first worker to load the encoder."""
+        """Wait until the first worker has loaded the encoder."""
         while not self.model:
             self._wait()
 
     def end(self) -> None:
-        """End all actors; a `run` that is closed later finds none."""
+        """End all workers; a `run` that is closed later starts no others."""
         import ray
 
-        for actor in (*self._idle, *(actor for actor, _ in self._running.values())):
+        busy = [actor for actor, _ in self._running.values()]
+        for actor in (*self._idle, *busy):
             ray.kill(actor)
         self._idle.clear()
         self._running.clear()
 
     def width_of(self, text: Text) -> int:
         """Return the width of the embeddings of a text."""
-        ((_, width),) = self.run([Width("the first line", text)])
+        ((_, width),) = self.run([MeasureWidth("the first line", text)])
         return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and what they return, as they end; bad input and too many failures name their
-        shard.
+        """Yield tasks and their results, in the order in which they end.
+
+        Raises:
+            InputError: for bad input, and for a task that failed too often. The message has the
+                name of the task.
         """
-        remaining, todo = iter(tasks), deque[Task]()
+        remaining = iter(tasks)
+        pending = deque[Task]()
         try:
             while True:
-                if not todo and (following := next(remaining, None)) is not None:
-                    todo.append(following)
-                if todo and self._idle:
-                    self._start(self._idle.pop(), todo.popleft())
-                elif todo or any(task is not self.loading for _, task in self._running.values()):
-                    task, result = self._wait()
-                    if result is None:
-                        todo.extend([] if task is self.loading else [task])
-                    else:
-                        yield task, result
-                else:
+                if not pending:
+                    pending.extend(islice(remaining, 1))
+                if pending and self._idle:
+                    self._start(self._idle.pop(), pending.popleft())
+                    continue
+                if not pending and not self._has_running_task():
                     return
+                task, result = self._wait()
+                if result is not None:
+                    yield task, result
+                elif task is not self._load_model:
+                    pending.append(task)
         finally:
             self._abandon()
 
+    def _has_running_task(self) -> bool:
+        return any(task is not self._load_model for _, task in self._running.values())
+
     def _abandon(self) -> None:
-        """Replace the workers that are still at it after an error: their results are nothing to the
-        next run.
+        """Replace the workers that still run a task after an error.
+
+        Their results would be mistaken for those of the next run.
         """
         import ray
 
         self._failures.clear()
         for reference, (actor, task) in list(self._running.items()):
-            if task is not self.loading:
+            if task is not self._load_model:
                 del self._running[reference]
                 ray.kill(actor)
-                self._start(self.make(), self.loading)
+                self._start(self._make(), self._load_model)
 
     def _start(self, actor: Any, task: Task) -> None:
-        self._running[actor.run.remote(task)] = actor, task
+        self._running[actor.run.remote(task)] = (actor, task)
 
     def _wait(self) -> tuple[Task, Any]:
-        """Wait for the end of any task; return None for its result where it is to be done again, or
-        was loading.
+        """Wait for the end of any task.
+
+        Returns:
+            The task and its result. The result is None if the task loaded the model, or if it
+            failed and has to be repeated.
         """
         import ray
 
@@ -208,26 +253,37 @@ class Workers:
         try:
             result, seconds = ray.get(reference)
         except ray.exceptions.RayError as error:
-            ray.kill(actor)  # it may only be out of reach
-            self._start(self.make(), self.loading)
+            # The worker may only be out of reach.
+            ray.kill(actor)
+            self._start(self._make(), self._load_model)
             self._count_failure(task, error)
             return task, None
         self._failures.pop(task.name, None)
-        if task is not self.loading:
+        if task is self._load_model:
+            self._check_model(actor, result)
             self._idle.append(actor)
-            self.seconds += seconds
-            return task, result
-        if self.model not in ("", result):
+            return task, None
+        self._idle.append(actor)
+        self.seconds += seconds
+        return task, result
+
+    def _check_model(self, actor: Any, fingerprint: str) -> None:
+        import ray
+
+        if self.model not in ("", fingerprint):
             ray.kill(actor)
             raise InputError(
-                f"workers have models {self.model} and {result}; all machines need the same files"
+                f"workers have models {self.model} and {fingerprint}; all machines need the same "
+                "files"
             )
-        self.model = result
-        self._idle.append(actor)
-        return task, None
+        self.model = fingerprint
 
     def _count_failure(self, task: Task, error: Exception) -> None:
-        """Count a failure of a task, of several in a row."""
+        """Count a failure of a task.
+
+        Raises:
+            InputError: if the task failed because of bad input, or too often in succession.
+        """
         from ray.exceptions import RayTaskError
 
         cause = error.cause if isinstance(error, RayTaskError) else None
@@ -235,41 +291,67 @@ class Workers:
             raise InputError(f"{task.name}: {cause}") from None
         self._failures[task.name] += 1
         if self._failures[task.name] == ATTEMPTS:
-            said = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
-            why = said[-1] if said else "its worker died (killed, or no memory was left)"
-            again = "what is done stays: correct it and run the same command again"
+            reasons = re.findall(r"^\w*(?:Error|Exception): .+$", str(error), re.MULTILINE)
+            reason = "its worker died (killed, or out of memory)"
+            if reasons:
+                reason = reasons[-1]
             raise InputError(
-                f"{task.name} failed {ATTEMPTS} times, the last time: {why:.300}; {again}"
+                f"{task.name}: failed {ATTEMPTS} times, the last time because of {reason:.300}; "
+                "finished shards are kept: correct the cause and run the same command again"
             ) from None
 
 
-def run_missing(tasks: Sequence[ShardTask], workers: Workers) -> int:
-    """Do the tasks whose output is missing or damaged, and return their number."""
-    missing = [task for task in tasks if not task.is_done()]
-    return sum(1 for _ in workers.run(missing))
+# -- the cluster
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the workers run, and how much they take at a time.
+
+    Attributes:
+        address: `local` for processes of this machine; `auto` for the running cluster; HOST:PORT or
+            ray://HOST:PORT.
+        count: number of workers; None for one per core, or per GPU with `gpu`.
+        gpu: give each worker a GPU.
+        shard_lines: number of lines of a shard.
+    """
+
+    address: str = "local"
+    count: int | None = None
+    gpu: bool = False
+    shard_lines: int = SHARD_LINES
 
 
 @contextlib.contextmanager
 def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
-    """Start the workers of a cluster, each of which loads the encoder, and end them with the
-    block.
+    """Start the workers of a cluster, and end them with the block.
+
+    Args:
+        cluster: where the workers run.
+        load: loads the encoder, in each worker.
+
+    Raises:
+        InputError: if Ray is not installed, the cluster does not answer, or it has no cores or GPUs
+            for a worker.
     """
     require("ray", "ray", "--ray")
     import ray
 
-    ours = not ray.is_initialized()  # a program may have started it
-    if ours:
+    # A program may have started Ray itself.
+    is_new = not ray.is_initialized()
+    if is_new:
         _initialise(cluster)
     try:
-        kind = "GPU" if cluster.gpu else "CPU"
-        there = int(ray.cluster_resources().get(kind, 0))
-        if not there:
+        resource = "GPU" if cluster.gpu else "CPU"
+        available = int(ray.cluster_resources().get(resource, 0))
+        if not available:
             raise InputError(
-                f"the cluster at {cluster.address} has no {kind}; expected at least one for a worker"
+                f"--ray {cluster.address}: the cluster has no {resource}; expected at least one "
+                "for a worker"
             )
         actor: Any = ray.remote(Worker).options(num_cpus=1, num_gpus=int(cluster.gpu))
         workers = Workers(
-            lambda: actor.remote(load), cluster.count or there, Path.cwd(), cluster.shard_lines
+            lambda: actor.remote(load), cluster.count or available, Path.cwd(), cluster.shard_lines
         )
         try:
             workers.load()
@@ -277,12 +359,12 @@ def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
         finally:
             workers.end()
     finally:
-        if ours:
+        if is_new:
             ray.shutdown()
 
 
 def _initialise(cluster: Cluster) -> None:
-    """Start Ray here, or connect to it."""
+    """Start Ray on this machine, or connect to a cluster."""
     import logging
 
     import ray
@@ -290,9 +372,13 @@ def _initialise(cluster: Cluster) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address == "local":
-        cores = max(cluster.count or 0, os.cpu_count() or 1)
-        local = {"num_cpus": cores, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-        ray.init("local", **local, **quiet)
+        ray.init(
+            "local",
+            num_cpus=max(cluster.count or 0, os.cpu_count() or 1),
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            **quiet,
+        )
         return
     check_address(cluster.address)
     try:
@@ -300,21 +386,27 @@ def _initialise(cluster: Cluster) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.200}"
         raise InputError(
-            f"no Ray cluster at {cluster.address} ({reason}); start one with `ray start`"
+            f"--ray {cluster.address}: no Ray cluster ({reason}); start one with `ray start`"
         ) from None
 
 
 def check_address(address: str) -> None:
-    """Check that something answers at the address of a cluster."""
-    found = ADDRESS.fullmatch(address)
-    if found is None:
+    """Check that the address of a cluster is valid, and that something answers there.
+
+    Args:
+        address: the value of --ray.
+    """
+    match = ADDRESS.fullmatch(address)
+    if match is None:
         raise InputError(
             f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT"
         )
-    if found["host"]:
-        try:
-            socket.create_connection((found["host"], int(found["port"])), SECONDS).close()
-        except (OSError, OverflowError) as error:
-            raise InputError(
-                f"--ray {address}: no answer ({error}); start a cluster with `ray start`"
-            ) from None
+    if not match["host"]:
+        return
+    try:
+        place = (match["host"], int(match["port"]))
+        socket.create_connection(place, TIMEOUT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"--ray {address}: no answer ({error}); start a cluster with `ray start`"
+        ) from None

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -126,6 +127,12 @@ def corpora(work) -> list[Corpus]:
     return [Corpus(work / f"text.{name}", "", LINES) for name in ("en", "fr")]
 
 
+def shards_done(done) -> tuple[int, int]:
+    """The number of shards of a run, and of those that an earlier run had finished."""
+    match = re.search(r"\b(\d+) shards(?: \((\d+) )?", done.stdout)
+    return int(match[1]), int(match[2] or 0)
+
+
 def times(folder: Path) -> dict[str, int]:
     return {name: (folder / f"{name}.npy").stat().st_mtime_ns for name in names(folder)}
 
@@ -152,8 +159,8 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
     assert [path.stat().st_size for path in files] == sorted(
         (path.stat().st_size for path in files), reverse=True
     )
-    assert "200 embeddings of width 32" in done.stdout
-    assert "7 shards, " in done.stdout
+    assert re.search(r"\b200 .*\b32\b", done.stdout)
+    assert shards_done(done) == (7, 0)
     # no text is left
     assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}
 
@@ -164,18 +171,15 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
     before = times(tmp_path / "o")
     gone = names(tmp_path / "o")[3]
     (tmp_path / "o" / f"{gone}.npy").unlink()
-    assert "7 shards (6 of" in embed(work, tmp_path / "o", *RAY).stdout
+    assert shards_done(embed(work, tmp_path / "o", *RAY)) == (7, 6)
     after = times(tmp_path / "o")
     assert {name for name in after if after[name] != before[name]} == {gone}
     # other settings, other names
-    assert "7 shards, " in embed(work, tmp_path / "o", *RAY, "--normalize").stdout
+    assert shards_done(embed(work, tmp_path / "o", *RAY, "--normalize")) == (7, 0)
     assert not set(names(tmp_path / "o")) & set(before)
     assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
     there = sorted(tmp_path.rglob("*"))
-    refused(
-        index(work, tmp_path / "o", *RAY, check=False),
-        "o: exists and is not a folder of this command",
-    )
+    refused(index(work, tmp_path / "o", *RAY, check=False), "/o: ")
     assert sorted(tmp_path.rglob("*")) == there
 
 
@@ -183,10 +187,8 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     index(work, tmp_path / "whole", "--kind", kind)
-    assert (
-        f"{kind} index of 99 sentences"
-        in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
-    )
+    done = index(work, tmp_path / "shards", "--kind", kind, *RAY)
+    assert re.search(rf"\b{kind}\b.*\b99\b", done.stdout)
     found = []
     for name in ("whole", "shards"):
         search = "--input", work / "text.en", "--output", tmp_path / "found.tsv", "--k", 5
@@ -211,7 +213,7 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     )
     one, other = (lxsr_here(*score, *[tmp_path / name] * 2).stdout for name in ("whole", "shards"))
     assert one == other or kind != "flat"
-    assert "4 shards (4 of" in index(work, tmp_path / "shards", "--kind", kind, *RAY).stdout
+    assert shards_done(index(work, tmp_path / "shards", "--kind", kind, *RAY)) == (4, 4)
 
 
 @pytest.mark.usefixtures("shared")
@@ -228,9 +230,9 @@ def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     done = index(
         work, tmp_path / "o", *RAY, "--input", few, "--kind", "ivf", "--lists", 20, check=False
     )
-    refused(done, "2 sentences, too few for ivf; expected 20 or more in a shard, or kind flat")
+    refused(done, "2 ", "ivf", "20 ")
     done = index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 31, check=False)
-    refused(done, "shards of 30 lines, too few for ivf; expected at least 31 a shard")
+    refused(done, "30 ", "ivf", "31 ")
 
 
 @pytest.mark.usefixtures("shared")
@@ -242,13 +244,12 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
     whole, shards = ((tmp_path / f"{name}.tsv").read_text() for name in ("whole", "shards"))
     assert whole == shards or kind != "flat"
     assert len(shards.splitlines()) > 200
-    assert "8 shards, " in done.stdout
-    again = mine(work, tmp_path / "again.tsv", *options, *RAY, "--work", tmp_path / "work").stdout
-    assert "8 shards (16 of" in again
-    again = mine(
-        work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work"
-    ).stdout
-    assert "8 shards (8 of" in again  # another k takes other neighbours of the same embeddings
+    assert shards_done(done) == (8, 0)
+    again = mine(work, tmp_path / "again.tsv", *options, *RAY, "--work", tmp_path / "work")
+    assert shards_done(again) == (8, 16)
+    again = mine(work, tmp_path / "again.tsv", *options[:-1], 2, *RAY, "--work", tmp_path / "work")
+    # another k takes other neighbours of the same embeddings
+    assert shards_done(again) == (8, 8)
 
 
 @pytest.mark.usefixtures("shared")
@@ -265,14 +266,12 @@ def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
         lxsr_here(*model, *options, "--output", tmp_path / name, *RAY)
         assert (tmp_path / name).read_text() == whole
     done = lxsr_here(*model, "--lang-pair", "en-fr", "--output", tmp_path / "o", check=False)
-    refused(done, "--lang-pair en-fr without --target; expected one language")
+    refused(done, "--lang-pair en-fr", "--target")
 
 
 @pytest.mark.usefixtures("shared")
 def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
-    refused(
-        mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k: k is 99; expected 1 to 9"
-    )
+    refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
     mine(work, tmp_path / "out.tsv", *RAY)
     # without --work nothing else is left
     assert [path.name for path in tmp_path.iterdir()] == ["out.tsv"]
@@ -280,7 +279,7 @@ def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, 
     (tmp_path / "empty").write_text("\n")
     refused(
         mine(work, tmp_path / "o", *RAY, "--source", tmp_path / "empty", check=False),
-        "empty: no text in it",
+        "empty: ",
     )
     stored = tmp_path / "stored"
     stored.mkdir()
@@ -339,7 +338,7 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     with (
         pytest.raises(
             InputError,
-            match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en failed 3 times.*died",
+            match=r"shard source-00002-\w+, lines 63 to 92 of .*text\.en: .*\b3\b",
         ),
         connect(Cluster(count=1, shard_lines=30), deadly(work, tmp_path, 99)) as workers,
     ):
@@ -349,9 +348,7 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
 
 
 def test_bad_input_is_named_with_its_shard(workers, tmp_path):
-    with pytest.raises(
-        InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: index 'ball'; expected one of"
-    ):
+    with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: .*'ball'"):
         index_shards(
             ["a dog"] * 60,
             tmp_path / "i",
@@ -369,7 +366,6 @@ def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch
     options = "--input", "-", "--output", tmp_path / "o", "--output-dtype", dtype, *RAY
     refused(
         lxsr_here("embed", "--model", work / "m" / "model", *options, check=False),
-        "no lines to embed",
     )
     assert not (tmp_path / "o" / "shards.json").exists()
 
@@ -386,22 +382,22 @@ def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
     (tmp_path / "full" / "mine").touch()
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
     for options, message in (
-        (("--workers", 2), "--workers 2 without --ray"),
-        (("--shard-lines", 2), "--shard-lines 2 without --ray"),
-        (("--ray", "--shard", "1/2"), "--shard with --ray"),
-        (("--ray", "x"), "--ray 'x'; expected local, auto"),
-        (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: no answer"),
-        (("--ray", "h:99999"), "--ray h:99999: no answer"),
-        (("--ray", "--device", "cuda"), "has no GPU"),
+        (("--workers", 2), "--workers 2"),
+        (("--shard-lines", 2), "--shard-lines 2"),
+        (("--ray", "--shard", "1/2"), "--shard"),
+        (("--ray", "x"), "--ray 'x'"),
+        (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: "),
+        (("--ray", "h:99999"), "--ray h:99999: "),
+        (("--ray", "--device", "cuda"), "GPU"),
         (
             ("--ray", "--workers", 1, "--output", tmp_path / "full"),
-            "exists and is not a folder of this command",
+            f"{tmp_path / 'full'}: ",
         ),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
     monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
     done = mine(work, tmp_path / "o", "--ray", check=False)
-    refused(done, "--ray needs ray, which is not installed: ", install_command("ray"))
+    refused(done, "--ray", install_command("ray"))
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
         "full",
         "full/mine",
@@ -470,8 +466,9 @@ def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
         for content in spoilt(path):
             path.write_bytes(content)
             done = verb(work, tmp_path / "o", *RAY)
-            assert f"shards ({len(names(tmp_path / 'o')) - 1} of" in done.stdout
-            assert "damaged, it is made again" in done.stderr
+            count = len(names(tmp_path / "o"))
+            assert shards_done(done) == (count, count - 1)
+            assert shard in done.stderr
             assert [path.name for path in good if path.read_bytes() != good[path]] in (
                 [],
                 ["index.json"],
@@ -489,7 +486,7 @@ def test_damaged_work_of_mining_is_done_again(work, tmp_path, kind):
             path.write_bytes(content)
             done = mine(work, tmp_path / "o.tsv", *options, *RAY)
             assert (tmp_path / "o.tsv").read_bytes() == good
-            assert "damaged, it is made again" in done.stderr or path.suffix == ".txt"
+            assert path.stem.split(".")[0] in done.stderr or path.suffix == ".txt"
             assert path.read_bytes() != content
 
 
