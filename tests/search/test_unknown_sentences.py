@@ -121,11 +121,9 @@ def test_it_scores_nothing(encoder):
 def test_the_command_says_how_many(files):
     command = ("--model", "lxsr-static", "--input", files / "en", "--output")
     done = lxsr_here("index", *command, files / "index")
-    (line,) = [line for line in done.stdout.splitlines() if "index of" in line]
-    assert re.findall(r"\b\d+\b", line)[:3] == ["5", "1", "8"]
+    assert re.search(r"\b5 .*\b1 .*\b8 ", done.stdout)
     done = lxsr_here("embed", *command, files / "en.npy")
-    (line,) = [line for line in done.stdout.splitlines() if "embeddings" in line]
-    assert re.findall(r"\b\d+\b", line)[:3] == ["14", "256", "9"]
+    assert re.search(r"\b14 .*\b256\b.*\b9 ", done.stdout)
     done = lxsr_here("search", "--index", files / "index", "--k", 1, "Le chat dort.", "🚀")
     assert ENGLISH[0] in done.stdout
     assert re.findall(r"\d+", done.stderr) == ["1", "2"]
