@@ -204,8 +204,8 @@ def _warn_if_few(index: Any, kind: str, count: int) -> None:
     recommended = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
     if count < recommended:
         logger.warning(
-            f"{kind} of {count:,} vectors is trained from fewer than {recommended:,}: it finds fewer "
-            "of the nearest vectors; flat finds all"
+            f"{kind} of {count:,} vectors is trained from fewer than {recommended:,}: it finds "
+            "fewer of the nearest vectors; flat finds all"
         )
 
 
