@@ -105,10 +105,12 @@ def mine_draws(
         turns = list(itertools.combinations(embedded, 2))
         for languages in itertools.cycle(turns):
             start = time.perf_counter()
-            sides = [_draw(rng, len(embedded[language].sentences), draw) for language in languages]
-            vectors = [
-                embedded[language][side] for language, side in zip(languages, sides, strict=True)
-            ]
+            sides = []
+            vectors = []
+            for language in languages:
+                side = _draw(rng, len(embedded[language].sentences), draw)
+                sides.append(side)
+                vectors.append(embedded[language][side])
             encoded = time.perf_counter()
             count_before = len(mined)
             for pair in _best_pairs(languages, sides, vectors, best, neighbours):
@@ -175,14 +177,12 @@ def precision(
     Returns:
         The precision from 0 to 1; NaN if no pair can be judged.
     """
-    gold_sentences = {sentence for pair in gold for sentence in pair}
+    gold_sentences = set(itertools.chain.from_iterable(gold))
     judged = 0
     correct = 0
     for pair in pairs:
-        first, second = (
-            texts[language][number]
-            for language, number in zip(pair.languages, pair.sentences, strict=True)
-        )
+        first = texts[pair.languages[0]][pair.sentences[0]]
+        second = texts[pair.languages[1]][pair.sentences[1]]
         judged += first in gold_sentences or second in gold_sentences
         correct += (first, second) in gold or (second, first) in gold
     if not judged:

@@ -148,6 +148,7 @@ CHANGEABLE = {"work", "rounds", "workers", "gold"}
 CHANGEABLE_BEFORE_MINING = {"draw", "best", "pairs", "start_model", "encode_dtype"}
 # The number of updates between two checkpoints.
 SAVE_INTERVAL = 1000
+# Every option except `documents` has a default.
 DEFAULTS = {
     field.name: field.default for field in fields(ContextConfig) if field.default is not MISSING
 }
@@ -447,10 +448,12 @@ def _last_figures(log: Path) -> str:
         for kind, marker in markers.items():
             if marker not in line:
                 continue
-            metrics = (part.strip().rpartition(" ") for part in line.split("|"))
-            figures[kind] = ", ".join(
-                f"{name} {value}" for name, _, value in metrics if name in names
-            )
+            metrics = []
+            for part in line.split("|"):
+                name, _, value = part.strip().rpartition(" ")
+                if name in names:
+                    metrics.append(f"{name} {value}")
+            figures[kind] = ", ".join(metrics)
     return "; ".join(f"{kind} {metrics}" for kind, metrics in figures.items())
 
 

@@ -48,7 +48,7 @@ CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
 # Text of fewer bytes is binarised in this process, because another one takes a second to start.
 SMALL_TEXT = 1 << 20
-# More training pairs than this leave no shard empty.
+# With this number of training pairs or more, no shard is empty.
 CHECKED_PAIRS = 1_000_000
 
 # Each worker loads the tokenizer once.
@@ -190,7 +190,7 @@ def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
 
 
 def make_shard_folders(work: Path, shards: int) -> list[Path]:
-    """Create the folders of the shards in `work` and return them; one shard is `work` itself."""
+    """Create and return the folders of the shards in `work`; a single shard is `work` itself."""
     folders = [work]
     if shards > 1:
         folders = [work / str(shard) for shard in range(shards)]
