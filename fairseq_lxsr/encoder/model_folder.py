@@ -221,7 +221,7 @@ def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _quantize(
     rows: np.ndarray, largest_code: int, shares: Sequence[float] = (1,)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Round each row at that of its possible scales with the least squared error.
+    """Round each row with the scale, of those to try, that has the least squared error.
 
     Args:
         rows: float32 [N, D].

@@ -42,7 +42,7 @@ class Bag:
         bag, tokenizer = read_bag(folder, read_config(folder))
         ids, lengths = tokenizer.encode_known(["A dog."])
         pieces = FlatPieces(ids, lengths.cumsum() - lengths, lengths)
-        for sentences, vectors in bag.embed(pieces): ...
+        batches = list(bag.embed(pieces))
 
     Args:
         config: sizes of the encoder; `config.is_bag` must be true.

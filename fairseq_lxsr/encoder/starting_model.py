@@ -94,7 +94,7 @@ def trained_pairs(encoder: SentenceEncoder) -> str:
 
 
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:
-    """Return the languages of language pairs that a model was not trained on, in order.
+    """Return the languages of some pairs that a model was not trained on, in order.
 
     If a model does not name its languages, it is assumed to know the first language of each pair.
 

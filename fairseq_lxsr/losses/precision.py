@@ -12,7 +12,7 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorate a loss, so that it runs without autocast and gets float32 for half precision."""
+    """Decorate a loss: it runs without autocast, and half-precision arguments become float32."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):

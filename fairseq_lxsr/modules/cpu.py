@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 # The processor's description on Linux
 CPUINFO = "/proc/cpuinfo"
-# The names in it, on x86 and Arm, of the instructions for matrix products in each type
+# Names of the instructions for matrix products in each type, as this file has them on x86 and Arm
 FLAGS = {
     "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
@@ -82,7 +82,7 @@ def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
 
 
 def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
-    """Return the shortest of three times of the products of a layer, after a first untimed run.
+    """Return the seconds that the products of a layer take: the least of three, after a warm-up.
 
     The products are [rows, width] x [width, width], forward and backward.
     """

@@ -12,7 +12,7 @@ LEAST_INT64 = torch.iinfo(torch.int64).min
 
 
 class Dropout(nn.Module):
-    """Dropout as torch.nn.Dropout, but faster on a CPU.
+    """Dropout like torch.nn.Dropout, but faster on a CPU.
 
     On a CPU, torch draws a random number of 32 bits for each value, which takes 15 percent of a
     training step of T-LASER. Here one random number of 64 bits is used for four values, and the

@@ -115,7 +115,7 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """Skips functions that compute values, which tensors without memory do not need.
+    """A torch mode that skips functions whose values tensors without memory do not need.
 
     For some of them torch would import its compiler, which takes seconds.
     """

@@ -10,7 +10,7 @@ X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(nn.Module):
-    """Computes the same as a torch.nn.Linear on a CPU, but faster and without gradients.
+    """A linear layer like torch.nn.Linear on a CPU, but faster and without gradients.
 
     torch converts bfloat16 weights to the layout of oneDNN in every call, and computes float32 with
     MKL, which is slow on AMD's processors. On one core with AVX-512, packed products take 0.87 of

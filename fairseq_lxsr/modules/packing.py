@@ -82,8 +82,8 @@ class PackedRows:
 def pack(lengths: np.ndarray) -> list[PackedRows]:
     """Pack sentences into rows by best-fit-decreasing bin packing.
 
-    It packs the different lengths instead of the sentences, so it is fast. Empty sentences are left
-    out. The width of a row is the smallest `NARROW` x 2^k that its longest sentence fits into.
+    All sentences of a length are packed together, which is fast. Empty sentences are left out. The
+    width of a row is the smallest `NARROW` x 2^k that its longest sentence fits into.
 
     Args:
         lengths: [N] number of pieces of each sentence.

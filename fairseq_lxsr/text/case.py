@@ -1,4 +1,4 @@
-"""Lower case for models without capitals: no capital and no new mark is left."""
+"""Lower-case conversion for models without capitals: no capital and no new mark is left."""
 
 import re
 import unicodedata
@@ -32,7 +32,7 @@ _ODD = re.compile(f"[{DOT}{in_brackets(STYLED_BLOCKS)}]")
 
 
 def lower(text: str) -> str:
-    """Return text in a lower case that NFKC keeps.
+    """Return text in lower case, in a form whose letters stay the same in NFKC.
 
     For example, İ becomes i, and № becomes no. No capital is left, and no mark is added.
     """

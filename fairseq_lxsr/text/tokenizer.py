@@ -160,7 +160,7 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Return what `normalise` returns for each text, faster than one by one."""
+    """Return what `normalise` returns for each text, faster than one call per text."""
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
@@ -196,7 +196,7 @@ def _odd_codes() -> np.ndarray:
 
 
 def is_word(piece: str) -> bool:
-    """Return whether a piece has other characters than punctuation, blanks and control characters.
+    """Return whether a piece has more than punctuation, blanks and control characters.
 
     The mark of the beginning of a word is not counted.
     """
@@ -275,7 +275,7 @@ def is_lowercased(symbols: Iterable[str]) -> bool:
 
 
 class Tokenizer:
-    """Maps text to the ids of a fairseq dictionary, by the text options and SentencePiece.
+    """A tokenizer from text to the ids of a fairseq dictionary, with the text options applied.
 
         tokenizer = Tokenizer("sentencepiece.model", TextOptions(), read_dictionary("dict.txt"))
         ids = tokenizer.encode(["The dog sleeps.", "Le chien dort."])
