@@ -104,8 +104,9 @@ class SentenceEncoder(SentenceTransformersMethods):
             The encoder, ready to use.
 
         Raises:
-            InputError: if a file is missing, changed or invalid; if an archive cannot be downloaded;
-                if the model has layers and torch is not installed; or if the device does not exist.
+            InputError: if a file is missing, changed or invalid, or an archive cannot be
+                downloaded; if the model has layers and torch is not installed; or if the device
+                does not exist.
         """
         check_device(device)
         folder = module_folder(find_model(folder))
@@ -157,7 +158,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def table(self) -> np.ndarray:
-        """Vectors of the word pieces before gated layers, float32 [V, D], one row per dictionary id.
+        """Vectors of the word pieces before gated layers, float32 [V, D]; rows are dictionary ids.
 
         An embedding is their weighted mean.
 
@@ -237,16 +238,16 @@ class SentenceEncoder(SentenceTransformersMethods):
             batch_size: number of sentences encoded together. Short sentences that share a row of 64
                 word pieces may be more.
             device: `cpu` or `cuda`; None uses the default device of the encoder.
-            dtype: precision of the computation: `float32`, `bfloat16` or `float16`, and on CPUs also
-                `int8`. With `int8`, only matrix products are quantized; the scales are computed per
-                batch, so an embedding depends slightly on its batch.
+            dtype: precision of the computation: `float32`, `bfloat16` or `float16`, and on CPUs
+                also `int8`. With `int8`, only matrix products are quantized; the scales are
+                computed per batch, so an embedding depends slightly on its batch.
             normalize: scale embeddings to unit length; zero vectors stay zero.
             truncate_dim: number of leading dimensions to keep, 1 to D; None keeps all. Embeddings
                 are truncated before they are normalized.
             show_progress: show a progress bar.
             on_long: treatment of sentences with more than `max_seq_length` word pieces: `cut`
-                encodes the first pieces; `split-mean` encodes parts and returns their mean, weighted
-                by length; `error` raises an error. LASER encoders have no limit.
+                encodes the first pieces; `split-mean` encodes parts and returns their mean,
+                weighted by length; `error` raises an error. LASER encoders have no limit.
             counts: a counter to update: `empty` is increased by the number of sentences without a
                 known word, and `long` by the number of long sentences.
 
@@ -366,8 +367,8 @@ class SentenceEncoder(SentenceTransformersMethods):
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        # Without a bar, tqdm is not called at all: even a disabled bar takes the lock of tqdm, which
-        # may be held forever in a forked process.
+        # Without a bar, tqdm is not called at all: even a disabled bar takes the lock of tqdm,
+        # which may be held forever in a forked process.
         bar_context = (
             Progress(total=count, desc="encode", unit=" sentences")
             if show_progress

@@ -103,7 +103,7 @@ def _check_once(path: Path, *stamp: int) -> None:
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Return a checkpoint after checking the types of its parts; missing optional parts are empty."""
+    """Return a checkpoint with checked types of its parts; missing optional parts are empty."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(f"{path}: has no cfg: not a fairseq-train checkpoint; choose another file")
     cfg = _options(state["cfg"])

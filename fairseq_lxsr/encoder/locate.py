@@ -1,4 +1,4 @@
-"""Finds a model folder by the name of a model in this package, a path, or the address of an archive."""
+"""Finds a model folder by the name of a packaged model, a path, or the address of an archive."""
 
 import json
 import os
@@ -60,8 +60,8 @@ def find_model(model: str | Path) -> Path:
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
         raise InputError(
-            f"{path}: no such model folder; create one with `lxsr export folder`, or use a model of "
-            f"this package ({names})"
+            f"{path}: no such model folder; create one with `lxsr export folder`, or use a model "
+            f"of this package ({names})"
         )
     return path
 

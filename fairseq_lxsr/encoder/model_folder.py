@@ -157,8 +157,8 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     # Training may have added <mask>.
     if entries - len(symbols) not in (0, 1):
         raise InputError(
-            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; expected the {entries:,} of the "
-            f"encoder: {ADVICE}"
+            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; expected the {entries:,} of "
+            f"the encoder: {ADVICE}"
         )
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
@@ -250,7 +250,7 @@ def _quantize(
 
 
 def _dequantize(stored: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
-    """Return weights in float32 for weights in 8 or 4 bits, which are multiplied by their scales."""
+    """Return weights in float32; codes of 8 or 4 bits are multiplied by their scales."""
     weights = dict(stored)
     for name, codes in stored.items():
         if codes.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:

@@ -78,8 +78,8 @@ class Bag:
         embed_batch = partial(self._embed_batch, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
-            # Batches are submitted in small groups, because finished embeddings stay in memory until
-            # the caller asks for them.
+            # Batches are submitted in small groups, because finished embeddings stay in memory
+            # until the caller asks for them.
             group_size = self.batches_per_thread * thread_count
             while group := list(islice(batches, group_size)):
                 yield from zip(group, run(embed_batch, group), strict=True)

@@ -155,7 +155,8 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
 
     Args:
         description: the content of tokenizer.json.
-        rows: the table of the folder, with rows that tokenizer.json needs and this package does not.
+        rows: the table of the folder, with rows that tokenizer.json needs and this package does
+            not.
     """
     model = description["model"]
     steps = description["normalizer"]["normalizers"]

@@ -68,7 +68,8 @@ def as_list(texts: Iterable[str]) -> list[str]:
     """Return texts as a list.
 
     Args:
-        texts: any iterable of strings, for example a NumPy array, a pandas series or an Arrow array.
+        texts: any iterable of strings, for example a NumPy array, a pandas series or an Arrow
+            array.
 
     Raises:
         InputError: if an element is not a string (such as None or NaN from a table); the message
@@ -285,8 +286,8 @@ class SentenceTransformersMethods:
             texts: N sentences, or a single sentence.
 
         Returns:
-            A dictionary with `input_ids`, the dictionary ids, int64 [N, pieces of the longest text],
-            and `attention_mask`, int64 of the same shape, 1 for a piece and 0 for padding.
+            A dictionary with `input_ids`, the dictionary ids, int64 [N, pieces of the longest
+            text], and `attention_mask`, int64 of the same shape, 1 for a piece and 0 for padding.
 
         Raises:
             InputError: if a text is not a string.
@@ -294,7 +295,8 @@ class SentenceTransformersMethods:
         sentences = as_list([texts] if isinstance(texts, str) else texts)
         ids, lengths = self.split(sentences)  # type: ignore[attr-defined]
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
-        rows = np.full(mask.shape, self.size.padding_idx, dtype=np.int64)  # type: ignore[attr-defined]
+        padding = self.size.padding_idx  # type: ignore[attr-defined]
+        rows = np.full(mask.shape, padding, dtype=np.int64)
         rows[mask] = ids
         return {"input_ids": rows, "attention_mask": mask.astype(np.int64)}
 
@@ -333,7 +335,8 @@ class SentenceTransformersMethods:
             folder: the model folder; an older model folder is replaced.
 
         Raises:
-            InputError: if the model has random weights, or `folder` exists and is not a model folder.
+            InputError: if the model has random weights, or `folder` exists and is not a model
+            folder.
         """
         if self.folder is None or self.untrained:
             raise InputError("a model with random weights cannot be saved; load a trained model")
@@ -343,7 +346,8 @@ class SentenceTransformersMethods:
                 name: config[name] for name in ("architecture", "encoder", "text", "training")
             }
             texts = text_files(self.folder, self.tokenizer)
-            write_folder(folder, texts, description, partial(arrays.save, self.weights))  # type: ignore[attr-defined]
+            save_weights = partial(arrays.save, self.weights)  # type: ignore[attr-defined]
+            write_folder(folder, texts, description, save_weights)
             return
         with atomic_folder(folder, CONFIG_FILE, DICTIONARY_FILE, sign='"format_version"') as work:
             for name in (*MODEL_FILES, CARD_FILE):
@@ -384,6 +388,7 @@ def _unit_rows(embeddings: Any, name: str) -> FloatArray:
         raise InputError(f"{name} embeddings of shape {rows.shape}; expected [N, D] or [D]")
     if rows.dtype.itemsize == 1:
         raise InputError(
-            f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not quantized codes"
+            f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not quantized "
+            "codes"
         )
     return unit_rows(rows, name=f"{name} embeddings")

@@ -1,9 +1,9 @@
 """Loss functions of tensors, without fairseq.
 
-Notation, here and in the rest of the package: B sentence pairs in a batch, T tokens in a sentence, D
-width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries of
-a sparse target. Every loss is computed in float32, whatever the precision of the training is. It is
-a sum, which the caller divides by B.
+Notation, here and in the rest of the package: B sentence pairs in a batch, T tokens in a sentence,
+D width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries
+of a sparse target. Every loss is computed in float32, whatever the precision of the training is. It
+is a sum, which the caller divides by B.
 """
 
 from fairseq_lxsr.losses.alignment import (

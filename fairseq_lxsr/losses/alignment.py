@@ -1,4 +1,4 @@
-"""Contrastive alignment: each sentence must find its translation among the candidates of a batch."""
+"""Contrastive alignment: each sentence must find its translation among the candidates."""
 
 from typing import NamedTuple
 
@@ -76,8 +76,8 @@ def alignment_loss(
 
     Use it for retrieval. The other sentences of the batch are the negatives, so large batches of
     varied text help. It can be the only loss, or be added to a generative loss.
-    `matryoshka_alignment_loss` is for embeddings that are truncated, and `distance_constraint` has a
-    margin instead of a softmax.
+    `matryoshka_alignment_loss` is for embeddings that are truncated, and `distance_constraint` has
+    a margin instead of a softmax.
 
     Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford
     et al. 2021).

@@ -13,8 +13,8 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
     """Return the distance between embeddings of a student and of a teacher, summed over the rows.
 
     Use it to train a small encoder, or a new language, from a better model; the two need not have
-    the same word pieces. With `mse` the student learns the teacher's embeddings, with `cosine` their
-    directions, and with `similarity` only their similarities.
+    the same word pieces. With `mse` the student learns the teacher's embeddings, with `cosine`
+    their directions, and with `similarity` only their similarities.
 
     `mse` is the squared distance (Reimers and Gurevych 2020), divided by the teacher's mean squared
     norm, so that the teacher's scale does not matter. `cosine` is 1 - cosine. `similarity` is the

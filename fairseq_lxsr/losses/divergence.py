@@ -101,7 +101,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _):
-        """Return the gradient of the logits: ((sum q) softmax(w) - q(w)) x incoming gradient [R]."""
+        """Return the gradient of the logits: ((sum q) softmax(w) - q(w)) x gradient of the row."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
         total = (total * grad)[:, None]

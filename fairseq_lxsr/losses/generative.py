@@ -1,4 +1,4 @@
-"""Generative objectives: each encoder pass predicts the words of a sentence, its translation or both.
+"""Generative objectives: encoder passes predict words of a sentence and of its translation.
 
 They are the five rows of the table in Mao et al. 2021, section 3.2. Pass l reads sentence S_l, and
 l' is the other language.
@@ -22,7 +22,7 @@ def sentence_targets(
     weighting: str = "types",
     overlap: str = "sum",
 ) -> tuple[Target, Target]:
-    """Return the targets that the sentence embedding of each pass must predict, for `sentence_loss`.
+    """Return the targets that sentence embeddings of each pass must predict in `sentence_loss`.
 
     `ugt` is the objective of the paper. `xtr` needs no masks, and retrieves about as many
     translations in the paper's tables.
@@ -33,7 +33,7 @@ def sentence_targets(
         >>> tokens = torch.tensor([[4, 5]]), torch.tensor([[6, 1]])
         >>> masked = torch.tensor([[1]]), torch.tensor([[1]])
         >>> _, target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
-        >>> # The target of the target pass: the two pieces of the source have half of the mass each.
+        >>> # The target pass must predict the two pieces of the source, with half of the mass each.
         >>> target[0].tolist(), target[1].tolist()
         ([[4, 5]], [[0.5, 0.5]])
 
@@ -44,8 +44,8 @@ def sentence_targets(
             differ in how many pieces are masked.
         tokens: ids of source and target that the opposite pass predicts, [B, T] and [B, T']; in the
             paper they are not masked.
-        masked_ids: masked ids of source and target, [B, M] and [B, M'], with `padding_idx` at unused
-            positions.
+        masked_ids: masked ids of source and target, [B, M] and [B, M'], with `padding_idx` at
+            unused positions.
         padding_idx: id of padding.
         weighting: one of `TARGET_WEIGHTS`.
         overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr`, see `targets.mix`.
@@ -68,7 +68,8 @@ def sentence_targets(
         target = mix(masked_pieces[1], translation[1], overlap)
         return source, target
     raise ValueError(
-        f"objective is {objective!r}; expected one of {OBJECTIVES} except mlm, which predicts tokens"
+        f"objective is {objective!r}; expected one of {OBJECTIVES} except mlm, whose loss is "
+        "token_loss"
     )
 
 
@@ -114,8 +115,8 @@ def token_loss(
     This is masked language modelling (`mlm`), the baseline of the paper: each masked piece is
     predicted from its own state. It does not align languages, and retrieves few translations.
 
-    The paper does not say how pieces are averaged. Here each sentence has the same weight, as in the
-    other objectives.
+    The paper does not say how pieces are averaged. Here each sentence has the same weight, as in
+    the other objectives.
 
     Example:
         >>> masked = torch.tensor([[4, 1]]), torch.tensor([[5, 6]])

@@ -1,4 +1,4 @@
-"""Matryoshka: the first units of an embedding are trained as an embedding, so it can be truncated."""
+"""Matryoshka: the first units of embeddings are trained as embeddings, and can be used alone."""
 
 from collections.abc import Iterable
 from typing import Any

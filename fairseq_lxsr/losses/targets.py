@@ -74,11 +74,11 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     Args:
         first: ids and weights, both [R, K1].
         second: ids and weights, both [R, K2].
-        overlap: mass of an id that is in both, for which the equation is ambiguous. With `sum` it is
-            the sum of the two halves, so that q stays a distribution. With `translation` it is only
-            1/2 second, which is the first of the printed cases that applies, and what the released
-            code does (modeling/bertModel.py, lines 462 to 470, where the second half overwrites the
-            first).
+        overlap: mass of an id that is in both, for which the equation is ambiguous. With `sum` it
+            is the sum of the two halves, so that q stays a distribution. With `translation` it is
+            only 1/2 second, which is the first of the printed cases that applies, and what the
+            released code does (modeling/bertModel.py, lines 462 to 470, where the second half
+            overwrites the first).
 
     Returns:
         Ids and weights, both [R, K1 + K2].

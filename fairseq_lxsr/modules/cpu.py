@@ -75,8 +75,8 @@ def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
     float32_time = f"{1e3 * times[torch.float32]:.1f} ms"
     bfloat16_time = f"{1e3 * times[torch.bfloat16]:.1f} ms"
     logger.info(
-        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix products of a layer "
-        f"take {float32_time} in float32 and {bfloat16_time} in bfloat16"
+        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix products of a "
+        f"layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
     )
     return dtype
 

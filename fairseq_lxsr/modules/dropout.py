@@ -24,7 +24,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set values of x, of any shape, to 0 with probability p, and scale the rest by 1/(1 - p)."""
+        """Set values of x to 0 with probability p, and scale the rest by 1/(1 - p)."""
         if not (self.training and self.p):
             return x
         dropped = round(self.p * LEVELS)

@@ -134,6 +134,6 @@ class _NoValues(TorchFunctionMode):
 
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
-    """Build networks on the meta device inside the block: their weights have shapes, but no values."""
+    """Build networks inside the block on the meta device, with shapes but without values."""
     with torch.device("meta"), _NoValues():
         yield

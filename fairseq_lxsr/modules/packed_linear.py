@@ -1,4 +1,4 @@
-"""Linear layers with weights in the memory layout of a CPU's matrix products, for inference only."""
+"""Linear layers with weights in the memory layout of a CPU's products, for inference only."""
 
 import platform
 
@@ -31,7 +31,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Return whether this build of torch and this processor support packed layers in a precision."""
+    """Return whether torch and the processor support packed layers in a precision."""
     operations = torch.ops.mkldnn
     required = ("_reorder_linear_weight", "_linear_pointwise")
     has_operations = all(hasattr(operations, name) for name in required)

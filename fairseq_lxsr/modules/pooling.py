@@ -12,7 +12,8 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
     Padding does not change it, and a sentence without pieces gives zeros.
 
     Example:
-        >>> mean_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
+        >>> mean_pool(states, torch.tensor([[True, True, False]])).tolist()
         [[3.0]]
 
     Args:
@@ -32,7 +33,8 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     A sentence without pieces gives zeros.
 
     Example:
-        >>> max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
+        >>> max_pool(states, torch.tensor([[True, True, False]])).tolist()
         [[4.0]]
 
     Args:
@@ -49,7 +51,8 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     The encoder that is trained without parallel text has this pooling (Wang et al.).
 
     Example:
-        >>> mean_max_pool(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])).tolist()
+        >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
+        >>> mean_max_pool(states, torch.tensor([[True, True, False]])).tolist()
         [[3.0, 4.0]]
 
     Args:

@@ -36,7 +36,8 @@ class EncoderSize:
         check_fields(self)
         if self.padding_idx >= self.vocab_size:
             raise InputError(
-                f"padding_idx {self.padding_idx}; expected less than vocab_size, {self.vocab_size:,}"
+                f"padding_idx {self.padding_idx}; expected less than vocab_size, "
+                f"{self.vocab_size:,}"
             )
 
     @property
@@ -77,8 +78,8 @@ class TransformerConfig(EncoderSize):
         super().__post_init__()
         if self.embed_dim % self.num_heads:
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an embed_dim that "
-                "is a multiple of num_heads"
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an embed_dim "
+                "that is a multiple of num_heads"
             )
         if self.order_coefficients and self.pooling != "mean":
             raise InputError(
@@ -93,7 +94,7 @@ class TransformerConfig(EncoderSize):
 
     @property
     def sums_rows(self) -> bool:
-        """Whether an embedding is a weighted sum of rows of the table, plus what gated layers add."""
+        """Whether an embedding sums weighted rows of the table, and what gated layers add to them."""
         return self.gated and self.pooling == "mean"
 
     @property

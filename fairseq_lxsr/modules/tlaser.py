@@ -50,8 +50,8 @@ class TLaserConfig(EncoderSize):
         super().__post_init__()
         if self.embed_dim % self.num_heads or self.embed_dim % 2:
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even embed_dim "
-                "that is a multiple of num_heads"
+                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even "
+                "embed_dim that is a multiple of num_heads"
             )
 
     @property
@@ -63,7 +63,8 @@ class TLaserConfig(EncoderSize):
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
     """Return the sinusoidal position embeddings of Vaswani et al. 2017: [count, D].
 
-    The first half of the units are sines, the second half cosines, of wavelengths 2 pi to 20,000 pi.
+    The first half of the units are sines, and the second half cosines, of wavelengths from 2 pi to
+    20,000 pi.
     """
     table = torch.empty(count, embed_dim)
     # For a meta tensor, sin() would import torch's compiler.
@@ -124,7 +125,7 @@ class PreNormLayer(LayerParts):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Return the new states of the first Q positions, [B, Q, D]; arguments as in `Attention`."""
+        """Return the new states of the first Q positions [B, Q, D]; arguments as in `Attention`."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
         # [B, Q, F]

@@ -159,7 +159,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
     translations after training on little text; without layers, encoding is as fast as a look-up.
 
     Example:
-        >>> encoder = TransformerSentenceEncoder(TransformerConfig(20, 1, embed_dim=8, num_heads=2)).eval()
+        >>> config = TransformerConfig(20, 1, embed_dim=8, num_heads=2)
+        >>> encoder = TransformerSentenceEncoder(config).eval()
         >>> ((embeddings, states),) = encoder(torch.tensor([[5, 6, 7], [5, 1, 1]]))  # 1 is padding
         >>> embeddings.shape, states.shape
         (torch.Size([2, 8]), torch.Size([2, 3, 8]))
@@ -202,7 +203,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def reset_as_released(self) -> None:
         """Draw initial weights as the released code of Mao et al. 2021 does, by torch's defaults.
 
-        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start as copies of one layer.
+        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start as copies of one
+        layer.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
@@ -281,7 +283,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Return the embeddings [R, E] of ids [R, T] on a CPU, by groups of rows of similar length."""
+        """Return the embeddings [R, E] of ids [R, T], by groups of rows of similar length (CPU)."""
         places = np.arange(1, tokens.shape[1] + 1)
         # [R]
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)
@@ -309,7 +311,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """Return the weighted sum [B, D] of coefficients [k + 1, B, D]; the first one is the mean."""
+        """Return the weighted sum [B, D] of coefficients [k + 1, B, D]; the first is the mean."""
         if not self.config.order_coefficients:
             return coefficients[0]
         return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
@@ -372,8 +374,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
             positions: [R, W] position of each piece in its sentence.
             sentence: [R, W] number of the sentence of each piece; for padding -1, or another number
                 that no sentence has.
-            pieces: [P] indices of the pieces of all sentences in the flattened rows, in the order of
-                the sentences.
+            pieces: [P] indices of the pieces of all sentences in the flattened rows, in the order
+                of the sentences.
             starts: [S] index of the first piece of each sentence in `pieces`.
         """
         # [R, 1, W, W]
@@ -428,5 +430,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Return the logits [R, V] of states [R, E]; `embeddings` are the token embeddings [V, D]."""
+        """Return the logits [R, V] of states [R, E], with the token embeddings [V, D]."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

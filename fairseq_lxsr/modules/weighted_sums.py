@@ -14,8 +14,8 @@ class WeightedBags(torch.autograd.Function):
 
     The forward and the backward pass each call `embedding_bag` without padding, for which torch has
     a fast kernel: the gradient of a row of the table is a weighted sum too, of the gradients of
-    sentences. Both passes take half the time of `embedding_bag` with padding and its own derivative,
-    whose forward pass uses one thread.
+    sentences. Both passes take half the time of `embedding_bag` with padding and its own
+    derivative, whose forward pass uses one thread.
     """
 
     @staticmethod

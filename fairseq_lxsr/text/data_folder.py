@@ -84,7 +84,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 that `stage.json` lists for a folder, by file name; empty if not listed."""
+    """Return the SHA-256 of files of a folder, by name, from `stage.json`; empty if not listed."""
     manifest = folder / STAGE_FILE
     if manifest.is_file():
         hashes = read_hashes(manifest)
@@ -252,7 +252,7 @@ def _check_same(model: Path, stored_model: Path) -> None:
         return
     if sha256(stored_model) != sha256(model):
         raise InputError(
-            f"{model}: differs from {stored_model}, which the training data was prepared with; omit "
+            f"{model}: differs from {stored_model}, which the data was prepared with; omit "
             "--sentencepiece-model"
         )
 
@@ -363,7 +363,8 @@ def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
 def find_dictionary(data: Path) -> Path:
     """Return the path of the dictionary of a data folder.
 
-    It is dict.txt or the first of the dict.LANG.txt files, which are equal: the dictionary is joined.
+    It is dict.txt or the first of the dict.LANG.txt files, which are equal: the dictionary is
+    joined.
     """
     check_data_folder(data)
     for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))):

@@ -40,7 +40,7 @@ class Tag(NamedTuple):
 
 @cache
 def _language_data() -> dict[str, dict[str, str]]:
-    """Return the equivalent codes, and the scripts by language and region (ISO 639, Unicode CLDR)."""
+    """Return equivalent codes, and scripts by language and region (ISO 639, Unicode CLDR)."""
     content = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     equivalents = dict(pair.split(":") for pair in content["same"].split())
     scripts = {}

@@ -93,8 +93,8 @@ def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
     """Append pieces to the content of a model file.
 
-    The old bytes come first, so old pieces keep their ids. SentencePiece refuses the file if a piece
-    is in it twice.
+    The old bytes come first, so old pieces keep their ids. SentencePiece refuses the file if a
+    piece is in it twice.
     """
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
 

@@ -82,8 +82,8 @@ class TextOptions:
         version: version of the text normalization. Version 1 is that of folders without a version;
             version 2 removes invisible characters, and its lower case leaves no unknown mark;
             version 3 also removes the vowel marks of Arabic.
-        read_as: letters, each followed by its replacement, for example simplified Chinese characters
-            for traditional ones.
+        read_as: letters, each followed by its replacement, for example simplified Chinese
+            characters for traditional ones.
     """
 
     lowercase: bool = False
@@ -96,8 +96,8 @@ class TextOptions:
         is_valid = _READ_AS.fullmatch(self.read_as) and len(self.table) * 2 == len(self.read_as)
         if not is_valid:
             raise InputError(
-                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, each first "
-                "letter once"
+                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, with "
+                "different first letters"
             )
 
     @cached_property
@@ -139,8 +139,8 @@ class TextOptions:
 def normalise(text: str, options: TextOptions) -> str:
     """Return text as it is given to SentencePiece, with single blanks instead of white space.
 
-    Control characters become blanks too. The other steps depend on the options. SentencePiece itself
-    applies Unicode normalization (NFKC), which is part of its model.
+    Control characters become blanks too. The other steps depend on the options. SentencePiece
+    itself applies Unicode normalization (NFKC), which is part of its model.
     """
     if options.version > 2:
         text = without_marks(text)
@@ -179,7 +179,7 @@ def _first_version(options: TextOptions) -> TextOptions:
 
 
 def _is_odd(text: str) -> bool:
-    """Return whether text may have characters that the versions of `TextOptions` treat differently."""
+    """Return whether text may have characters that text versions treat differently."""
     if text.isascii():
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -222,7 +222,8 @@ def read_dictionary(path: str | Path) -> list[str]:
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
         if len(fields) != 2 or not _is_count(fields[1]):
             raise InputError(
-                f"{path}, line {number}: {shown(line)}; expected `symbol count`, a fairseq dictionary"
+                f"{path}, line {number}: {shown(line)}; expected `symbol count`, as in a fairseq "
+                "dictionary"
             )
         symbols.append(fields[0])
     if len(set(symbols)) != len(symbols):
@@ -250,8 +251,8 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
     The words may be pieces of subword-nmt, with which the text is expected to be already split.
 
     Returns:
-        The content of a model file; None if the symbols are pieces of SentencePiece, whose own model
-        is needed.
+        The content of a model file; None if the symbols are pieces of SentencePiece, whose own
+        model is needed.
     """
     if is_marked(symbols):
         return None
@@ -287,8 +288,8 @@ class Tokenizer:
     Args:
         model: the SentencePiece model file.
         options: normalization of text before SentencePiece.
-        symbols: the symbols of the dictionary in the order of their ids, see `read_dictionary`. They
-            are needed for ids, but not for `pieces`.
+        symbols: the symbols of the dictionary in the order of their ids, see `read_dictionary`.
+            They are needed for ids, but not for `pieces`.
 
     Raises:
         InputError: if the model file is missing or invalid, or does not belong to the dictionary.
@@ -345,7 +346,7 @@ class Tokenizer:
         return self._ids
 
     def normalized(self, texts: Sequence[str]) -> list[str]:
-        """Apply the normalization of the SentencePiece model, which also marks beginnings of words."""
+        """Apply the normalization of the SentencePiece model, which also marks word beginnings."""
         return self._processor.Normalize(list(texts))
 
     def _dictionary_ids(
@@ -373,8 +374,8 @@ class Tokenizer:
         missing = self._missing_symbols(symbols, pieces)
         if len(missing) > 0.1 * len(symbols):
             raise InputError(
-                f"{model}: lacks {len(missing):,} of the {len(symbols):,} entries of the dictionary, "
-                f"for example {missing[0]!r:.60}; {advice}"
+                f"{model}: lacks {len(missing):,} of the {len(symbols):,} entries of the "
+                f"dictionary, for example {missing[0]!r:.60}; {advice}"
             )
         return ids
 

@@ -55,7 +55,7 @@ def _spans_words(piece: str) -> bool:
 
 
 def is_marked(pieces: Iterable[str]) -> bool:
-    """Return whether pieces have SentencePiece's mark; words and pieces of subword-nmt have none."""
+    """Return whether pieces have SentencePiece's mark; those of other programs have none."""
     return any(WORD_START in piece for piece in pieces)
 
 
@@ -130,7 +130,7 @@ class WordPieces:
         self._characters = 0
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the concatenated ids of texts, int64 [P], and the number of ids of each text [N]."""
+        """Return the concatenated ids of texts, int64 [P], and the number of ids of each [N]."""
         starts = range(0, len(texts), self.lookup_texts)
         blocks = [self._encode_block(texts[start : start + self.lookup_texts]) for start in starts]
         if not blocks:

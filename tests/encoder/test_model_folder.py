@@ -446,7 +446,8 @@ def test_reading_a_folder_does_not_load_the_compiler_of_torch():
     """It takes seconds, and to draw numbers for tensors without memory torch loads it."""
     folders = [str(COMPATIBILITY / f"{name}.model") for name in ("lxsr", "best", "laser", "tlaser")]
     code = f"import sys\nfrom fairseq_lxsr import SentenceEncoder\nfor folder in {folders!r}:\n"
-    code += "    SentenceEncoder.from_pretrained(folder, 'cpu')\nassert 'torch._dynamo' not in sys.modules"
+    code += "    SentenceEncoder.from_pretrained(folder, 'cpu')\n"
+    code += "assert 'torch._dynamo' not in sys.modules"
     python(code)
 
 
