@@ -94,7 +94,7 @@ class TransformerConfig(EncoderSize):
 
     @property
     def sums_rows(self) -> bool:
-        """Whether an embedding sums weighted rows of the table, and what gated layers add to them."""
+        """Whether an embedding sums weighted rows of the table, and what gated layers add."""
         return self.gated and self.pooling == "mean"
 
     @property
