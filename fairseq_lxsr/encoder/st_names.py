@@ -336,7 +336,7 @@ class SentenceTransformersMethods:
 
         Raises:
             InputError: if the model has random weights, or `folder` exists and is not a model
-            folder.
+                folder.
         """
         if self.folder is None or self.untrained:
             raise InputError("a model with random weights cannot be saved; load a trained model")
