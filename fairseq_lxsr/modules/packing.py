@@ -11,8 +11,8 @@ import numpy as np
 # Maximum number of pieces of a batch on a CPU. The states of so many pieces fit into the cache of
 # the processor, and larger batches are not faster.
 BATCH_PIECES = 2048
-# Smallest width of a row. Attention over rows of a multiple of 32 pieces takes half the time of rows
-# of, for example, 12 pieces.
+# Smallest width of a row. Attention over rows of a multiple of 32 pieces takes half the time of
+# rows of, for example, 12 pieces.
 NARROW = 64
 
 # The numbers of the sentences of a batch, and the arrays that the network takes
