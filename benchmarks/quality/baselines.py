@@ -1,9 +1,11 @@
-"""What users would train instead: sentence-transformers, MultipleNegativesRankingLoss, the same
-pairs and pieces.
+"""What users would train instead: sentence-transformers with MultipleNegativesRankingLoss.
+
+The baselines have the same pairs and word pieces as our models.
 """
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,11 +24,17 @@ from transformers import TrainerCallback
 from benchmarks.models import random_encoder, read_fast_tokenizer
 from fairseq_lxsr.export.st_folder import export_sentence_transformers
 
-TRIAL = 30  # seconds that measure the speed, so that the learning rate can fall to zero at the end of the time
+# Seconds of a trial that measures the speed. The number of steps follows from it, so that the
+# learning rate falls to zero at the end of the time.
+TRIAL = 30
 
 
 class StopAfter(TrainerCallback):
-    """Ends training after some seconds; notes when each step ended."""
+    """Ends training after some seconds.
+
+    Attributes:
+        ends: the time at which each step ended.
+    """
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -37,22 +45,21 @@ class StopAfter(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.ends.append(time.perf_counter())
-        # else as the trainer says, whose steps may be done
+        # The trainer may also have set this, after its last step.
         if self.ends[-1] - self.start > self.seconds:
             control.should_training_stop = True
 
 
 def make_static(data_bin: Path, dim: int) -> SentenceTransformer:
-    return SentenceTransformer(
-        modules=[StaticEmbedding(read_fast_tokenizer(data_bin), embedding_dim=dim)]
-    )
+    """Return a StaticEmbedding model over the pieces of a data folder."""
+    embedding = StaticEmbedding(read_fast_tokenizer(data_bin), embedding_dim=dim)
+    return SentenceTransformer(modules=[embedding])
 
 
 def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTransformer:
-    """The encoder of ours with random weights, as a BERT."""
-    export_sentence_transformers(
-        random_encoder(folder / "start", data_bin, **config), folder / "st"
-    )
+    """Return our encoder with random weights, in the form of sentence-transformers."""
+    encoder = random_encoder(folder / "start", data_bin, **config)
+    export_sentence_transformers(encoder, folder / "st")
     return SentenceTransformer(str(folder / "st"))
 
 
@@ -60,11 +67,11 @@ def make_transformer(data_bin: Path, folder: Path, config: dict) -> SentenceTran
 class Training:
     """How a model is trained.
 
-    Args:
-        batch_size: pairs of a batch.
-        learning_rate: the largest; it rises for a tenth of the steps and then falls linearly to
-            zero.
-        bf16: matrix products in bfloat16.
+    Attributes:
+        batch_size: number of pairs of a batch.
+        learning_rate: largest learning rate; it rises for a tenth of the steps and then falls
+            linearly to zero.
+        bf16: whether matrix products are in bfloat16.
         loss: arguments of MultipleNegativesRankingLoss.
     """
 
@@ -82,7 +89,7 @@ class Training:
         steps: int,
         seed: int,
     ) -> list[float]:
-        """Train for so many seconds or steps. Returns: the time at which each step ended."""
+        """Train for some seconds or steps, and return the time at which each step ended."""
         torch.manual_seed(seed)
         stop = StopAfter(seconds)
         arguments = SentenceTransformerTrainingArguments(
@@ -100,9 +107,10 @@ class Training:
             disable_tqdm=True,
         )
         loss = MultipleNegativesRankingLoss(model, **self.loss)
-        SentenceTransformerTrainer(
+        trainer = SentenceTransformerTrainer(
             model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[stop]
-        ).train()
+        )
+        trainer.train()
         return stop.ends
 
 
@@ -115,22 +123,34 @@ def train(
     minutes: float,
     steps: int | None = None,
 ) -> int:
-    """Train for so many minutes, or so many steps. Returns: the number of steps."""
-    data = Dataset.from_dict(
-        dict(zip(("anchor", "positive"), map(list, zip(*pairs, strict=True)), strict=True))
-    )
+    """Train for some minutes or steps, and return the number of steps.
+
+    Args:
+        model: model to train.
+        pairs: training pairs.
+        folder: folder of the trainer.
+        seed: seed of the training.
+        training: batch size, learning rate and loss.
+        minutes: minutes of training.
+        steps: number of steps; None to train for `minutes`.
+    """
+    sources = [source for source, _ in pairs]
+    targets = [target for _, target in pairs]
+    data = Dataset.from_dict({"anchor": sources, "positive": targets})
     if steps:
         return len(training.run(model, data, folder, math.inf, steps, seed))
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    steps = int(len(training.run(model, data, folder, TRIAL, 10**6, seed)) / TRIAL * 60 * minutes)
+    trial_steps = len(training.run(model, data, folder, TRIAL, 10**6, seed))
     model.load_state_dict(start)
-    return len(training.run(model, data, folder, 60 * minutes, max(10, steps), seed))
+    steps = max(10, int(trial_steps / TRIAL * 60 * minutes))
+    return len(training.run(model, data, folder, 60 * minutes, steps, seed))
 
 
-def encoder(model: SentenceTransformer):
-    def encode(sentences) -> np.ndarray:
-        return model.encode(list(sentences), batch_size=256, show_progress_bar=False).astype(
-            np.float32
-        )
+def encoder(model: SentenceTransformer) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return a function that encodes sentences as float32."""
+
+    def encode(sentences: Sequence[str]) -> np.ndarray:
+        vectors = model.encode(list(sentences), batch_size=256, show_progress_bar=False)
+        return vectors.astype(np.float32)
 
     return encode

@@ -1,15 +1,13 @@
-"""Embeddings without parallel text on real documents: what every step is worth, by the size of the
-draws.
+"""Learning without parallel text on real documents: the value of each step, by the size of draws.
 
-python -m benchmarks.quality.context --data DIR --work FOLDER --output
-benchmarks/quality/results/context.jsonl
-    --plot docs/context.svg
+python -m benchmarks.quality.context --data DIR --work FOLDER \
+    --output benchmarks/quality/results/context.jsonl --plot docs/context.svg
 
 DIR has docs/novels.LANG.txt.gz, eval/pud.LANG.txt.gz, eval/xquad-questions.LANG.txt.gz and
-classification/SET/LANG.PART.tsv.gz. English with each other language; the first stage is trained
-once and copied for every size of the draws. One line of results a step: P@1 in percent both ways,
-what the mining found, seconds; with some, accuracy of a classifier trained on English. Steps that
-are in the file already are left out.
+classification/SET/LANG.PART.tsv.gz. English is paired with each other language; the first stage is
+trained once and copied for every size of the draws. Each step gives one line of results: P@1 in
+percent in both directions, what the mining found, seconds, and for some steps the accuracy of a
+classifier that is trained on English. Steps that are already in the file are skipped.
 """
 
 import argparse
@@ -17,7 +15,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,38 +27,53 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds
 from fairseq_lxsr.preparation.documents import prepare_documents
 
+# The fields that identify a line of results.
 KEY = ("arch", "language", "draw", "step")
-STAGE = 0  # where there are no draws yet
-UNTRAINED, STAGE1 = "untrained", "stage1"
+# The size of the draws in the first stage, which draws nothing.
+NO_DRAW = 0
+UNTRAINED = "untrained"
+STAGE1 = "stage1"
+RETRIEVAL_SETS = ("pud", "xquad-questions")
+REPORTED = ("pairs", "mean CSLS", "mean cosine", "seconds")
 
 
 def measured(work: Path, step: str, data: Path, language: str, classify: bool) -> dict:
-    """Retrieval and classification with the model of a step, and what was reported of its
-    mining.
+    """Measure the model of a step, and return the scores with the report of its mining.
+
+    Args:
+        work: folder of the rounds.
+        step: the step.
+        data: folder of the evaluation text.
+        language: the language other than English.
+        classify: whether to train classifiers.
     """
     model = work / (STAGE1 if step == UNTRAINED else step) / "model"
     encoder = SentenceEncoder.from_pretrained(model, untrained=step == UNTRAINED)
-    result: dict = {
-        name: retrieval_with_english(encoder, data, (language,), name)
-        for name in ("pud", "xquad-questions")
-        if (data / "eval" / f"{name}.{language}.txt.gz").is_file()
-    }
-    for name in CLASSIFICATION if classify else ():
-        if (data / "classification" / name / f"{language}.test.tsv.gz").is_file():
-            result[name] = classification(
-                encoder.encode, data / "classification" / name, ("en", language)
-            )
-    reports = (work / REPORT).read_text().splitlines() if (work / REPORT).exists() else []
-    for report in map(json.loads, reports):
-        if report["round"] == step:
-            result |= {
-                name: report[name] for name in ("pairs", "mean CSLS", "mean cosine", "seconds")
-            }
-    return result
+    result: dict = {}
+    for name in RETRIEVAL_SETS:
+        if (data / "eval" / f"{name}.{language}.txt.gz").is_file():
+            result[name] = retrieval_with_english(encoder, data, (language,), name)
+    if classify:
+        for name in CLASSIFICATION:
+            folder = data / "classification" / name
+            if (folder / f"{language}.test.tsv.gz").is_file():
+                result[name] = classification(encoder.encode, folder, ("en", language))
+    return result | mining_report(work / REPORT, step)
+
+
+def mining_report(path: Path, step: str) -> dict[str, float]:
+    """Return what was reported of the mining of a step; nothing if it does not mine."""
+    report: dict[str, float] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            values = json.loads(line)
+            if values["round"] == step:
+                report = {name: values[name] for name in REPORTED}
+    return report
 
 
 class Results:
-    """Lines of a file, one a step, added as they come."""
+    """The lines of a file of results, to which lines are added one by one."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -70,52 +83,72 @@ class Results:
         return key in {tuple(line[name] for name in KEY) for line in self.lines}
 
     def add(self, key: tuple, result: dict) -> None:
-        self.lines.append(dict(zip(KEY, key, strict=True)) | result | {"machine": machine()})
-        print(
-            *key,
-            {name: round(value, 1) for name, value in self.lines[-1]["pud"].items()},
-            flush=True,
-        )
-        add_result(self.file, self.lines[-1])
+        """Print a line of results, and add it to the file."""
+        line = dict(zip(KEY, key, strict=True)) | result | {"machine": machine()}
+        self.lines.append(line)
+        print(*key, {name: round(value, 1) for name, value in line["pud"].items()}, flush=True)
+        add_result(self.file, line)
 
 
 def mean_pud(result: dict) -> float:
+    """Return the mean P@1 on PUD over both directions."""
     return float(np.mean(list(result["pud"].values())))
 
 
+# The architecture and the language of a line in the plot.
+Curve = tuple[str, str]
+
+
+@dataclass
+class Points:
+    """What the plot shows.
+
+    Attributes:
+        by_step: P@1 after each step with the largest draws.
+        by_draw: P@1 after each round, by the size of the draws.
+        largest: size of the largest draws.
+    """
+
+    by_step: dict[Curve, dict[str, float]]
+    by_draw: dict[Curve, dict[int, list[float]]]
+    largest: int
+
+
+def points_of(results: list[dict]) -> Points:
+    """Return the points of the plot."""
+    largest = max(result["draw"] for result in results)
+    points = Points(defaultdict(dict), defaultdict(dict), largest)
+    for result in results:
+        curve = result["arch"], result["language"]
+        draw = result["draw"]
+        if draw in (NO_DRAW, largest):
+            points.by_step[curve][result["step"]] = mean_pud(result)
+        if draw != NO_DRAW:
+            points.by_draw[curve].setdefault(draw, []).append(mean_pud(result))
+    return points
+
+
 def plot(results: list[dict], file: Path) -> None:
-    """P@1 by step, and by the size of the draws; a line a language."""
+    """Plot P@1 by step and by the size of the draws, with a line for each language."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    steps: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-    last: defaultdict[tuple[str, str], dict[int, list[float]]] = defaultdict(dict)
-    largest = max(result["draw"] for result in results)
-    for result in results:
-        if result["draw"] in (STAGE, largest):
-            steps[result["arch"], result["language"]][result["step"]] = mean_pud(result)
-        if result["draw"] != STAGE:
-            last[result["arch"], result["language"]].setdefault(result["draw"], []).append(
-                mean_pud(result)
-            )
-    # legible where a page is 360 px wide
+    points = points_of(results)
+    # This size is legible on a page of 360 pixels.
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(4.8, 7.6), layout="constrained")
-    for (arch, language), values in steps.items():
+    for curve, values in points.by_step.items():
+        arch, language = curve
         name = f"en-{language}, {arch.removeprefix('context_transformer_')}"
         upper.plot(list(values), list(values.values()), marker="o", label=name)
-        draws = sorted(last[arch, language])
-        if len(draws) > 1:
-            before = steps[arch, language][STAGE1]
-            lower.plot(
-                draws,
-                [last[arch, language][draw][-1] - before for draw in draws],
-                marker="o",
-                label=name,
-            )
+        by_draw = points.by_draw[curve]
+        if len(by_draw) > 1:
+            draws = sorted(by_draw)
+            gains = [by_draw[draw][-1] - values[STAGE1] for draw in draws]
+            lower.plot(draws, gains, marker="o", label=name)
     upper.set(
-        title=f"After each step, m = {largest:,}",
+        title=f"After each step, m = {points.largest:,}",
         ylabel="P@1 on PUD, mean of both ways, %",
         ylim=(0, None),
     )
@@ -130,86 +163,108 @@ def plot(results: list[dict], file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
-def study(language: str, args: argparse.Namespace, results: Results) -> None:
-    """The first stage and, from it, the rounds of every size of the draws."""
-    base = ContextConfig(
-        documents={
+class Study:
+    """The first stage of a language and, from it, the rounds of every size of the draws.
+
+    Args:
+        language: the language other than English.
+        args: options of the command line.
+        results: results so far.
+    """
+
+    def __init__(self, language: str, args: argparse.Namespace, results: Results):
+        self.language = language
+        self.args = args
+        self.results = results
+        novels = {
             name: str(args.data / "docs" / f"novels.{name}.txt.gz") for name in ("en", language)
-        },
-        work=str(args.work / f"{args.arch}.en-{language}" / STAGE1),
-        arch=args.arch,
-        vocab_size=8_000,
-        epochs=args.epochs,
-        rounds=0,
-        pairs=args.pairs,
-        batch_size=args.batch_size,
-        learning_rate=args.learning_rate,
-    )
-    text = prepare_documents(**base.text_options)
-    Rounds(base, lambda: text).run()
-    keep(results, args, Path(base.work), language, STAGE, (UNTRAINED, STAGE1), classify=True)
-    for draw in args.draws:
-        work = Path(base.work).with_name(f"draw-{draw}")
-        if not work.exists():
-            shutil.copytree(base.work, work)
-        config = replace(base, work=str(work), draw=draw, rounds=args.rounds)
-        Rounds(config, lambda: text).run()
-        steps = [f"round{number}" for number in range(1, args.rounds + 1)]
-        keep(results, args, work, language, draw, steps, classify=draw == max(args.draws))
+        }
+        self.config = ContextConfig(
+            documents=novels,
+            work=str(args.work / f"{args.arch}.en-{language}" / STAGE1),
+            arch=args.arch,
+            vocab_size=8_000,
+            epochs=args.epochs,
+            rounds=0,
+            pairs=args.pairs,
+            batch_size=args.batch_size,
+            learning_rate=args.learning_rate,
+        )
+
+    def run(self) -> None:
+        """Train and measure the first stage and all rounds."""
+        text = prepare_documents(**self.config.text_options)
+        first_stage = Path(self.config.work)
+        Rounds(self.config, lambda: text).run()
+        self.measure(first_stage, NO_DRAW, (UNTRAINED, STAGE1), (UNTRAINED, STAGE1))
+        steps = [f"round{number}" for number in range(1, self.args.rounds + 1)]
+        for draw in self.args.draws:
+            work = first_stage.with_name(f"draw-{draw}")
+            if not work.exists():
+                shutil.copytree(first_stage, work)
+            config = replace(self.config, work=str(work), draw=draw, rounds=self.args.rounds)
+            Rounds(config, lambda: text).run()
+            classified = steps[-1:] if draw == max(self.args.draws) else []
+            self.measure(work, draw, steps, classified)
+
+    def measure(
+        self, work: Path, draw: int, steps: Sequence[str], classified: Sequence[str]
+    ) -> None:
+        """Measure the steps that are not in the results, some of them with classification."""
+        for step in steps:
+            key = (self.args.arch, self.language, draw, step)
+            if key not in self.results:
+                data = self.args.data
+                result = measured(work, step, data, self.language, step in classified)
+                self.results.add(key, result)
 
 
-def keep(
-    results: Results,
-    args,
-    work: Path,
-    language: str,
-    draw: int,
-    steps: Sequence[str],
-    classify: bool,
-) -> None:
-    """Measure the steps that are not in the results; classification only with the last of them."""
-    for step in steps:
-        key = (args.arch, language, draw, step)
-        if key not in results:
-            results.add(
-                key,
-                measured(
-                    work, step, args.data, language, classify and step in (UNTRAINED, steps[-1])
-                ),
-            )
-
-
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="text, see above")
     parser.add_argument(
-        "--work", type=Path, required=True, metavar="FOLDER", help="for everything that is made"
+        "--work", type=Path, required=True, metavar="FOLDER", help="folder of text and models"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="draw all that is in the file of results"
+        "--plot", type=Path, metavar="FILE.svg", help="plot everything in the file of results"
     )
     parser.add_argument(
-        "--languages", nargs="+", default=["fr", "de", "es", "zh"], help="default: fr de es zh"
+        "--languages",
+        nargs="+",
+        default=["fr", "de", "es", "zh"],
+        help="languages next to English (default: fr de es zh)",
     )
     parser.add_argument(
         "--draws",
         nargs="+",
         type=int,
         default=[10_000, 1_000, 100, 1],
-        help="m (default: 10000 to 1)",
+        help="sizes m of the draws (default: 10000 1000 100 1)",
     )
     parser.add_argument(
-        "--arch", default="context_transformer_static", help="default: context_transformer_static"
+        "--arch",
+        default="context_transformer_static",
+        help="architecture (default: context_transformer_static)",
     )
-    parser.add_argument("--epochs", type=int, default=5, help="of the first stage (default: 5)")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--pairs", type=int, default=4_000, help="of a round (default: 4000)")
-    parser.add_argument("--batch-size", type=int, default=32, help="default: 32")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="default: 0.001")
-    args = parser.parse_args()
+    parser.add_argument(
+        "--epochs", type=int, default=5, help="epochs of the first stage (default: 5)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default: 3)")
+    parser.add_argument(
+        "--pairs", type=int, default=4_000, help="mined pairs of a round (default: 4000)"
+    )
+    parser.add_argument("--batch-size", type=int, default=32, help="batch size (default: 32)")
+    parser.add_argument(
+        "--learning-rate", type=float, default=1e-3, help="learning rate (default: 0.001)"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_options()
     results = Results(args.output)
     for language in args.languages:
-        study(language, args, results)
+        Study(language, args, results).run()
         if args.plot:
             plot(results.lines, args.plot)
 

@@ -1,12 +1,11 @@
-"""Embedding, indexing and mining in a local Ray cluster of 1 and 2 workers, beside one process:
-sentences a second, bytes moved, and that the results are the same.
+"""Embedding, indexing and mining in a local Ray cluster, compared with a single process.
 
-python -m benchmarks.speed.cluster --model MODEL --source train.en --target train.fr --lines 100000
---output FILE.json
+python -m benchmarks.speed.cluster --model MODEL --source train.en --target train.fr \
+    --lines 100000 --output FILE.json
 
-Seconds are those of the clock without starting the workers, and those of the processors inside the
-workers' tasks. The bytes are those of files (text, output) and of what goes through Ray: tasks and
-what they return, as they are sent.
+Measured are sentences per second, the bytes that are moved, and whether the results are the same.
+Elapsed seconds exclude the start of the workers; processor seconds are those of the workers' tasks.
+The bytes are those of files (text, output) and of what Ray sends: tasks and their results.
 """
 
 import argparse
@@ -37,20 +36,24 @@ from fairseq_lxsr.embeddings import Encoder, Layout, ModelFolder, Text, embed_li
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import CorpusIndex, Mining, Side, mine_files, open_index
 
+VERBS = ("embed", "index", "mine")
+# Queries that compare the results of two indexes.
 QUERIES = 20
 Run = Callable[[str, Path], None]
 
 
-class Counted:
-    """Workers, and the bytes of what is sent to them and comes back."""
+class CountingWorkers:
+    """Workers that count the bytes of the tasks and the results that are sent."""
 
     def __init__(self, workers: Workers):
-        self.workers, self.sent = workers, 0
+        self.workers = workers
+        self.sent = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.workers, name)
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Run tasks, and yield each with its result."""
         from ray import cloudpickle
 
         for task, result in self.workers.run(tasks):
@@ -59,66 +62,60 @@ class Counted:
 
 
 def load_model(path: str) -> ModelFolder:
+    """Load a model on the CPU, as each worker does."""
     return ModelFolder(SentenceEncoder.from_pretrained(path, "cpu"), show_progress=False)
 
 
 def embedder(encoder: Encoder, first: int) -> Any:
-    """As `lxsr embed`."""
+    """Return the function by which `lxsr embed` embeds a block of lines."""
     return lambda window, counts: encoder.embed(Text(window), counts)
 
 
 def encode_with(encoder: Encoder) -> Any:
-    """As `lxsr index`."""
+    """Return the function by which `lxsr index` embeds a block of lines."""
     return encoder.embed
 
 
 class Bench:
-    """The three verbs over the same text, in one process and in workers.
+    """The three verbs on the same text, in one process and in workers.
 
     Args:
         args: options of the command line.
-        folder: a folder for all files.
+        folder: folder of all files.
     """
 
     def __init__(self, args: argparse.Namespace, folder: Path):
-        self.args, self.folder = args, folder
-        self.sides = [
-            self.text(name, path)
-            for name, path in (("source", args.source), ("target", args.target))
-        ]
+        self.args = args
+        self.folder = folder
+        self.sides = [self.copy("source", args.source), self.copy("target", args.target)]
         self.encoder = load_model(args.model)
+        self.layout = Layout("raw", "float32", self.encoder.width)
 
-    def text(self, name: str, path: Path) -> Path:
-        """The first lines of a side."""
-        copy = self.folder / name
-        copy.write_text(
-            "".join(f"{line}\n" for line in islice(read_lines(path), self.args.lines)),
-            encoding="utf-8",
-        )
-        return copy
+    def copy(self, name: str, path: Path) -> Path:
+        """Copy the first lines of a file."""
+        output = self.folder / name
+        lines = islice(read_lines(path), self.args.lines)
+        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return output
 
     def one_process(self, verb: str, output: Path) -> None:
+        """Run a verb in this process."""
         source, target = self.sides
-        layout, model = Layout("raw", "float32", self.encoder.width), self.encoder.fingerprint
         if verb == "embed":
-            embed_lines(read_lines(source), embedder(self.encoder, 0), output, layout, {})
+            embed_lines(read_lines(source), embedder(self.encoder, 0), output, self.layout, {})
         elif verb == "index":
-            CorpusIndex.build(output, read_lines(target), self.encoder.embed, model)
+            fingerprint = self.encoder.fingerprint
+            CorpusIndex.build(output, read_lines(target), self.encoder.embed, fingerprint)
         else:
-            mine_files(
-                Side(source, self.encoder), Side(target, self.encoder), output, options=Mining()
-            )
+            sides = Side(source, self.encoder), Side(target, self.encoder)
+            mine_files(*sides, output, options=Mining())
 
     def in_workers(self, workers: Any, verb: str, output: Path) -> None:
+        """Run a verb in the workers of a cluster."""
         source, target = self.sides
-        layout = Layout("raw", "float32", self.encoder.width)
         if verb == "embed":
-            embed_shards(
-                read_lines(source),
-                output,
-                Embedding(layout, {"model": workers.model}, embedder),
-                workers,
-            )
+            embedding = Embedding(self.layout, {"model": workers.model}, embedder)
+            embed_shards(read_lines(source), output, embedding, workers)
         elif verb == "index":
             index_shards(read_lines(target), output, encode_with, workers)
         else:
@@ -126,7 +123,7 @@ class Bench:
             mine_shards(corpora[0], corpora[1], output, workers)
 
     def result(self, verb: str, output: Path) -> str:
-        """A hash of what a verb has made: vectors in their order, what is found, or pairs."""
+        """Return a hash of the result of a verb: vectors in their order, neighbours or pairs."""
         if verb == "embed":
             files = sorted(output.glob("*.raw")) if output.is_dir() else [output]
             content = b"".join(file.read_bytes() for file in files)
@@ -138,57 +135,77 @@ class Bench:
         return hashlib.sha256(content).hexdigest()[:12]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each verb and number of workers; 0 is one process without Ray."""
-        for verb in ("embed", "index", "mine"):
+        """Yield a row for each verb and number of workers; 0 workers is one process without Ray."""
+        for verb in VERBS:
             yield self.row(verb, 0, self.one_process)
         load = partial(load_model, self.args.model)
         for count in self.args.workers:
-            began = time.perf_counter()
+            start = time.perf_counter()
             with connect(Cluster(count=count, shard_lines=self.args.shard_lines), load) as workers:
-                started = time.perf_counter() - began
-                for verb in ("embed", "index", "mine"):
-                    counted, workers.seconds = Counted(workers), 0.0
-                    row = self.row(
-                        verb, count, lambda *words, those=counted: self.in_workers(those, *words)
-                    )
-                    yield row | {
-                        "processor": workers.seconds,
-                        "ray_bytes": counted.sent,
-                        "start": started,
-                    }
+                start_seconds = time.perf_counter() - start
+                for verb in VERBS:
+                    counting = CountingWorkers(workers)
+                    workers.seconds = 0.0
+                    row = self.row(verb, count, partial(self.in_workers, counting))
+                    row["processor"] = workers.seconds
+                    row["ray_bytes"] = counting.sent
+                    row["start"] = start_seconds
+                    yield row
 
     def row(self, verb: str, count: int, run: Run) -> dict[str, Any]:
+        """Run a verb, and return its time, the size of its output and the hash of its result."""
         output = self.folder / f"{verb}{count}"
-        clock, processor = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        processor_start = time.process_time()
         run(verb, output)
-        row = {
+        elapsed = time.perf_counter() - start
+        processor = time.process_time() - processor_start
+        return {
             "verb": verb,
             "workers": count,
-            "clock": time.perf_counter() - clock,
-            "processor": time.process_time() - processor,
+            "clock": elapsed,
+            "processor": processor,
+            "output_bytes": size_of(output),
+            "result": self.result(verb, output),
         }
-        files = (
-            [path for path in output.rglob("*") if path.is_file()] if output.is_dir() else [output]
-        )
-        row["output_bytes"] = sum(path.stat().st_size for path in files)
-        return row | {"result": self.result(verb, output)}
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def main(words: list[str] | None = None) -> None:
     parser = command_line(__doc__, required=True)
     parser.add_argument("--model", required=True, help="model folder")
-    parser.add_argument("--source", type=Path, required=True, metavar="FILE", help="sentences")
+    parser.add_argument(
+        "--source", type=Path, required=True, metavar="FILE", help="sentences of one language"
+    )
     parser.add_argument(
         "--target", type=Path, required=True, metavar="FILE", help="sentences of another language"
     )
     parser.add_argument(
-        "--lines", type=int, default=2_000, metavar="N", help="of each (default: 2,000)"
+        "--lines",
+        type=int,
+        default=2_000,
+        metavar="N",
+        help="lines of each file that are read (default: 2,000)",
     )
     parser.add_argument(
-        "--shard-lines", type=int, default=0, metavar="N", help="default: an eighth of --lines"
+        "--shard-lines",
+        type=int,
+        default=0,
+        metavar="N",
+        help="lines of a shard (default: an eighth of --lines)",
     )
     parser.add_argument(
-        "--workers", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2"
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        metavar="N",
+        help="numbers of workers (default: 1 2)",
     )
     args = parser.parse_args(words)
     args.shard_lines = args.shard_lines or -(-args.lines // 8)
@@ -196,10 +213,11 @@ def main(words: list[str] | None = None) -> None:
         bench = Bench(args, Path(folder))
         rows = []
         for row in bench.rows():
-            rows.append(
-                row | {"lines/s": args.lines * (2 if row["verb"] == "mine" else 1) / row["clock"]}
-            )
-            print(json.dumps(rows[-1]))
+            # Mining reads the lines of both sides.
+            sides = 2 if row["verb"] == "mine" else 1
+            row["lines/s"] = args.lines * sides / row["clock"]
+            rows.append(row)
+            print(json.dumps(row))
         results = {
             "machine": machine(),
             "model": bench.encoder.fingerprint,

@@ -1,8 +1,7 @@
-"""A GPU that is not there: torch's device `meta`, which has shapes and types but no numbers, with
-the rules of CUDA.
+"""A simulated GPU: torch's device `meta`, which has shapes and types but no numbers.
 
-What runs here runs on a GPU as far as devices, types and waiting go. Kernels, their numbers and
-their time need one.
+It follows the rules of CUDA. Code that runs here runs on a GPU as far as devices, types and waiting
+are concerned. Kernels, their results and their time need a real GPU.
 """
 
 import contextlib
@@ -18,11 +17,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-# torch has no autocast of its own for this device
+# torch has no autocast for `meta`; this key is free.
 KEY = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 KEYS = torch._C.DispatchKeySet(KEY)
-HEADER = "include/ATen/autocast_mode.h"  # the lists of CUDA: what is computed in half precision, what in float32
-# functions of Python that copy numbers to a device or from it, or wait for it
+# CUDA's lists of the operations that run in half precision, and of those in float32.
+HEADER = "include/ATen/autocast_mode.h"
+# Functions that copy numbers to a device or from it, or that wait for the device.
 WAITING = (
     "item",
     "tolist",
@@ -35,8 +35,8 @@ WAITING = (
     "__bool__",
     "__float__",
 )
-# operations whose result has as many rows as the numbers say, which the host has to know
-OF_NUMBERS = (
+# Operations whose result has a size that depends on the numbers, which the host must know.
+DATA_DEPENDENT = (
     "nonzero",
     "masked_select",
     "_local_scalar_dense",
@@ -48,25 +48,19 @@ OF_NUMBERS = (
 
 
 class WaitsForDeviceError(RuntimeError):
-    """A step that is not a sequence of kernels: it computes on the host, or waits for what the
-    device has computed.
-    """
+    """A step computes on the host, or waits for a result of the device."""
 
 
 class OnDeviceOnly(TorchDispatchMode):
-    """Refuses operations that leave the device, or whose result has a size that only the numbers
-    tell.
-    """
+    """Refuses operations that leave the device or whose result has a data-dependent size."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run an operation, and look at what comes out."""
+        """Run an operation, and check its arguments and its result."""
         name = func.overloadpacket.__name__
         indexes = args[1] if name.startswith("index_put") else ()
-        if name.lstrip("_").startswith(OF_NUMBERS) or any(_is_mask(index) for index in indexes):
-            raise WaitsForDeviceError(
-                f"{func}: the size of its result, or its value, is not known without the numbers"
-            )
-        # what torch calls to find shapes is no part of the step
+        if name.lstrip("_").startswith(DATA_DEPENDENT) or any(map(_is_mask, indexes)):
+            raise WaitsForDeviceError(f"{func}: its result depends on the numbers")
+        # The functions that torch calls to find shapes are not part of the step.
         with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(KEYS):
             result = func(*args, **(kwargs or {}))
         for value in _tensors((*args, result)):
@@ -78,20 +72,17 @@ class OnDeviceOnly(TorchDispatchMode):
 
 
 class NothingFromTheHost(TorchFunctionMode):
-    """Refuses functions that read a tensor on the host, or make one there and copy it; `meta` has
-    nothing to copy.
-    """
+    """Refuses functions that read a tensor on the host, or make one there and copy it."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call a function that does neither."""
         if func.__name__ in WAITING:
             raise WaitsForDeviceError(f"{func.__name__}: copies between host and device")
-        places = args[1] if func.__name__ in ("__getitem__", "__setitem__") else ()
-        if any(
-            isinstance(place, list)
-            for place in (places if isinstance(places, tuple) else (places,))
-        ):
-            raise WaitsForDeviceError(f"index {places}: a list is copied from the host")
+        if func.__name__ in ("__getitem__", "__setitem__"):
+            index = args[1]
+            parts = index if isinstance(index, tuple) else (index,)
+            if any(isinstance(part, list) for part in parts):
+                raise WaitsForDeviceError(f"index {index}: a list is copied from the host")
         return func(*args, **(kwargs or {}))
 
 
@@ -117,28 +108,30 @@ def without_waiting() -> Iterator[None]:
 class _State:
     dtype: torch.dtype | None = None
     libraries: ClassVar[list[torch.library.Library]] = []
-    casts: ClassVar[dict[Tensor, Tensor]] = {}  # of weights, made once in a block, as on CUDA
+    # The weights in half precision, which are made once per block, as on CUDA.
+    casts: ClassVar[dict[Tensor, Tensor]] = {}
 
 
 class MetaAutocast(contextlib.ContextDecorator):
-    """Takes the place of torch.autocast, which does not know the device."""
+    """Replaces torch.autocast, which does not know `meta`; other devices use torch's."""
 
     def __init__(self, device_type: str, dtype: torch.dtype | None = None, enabled: bool = True):
-        self.own = device_type == "meta"
-        self.other = None if self.own else _AUTOCAST(device_type, dtype, enabled)
+        self.torch_autocast = None
+        if device_type != "meta":
+            self.torch_autocast = _AUTOCAST(device_type, dtype, enabled)
         self.dtype = dtype if enabled else None
 
     def __enter__(self) -> "MetaAutocast":
-        if self.other is not None:
-            self.other.__enter__()
+        if self.torch_autocast is not None:
+            self.torch_autocast.__enter__()
         else:
             self.before = _State.dtype
             _switch(self.dtype)
         return self
 
     def __exit__(self, *error) -> None:
-        if self.other is not None:
-            self.other.__exit__(*error)
+        if self.torch_autocast is not None:
+            self.torch_autocast.__exit__(*error)
         else:
             _switch(self.before)
 
@@ -148,7 +141,7 @@ _AUTOCAST = torch.autocast
 
 @contextlib.contextmanager
 def cuda_autocast(dtype: torch.dtype | None) -> Iterator[None]:
-    """Run the block on `meta` with CUDA's autocast to `dtype`, or with none."""
+    """Run the block on `meta` with CUDA's autocast to `dtype`; None: without autocast."""
     _register()
     torch.autocast = MetaAutocast  # type: ignore[assignment, misc]
     try:
@@ -162,15 +155,18 @@ def cuda_autocast(dtype: torch.dtype | None) -> Iterator[None]:
 def _switch(dtype: torch.dtype | None) -> None:
     _State.dtype = dtype
     torch._C._dispatch_tls_set_dispatch_key_included(KEY, dtype is not None)
-    torch._C._dispatch_tls_set_dispatch_key_excluded(KEY, dtype is None)  # as it is by default
+    # The key is excluded by default.
+    torch._C._dispatch_tls_set_dispatch_key_excluded(KEY, dtype is None)
 
 
 @cache
 def _register() -> None:
-    """Give each operation of CUDA's lists its rule."""
-    everything, library = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
-    _State.libraries = [everything, library]  # what they register ends with them
-    everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    """Register the rule of each operation in CUDA's lists."""
+    fallback = torch.library.Library("_", "IMPL")
+    library = torch.library.Library("aten", "IMPL")
+    # torch unregisters the rules when these objects are deleted.
+    _State.libraries = [fallback, library]
+    fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for rule, names in cuda_lists().items():
         for name, overload in names:
             operation = getattr(getattr(torch.ops.aten, name), overload)
@@ -178,19 +174,19 @@ def _register() -> None:
 
 
 def cuda_lists() -> dict[str, list[tuple[str, str]]]:
-    """Read the lists of torch's own header.
+    """Read the lists from a header file of torch.
 
     Returns:
-        name and overload of the operations, by the name of the rule.
+        The name and the overload of each operation, by the name of the rule.
     """
     text = (Path(torch.__file__).parent / HEADER).read_text()
-    found = {}
+    operations = {}
     for rule in RULES:
         body = re.search(rf"#define AT_FORALL_{rule}\(_\)(.*?[^\\])\n", text, re.DOTALL)
         assert body is not None, rule
         entries = re.findall(r"_\((\w+)(?:, (\w+))?\)", body[1])
-        found[rule] = [(name, overload or "default") for name, overload in entries]
-    return found
+        operations[rule] = [(name, overload or "default") for name, overload in entries]
+    return operations
 
 
 def _with(rule: Callable[..., Any], operation: Any) -> Callable[..., Any]:
@@ -202,11 +198,9 @@ def _with(rule: Callable[..., Any], operation: Any) -> Callable[..., Any]:
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if not (
-        isinstance(value, Tensor)
-        and value.is_floating_point()
-        and value.dtype not in (dtype, torch.float64)
-    ):
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    if value.dtype in (dtype, torch.float64):
         return value
     if not (value.is_leaf and value.requires_grad):
         return value.to(dtype)
@@ -221,7 +215,8 @@ def _all_in(dtype: torch.dtype, operation: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _half() -> torch.dtype:
-    assert _State.dtype is not None  # else no rule is asked
+    # The rules only run inside an autocast block.
+    assert _State.dtype is not None
     return _State.dtype
 
 
@@ -234,12 +229,10 @@ def _in_float32(operation: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _in_widest(operation: Any, args: Any, kwargs: Any) -> Any:
-    types = {
-        value.dtype
-        for value in tree_leaves(args)
-        if isinstance(value, Tensor) and value.is_floating_point()
-    }
-    return _all_in(torch.float32 if torch.float32 in types else _half(), operation, args, kwargs)
+    tensors = [value for value in tree_leaves(args) if isinstance(value, Tensor)]
+    if any(tensor.dtype is torch.float32 for tensor in tensors):
+        return _in_float32(operation, args, kwargs)
+    return _in_half(operation, args, kwargs)
 
 
 RULES = {

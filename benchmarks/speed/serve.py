@@ -1,13 +1,12 @@
-"""Requests a second and their times: `lxsr serve` beside the same model served by
-sentence-transformers.
+"""Requests per second and latency: `lxsr serve` compared with sentence-transformers.
 
 python -m benchmarks.speed.serve --model MODEL text.en --output benchmarks/speed/results/serve.json
 
-A request has one sentence, and its answer is in base64, as OpenAI's client asks for it. Clients
-keep their connections and ask again as soon as they have an answer; they are one process, on the
-cores that the server also has. The server of sentence-transformers is what users write: Starlette
-and uvicorn, `model.encode` in a thread for each request. Servers take turns; `alone` is ours with a
-batch for each request.
+A request has one sentence, and its answer is in base64, as OpenAI's client requests it. The clients
+keep their connections and send the next request as soon as they have an answer; they are one
+process on the cores that the server also has. The server of sentence-transformers is what users
+write: Starlette and uvicorn, with `model.encode` in a thread for each request. The servers take
+turns. `ours, alone` is ours with a batch for each request.
 """
 
 import argparse
@@ -29,27 +28,38 @@ from benchmarks.machine import commit, machine, versions
 from benchmarks.script import command_line, lxsr, write_results
 from fairseq_lxsr.files.lines import read_lines
 
-OURS, ALONE, ST = "ours", "ours, alone", "sentence-transformers"
-MOST = {OURS: 2048, ALONE: 1}  # texts of a batch
+OURS = "ours"
+ALONE = "ours, alone"
+ST = "sentence-transformers"
+# Largest number of texts of a batch.
+MAX_INPUTS = {OURS: 2048, ALONE: 1}
+# Sentences that are requested.
+SENTENCES = 5000
+# Attempts to connect to a server that starts, and the seconds between them.
+ATTEMPTS = 600
+PAUSE = 0.1
 
 
 def serve(contestant: str, model: str, port: int) -> None:
-    """Serve one model, in a process of its own."""
+    """Serve a model in this process."""
     import uvicorn
 
-    app: Any = app_of_st(model) if contestant == ST else app_of_ours(model, MOST[contestant])
+    app: Any = st_app(model) if contestant == ST else our_app(model, MAX_INPUTS[contestant])
     uvicorn.run(app, port=port, log_level="warning", access_log=False)
 
 
-def app_of_ours(model: str, most: int) -> Any:
+def our_app(model: str, max_inputs: int) -> Any:
+    """Return the application of `lxsr serve`."""
     from fairseq_lxsr import SentenceEncoder
     from fairseq_lxsr.serve import ServeOptions
     from fairseq_lxsr.serve.app import make_app
 
-    return make_app(SentenceEncoder.from_pretrained(model), "model", ServeOptions(max_inputs=most))
+    encoder = SentenceEncoder.from_pretrained(model)
+    return make_app(encoder, "model", ServeOptions(max_inputs=max_inputs))
 
 
-def app_of_st(model: str) -> Any:
+def st_app(model: str) -> Any:
+    """Return an application that encodes with sentence-transformers."""
     from sentence_transformers import SentenceTransformer
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
@@ -58,27 +68,28 @@ def app_of_st(model: str) -> Any:
     from starlette.routing import Route
 
     encoder = SentenceTransformer(model, trust_remote_code=True)
+    options = {"normalize_embeddings": True, "show_progress_bar": False}
 
     async def embeddings(request: Request) -> JSONResponse:
-        asked = await request.json()
-        how = {"normalize_embeddings": True, "show_progress_bar": False}
-        rows = await run_in_threadpool(encoder.encode, asked["input"], **how)
-        values = [base64.b64encode(row.tobytes()).decode() for row in rows]
-        return JSONResponse(
-            {"data": [{"index": index, "embedding": value} for index, value in enumerate(values)]}
-        )
+        body = await request.json()
+        rows = await run_in_threadpool(encoder.encode, body["input"], **options)
+        data = []
+        for index, row in enumerate(rows):
+            data.append({"index": index, "embedding": base64.b64encode(row.tobytes()).decode()})
+        return JSONResponse({"data": data})
 
     return Starlette(routes=[Route("/v1/embeddings", embeddings, methods=["POST"])])
 
 
 def request_of(sentence: str) -> bytes:
+    """Return the request for the embedding of a sentence."""
     body = json.dumps({"model": "model", "input": [sentence], "encoding_format": "base64"}).encode()
     head = f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 async def client(port: int, requests: list[bytes], until: float) -> list[float]:
-    """Ask one request after the other. Returns: seconds of each."""
+    """Send one request after the other until a time, and return the seconds of each."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     seconds: list[float] = []
     for request in cycle(requests):
@@ -96,53 +107,50 @@ async def client(port: int, requests: list[bytes], until: float) -> list[float]:
 
 
 async def load(port: int, sentences: list[str], clients: int, seconds: float) -> dict[str, float]:
-    """Ask by several clients at once."""
-    shares = [
-        [request_of(text) for text in islice(sentences, start, None, clients)]
-        for start in range(clients)
-    ]
+    """Send requests by several clients at once, and return speed and latency."""
+    requests = list(map(request_of, sentences))
     start = time.perf_counter()
-    found = await asyncio.gather(*(client(port, share, start + seconds) for share in shares))
-    took, times = time.perf_counter() - start, sorted(one for part in found for one in part)
-    p50, p99 = (1000 * times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
+    latencies = await asyncio.gather(
+        *(client(port, requests[number::clients], start + seconds) for number in range(clients))
+    )
+    elapsed = time.perf_counter() - start
+    times = sorted(latency for by_request in latencies for latency in by_request)
+    last = len(times) - 1
     return {
-        "requests per second": round(len(times) / took, 1),
-        "p50 ms": round(p50, 3),
-        "p99 ms": round(p99, 3),
+        "requests per second": round(len(times) / elapsed, 1),
+        "p50 ms": round(1000 * times[int(0.5 * last)], 3),
+        "p99 ms": round(1000 * times[int(0.99 * last)], 3),
     }
 
 
 def measured(contestant: str, model: str, port: int, run: Callable[[], Any]) -> Any:
-    """Start a server, wait for it, measure, end it."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed.serve",
-        "--serve",
-        contestant,
-        "--model",
-        model,
-        "--port",
-        port,
-    ]
-    process = subprocess.Popen(list(map(str, command)), cwd=ROOT)
+    """Start a server, wait until it answers, run a measurement, and stop the server."""
+    command = [sys.executable, "-m", "benchmarks.speed.serve", "--serve", contestant]
+    command += ["--model", model, "--port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT)
     try:
-        for _ in range(600):
-            try:
-                asyncio.run(load(port, ["warm"], 1, 0.2))
-                break
-            except OSError:
-                if process.poll() is not None:
-                    sys.exit(f"the server of {contestant} ended with {process.returncode}")
-                time.sleep(0.1)
+        wait_for(contestant, process, port)
         return asyncio.run(run())
     finally:
         process.terminate()
         process.wait()
 
 
+def wait_for(contestant: str, process: subprocess.Popen, port: int) -> None:
+    """Wait until a server answers."""
+    for _ in range(ATTEMPTS):
+        try:
+            asyncio.run(load(port, ["warm"], 1, 0.2))
+            return
+        except OSError:
+            if process.poll() is not None:
+                sys.exit(f"the server of {contestant} ended with {process.returncode}")
+            time.sleep(PAUSE)
+
+
 def compare(args: argparse.Namespace) -> dict[str, Any]:
-    sentences = list(islice((line for line in read_lines(args.text) if line.strip()), 5000))
+    """Return the medians of all repeats, by server and number of clients."""
+    sentences = list(islice(filter(str.strip, read_lines(args.text)), SENTENCES))
     runs: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         lxsr("export", "sentence-transformers", "--model", args.model, "--output", f"{folder}/st")
@@ -151,45 +159,55 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
             for name, model in models.items():
                 for clients in args.clients:
                     run = partial(load, args.port, sentences, clients, args.seconds)
-                    found = measured(name, model, args.port, run)
-                    print(f"{name}, {clients} clients: {found}", file=sys.stderr)
-                    runs.setdefault(name, {}).setdefault(str(clients), []).append(found)
-    return {
-        name: {clients: medians(found) for clients, found in rows.items()}
-        for name, rows in runs.items()
-    }
+                    speed = measured(name, model, args.port, run)
+                    print(f"{name}, {clients} clients: {speed}", file=sys.stderr)
+                    runs.setdefault(name, {}).setdefault(str(clients), []).append(speed)
+    summary: dict[str, Any] = {}
+    for name, by_clients in runs.items():
+        summary[name] = {clients: medians(repeats) for clients, repeats in by_clients.items()}
+    return summary
 
 
 def medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each value."""
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("text", nargs="?", metavar="FILE", help="sentences, one a line")
-    parser.add_argument("--model", required=True, metavar="FOLDER")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64], metavar="N")
+    parser.add_argument("text", nargs="?", metavar="FILE", help="text with one sentence per line")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder")
     parser.add_argument(
-        "--seconds", type=float, default=5.0, help="of each measurement (default: 5)"
+        "--clients",
+        type=int,
+        nargs="+",
+        default=[1, 16, 64],
+        metavar="N",
+        help="numbers of clients (default: 1 16 64)",
     )
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--port", type=int, default=8765)
     parser.add_argument(
-        "--serve", choices=(OURS, ALONE, ST), help="only serve; what the script starts itself with"
+        "--seconds", type=float, default=5.0, help="seconds of each measurement (default: 5)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default: 3)")
+    parser.add_argument("--port", type=int, default=8765, help="port of the server (default: 8765)")
+    parser.add_argument(
+        "--serve",
+        choices=(OURS, ALONE, ST),
+        help="only serve; the script uses this option to start itself",
     )
     args = parser.parse_args()
     if args.serve:
         serve(args.serve, args.model, args.port)
         return
     if not args.text:
-        parser.error("no FILE; expected sentences to ask for")
-    found = {
+        parser.error("FILE is missing; expected a text file with the sentences to request")
+    results = {
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),
         "seconds": args.seconds,
     }
-    write_results(args.output, found | {"runs": compare(args)})
+    write_results(args.output, results | {"runs": compare(args)})
 
 
 if __name__ == "__main__":

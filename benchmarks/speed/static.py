@@ -1,15 +1,14 @@
-"""Models without layers side by side: ours, sentence-transformers' StaticEmbedding, model2vec;
-encoding and training.
+"""Models without layers compared: ours, sentence-transformers' StaticEmbedding and model2vec.
 
 python -m benchmarks.speed.static DATA_BIN --source train.en --target train.fr \
     --output benchmarks/speed/results/static.json
 
-DATA_BIN is a folder of `lxsr prepare`; the two files are the pairs that it was made of. All have
-tables of one size over the same pieces, in float32 with random numbers, which are as fast as
-others. Ours adds the order of the pieces, the others are means. Text becomes vectors in one call,
-in all threads that each takes by itself, and on one core. Training is as users run it: the recipe
-`best` by fairseq-train; SentenceTransformerTrainer with MultipleNegativesRankingLoss. Contestants
-take turns.
+DATA_BIN is a folder of `lxsr prepare`; the two files are the pairs that it was made of. Encoding
+and training are measured, and the contestants take turns. All have tables of one size over the same
+pieces, in float32 with random numbers, which are as fast as trained ones. Ours adds the order of
+the pieces; the others are means. Text is encoded in one call, on all threads that each contestant
+starts by itself and on one core. Training is as users run it: the recipe `best` in fairseq-train,
+and SentenceTransformerTrainer with MultipleNegativesRankingLoss.
 """
 
 import argparse
@@ -19,10 +18,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +34,30 @@ from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.text.tokenizer import TEXT_FILE, TextOptions
 
-OURS, ST, M2V = "ours", "sentence-transformers", "model2vec"
+OURS = "ours"
 WITH_NEGATIVES = "ours, with hard negatives"
-BATCH = 1024  # pairs of a batch in training, and sentences of one in theirs, which are slower with their defaults
-WARM_UP = 20  # updates that are not timed
+ST = "sentence-transformers"
+M2V = "model2vec"
+PEERS = (ST, M2V)
+# Pairs of a batch in training. sentence-transformers also encodes in batches of this size, because
+# it is slower with its default.
+BATCH = 1024
+# The first updates are not timed.
+WARM_UP = 20
+# Sentences that a peer encodes before the measurement, so that its threads start.
+WARM_UP_SENTENCES = 1000
 THREADS = ("all", "one")
+ENCODING = "encoding"
+TRAINING = "training"
+
+Encode = Callable[[list[str]], np.ndarray]
 
 
 @contextmanager
-def one_core(wanted: bool):
-    """What starts inside has one core, and libraries that count threads by variables have one."""
-    if not wanted:
-        yield
-        return
-    cores, before = os.sched_getaffinity(0), dict(os.environ)
+def one_core() -> Iterator[None]:
+    """Restrict the processes that start inside the context to one core and one thread."""
+    cores = os.sched_getaffinity(0)
+    environment = dict(os.environ)
     os.sched_setaffinity(0, {max(cores)})
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
     try:
@@ -57,130 +65,165 @@ def one_core(wanted: bool):
     finally:
         os.sched_setaffinity(0, cores)
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
 
 
-def their_tokenizer(data: Path) -> Any:
-    """Theirs over the same pieces, with the normalization that it has itself: faster than what
-    gives equal ids.
+def peer_tokenizer(data: Path) -> Any:
+    """Return a tokenizer over the same pieces with the tokenizer's own normalization.
+
+    It is faster than the normalization that gives the same ids as ours.
     """
     from tokenizers import normalizers
 
-    fast = read_fast_tokenizer(data)
-    lower = [normalizers.Lowercase()] if TextOptions.load(data / TEXT_FILE).lowercase else []
-    fast.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
-    return fast
+    tokenizer = read_fast_tokenizer(data)
+    steps = [normalizers.NFKC()]
+    if TextOptions.load(data / TEXT_FILE).lowercase:
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
 
 
 def our_encoder(data: Path, width: int) -> SentenceEncoder:
+    """Return our model without layers, with random weights."""
     size: dict[str, Any] = {
         "embed_dim": width,
         "ffn_embed_dim": width,
         "num_heads": 1,
         "num_layers": 0,
+        "gated": True,
+        "order_coefficients": 1,
     }
     with tempfile.TemporaryDirectory() as folder:
-        return random_encoder(
-            Path(folder, "model"), data, "cpu", **size, gated=True, order_coefficients=1
-        )
+        return random_encoder(Path(folder, "model"), data, "cpu", **size)
 
 
-def encoders(data: Path, width: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
+def encoders(data: Path, width: int) -> dict[str, Encode]:
+    """Return the functions that encode, by contestant."""
     from model2vec import StaticModel
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-    fast = their_tokenizer(data)
-    table = np.random.default_rng(1).standard_normal(
-        (fast.get_vocab_size(), width), dtype=np.float32
-    )
-    theirs = SentenceTransformer(modules=[StaticEmbedding(fast, table)], device="cpu")
+    tokenizer = peer_tokenizer(data)
+    shape = (tokenizer.get_vocab_size(), width)
+    table = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    st_model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, table)], device="cpu")
     return {
         OURS: our_encoder(data, width).encode,
-        ST: partial(theirs.encode, batch_size=BATCH, show_progress_bar=False),
-        M2V: StaticModel(table, fast, max_length=None).encode,
+        ST: partial(st_model.encode, batch_size=BATCH, show_progress_bar=False),
+        M2V: StaticModel(table, tokenizer, max_length=None).encode,
     }
 
 
 def time_encoding(
     data: Path, width: int, sentences: list[str], repeats: int
 ) -> dict[str, dict[str, list[float]]]:
-    """Seconds on the clock, and of all processors, of each run; the first of ours has read no word
-    before.
+    """Return the elapsed seconds and the processor seconds of each run, by contestant.
+
+    Our first run includes reading every word for the first time.
     """
     seconds: dict[str, dict[str, list[float]]] = {}
-    runs = encoders(data, width)
-    for name, run in runs.items():
-        if name != OURS:  # start their threads
-            run(sentences[:1000])
+    functions = encoders(data, width)
+    for name, encode in functions.items():
+        seconds[name] = {"clock": [], "processors": []}
+        if name != OURS:
+            encode(sentences[:WARM_UP_SENTENCES])
     for _ in range(repeats):
-        for name, run in runs.items():
-            clock, processor = time.perf_counter(), time.process_time()
-            assert run(sentences).shape == (len(sentences), width)
-            found = seconds.setdefault(name, {"clock": [], "processors": []})
-            found["clock"].append(time.perf_counter() - clock)
-            found["processors"].append(time.process_time() - processor)
+        for name, encode in functions.items():
+            start = time.perf_counter()
+            processor_start = time.process_time()
+            assert encode(sentences).shape == (len(sentences), width)
+            seconds[name]["clock"].append(time.perf_counter() - start)
+            seconds[name]["processors"].append(time.process_time() - processor_start)
     return seconds
 
 
-def train_theirs(
-    data: Path, width: int, files: tuple[Path, Path], updates: int
-) -> dict[str, float]:
+def train_st(data: Path, width: int, files: tuple[Path, Path], updates: int) -> dict[str, float]:
+    """Train sentence-transformers, and return its speed without the first updates."""
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     from benchmarks.quality.baselines import Training
 
-    pairs = dict(
-        zip(("anchor", "positive"), (list(read_lines(path)) for path in files), strict=True)
-    )
-    model = SentenceTransformer(
-        modules=[StaticEmbedding(their_tokenizer(data), embedding_dim=width)], device="cpu"
-    )
+    source, target = (list(read_lines(path)) for path in files)
+    pairs = Dataset.from_dict({"anchor": source, "positive": target})
+    embedding = StaticEmbedding(peer_tokenizer(data), embedding_dim=width)
+    model = SentenceTransformer(modules=[embedding], device="cpu")
     with tempfile.TemporaryDirectory() as folder:
-        ends = Training(BATCH, 0.02).run(
-            model, Dataset.from_dict(pairs), Path(folder), math.inf, updates, seed=1
-        )
+        training = Training(BATCH, 0.02)
+        ends = training.run(model, pairs, Path(folder), math.inf, updates, seed=1)
     return {"pairs per second": BATCH * (updates - WARM_UP) / (ends[-1] - ends[WARM_UP - 1])}
 
 
 def train_both(args: argparse.Namespace, width: int) -> dict[str, list[float]]:
-    """Pairs a second of each run, without the first updates."""
-    own = (
-        "--encoder-embed-dim",
-        width,
-        "--no-init-embeddings",
-        "--batch-size",
-        BATCH,
-        "--log-interval",
-        WARM_UP,
+    """Return the pairs per second of each run without the first updates, by contestant."""
+    program: tuple[object, ...] = (
+        *("fairseq_lxsr.cli.main", "train", args.data.absolute(), "--recipe", "best"),
+        *("--encoder-embed-dim", width, "--no-init-embeddings", "--batch-size", BATCH),
+        *("--log-interval", WARM_UP),
     )
-    program = ("fairseq_lxsr.cli.main", "train", args.data.absolute(), "--recipe", "best", *own)
+    files = (args.source, args.target)
     runs = {
-        OURS: lambda: train_ours((*program, "--no-hard-negatives"), args.updates),
-        WITH_NEGATIVES: lambda: train_ours(program, args.updates),
-        ST: lambda: alone(train_theirs, args.data, width, (args.source, args.target), args.updates),
+        OURS: partial(train_ours, (*program, "--no-hard-negatives"), args.updates),
+        WITH_NEGATIVES: partial(train_ours, program, args.updates),
+        ST: partial(alone, train_st, args.data, width, files, args.updates),
     }
-    speeds: dict[str, list[float]] = {}
+    speeds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(args.repeats):
         for name, run in runs.items():
-            speeds.setdefault(name, []).append(run()["pairs per second"])
+            speeds[name].append(run()["pairs per second"])
             print(f"width {width}, {name}: {speeds[name][-1]:,.0f} pairs/s", file=sys.stderr)
     return speeds
 
 
-def show(name: str, speeds: dict[str, list[float]]) -> None:
-    """Medians with their range, and the ratio to the faster of theirs."""
-    theirs = max(statistics.median(found) for name, found in speeds.items() if name in (ST, M2V))
-    print(f"{name:56}{'median (min - max)':>30}{'of theirs':>12}")
-    for contestant, found in speeds.items():
-        median = statistics.median(found)
-        spread = f"{median:,.0f} ({min(found):,.0f} - {max(found):,.0f})"
-        print(f"  {contestant:54}{spread:>30}{median / theirs:12.2f}")
+def show(title: str, speeds: dict[str, list[float]]) -> None:
+    """Print medians with their range, and relative to the faster peer."""
+    peer_medians = [statistics.median(speeds[name]) for name in PEERS if name in speeds]
+    fastest = max(peer_medians)
+    print(f"{title:56}{'median (min - max)':>30}{'of theirs':>12}")
+    for contestant, values in speeds.items():
+        median = statistics.median(values)
+        spread = f"{median:,.0f} ({min(values):,.0f} - {max(values):,.0f})"
+        print(f"  {contestant:54}{spread:>30}{median / fastest:12.2f}")
 
 
-def main() -> None:
+def chosen_sentences(files: tuple[Path, Path], count: int) -> list[str]:
+    """Draw sentences of both files."""
+    lines = [line for path in files for line in read_lines(path) if line.strip()]
+    rows = np.random.default_rng(0).permutation(len(lines))[:count]
+    return [lines[row] for row in rows]
+
+
+def encoding_results(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
+    """Measure encoding with each width, on all threads and on one core."""
+    results = {}
+    for width in args.widths:
+        for threads in THREADS:
+            name = f"width {width}, threads: {threads}"
+            task = partial(alone, time_encoding, args.data, width, sentences, args.repeats)
+            if threads == "one":
+                with one_core():
+                    results[name] = task()
+            else:
+                results[name] = task()
+            for clock in ("clock", "processors"):
+                speeds = {}
+                for contestant, seconds in results[name].items():
+                    speeds[contestant] = [len(sentences) / value for value in seconds[clock]]
+                show(f"encoding, {name}: sentences/s, {clock}", speeds)
+    return results
+
+
+def training_results(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure training with each width."""
+    results = {}
+    for width in args.widths:
+        results[f"width {width}"] = train_both(args, width)
+        show(f"training, width {width}: pairs/s", results[f"width {width}"])
+    return results
+
+
+def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument("data", type=Path, help="data folder of `lxsr prepare`")
     parser.add_argument(
@@ -194,30 +237,44 @@ def main() -> None:
         help="their translations, line by line",
     )
     parser.add_argument(
-        "--sentences", type=int, default=113_000, help="of both files, evenly (default: 113,000)"
+        "--sentences",
+        type=int,
+        default=113_000,
+        help="number of sentences of both files together (default: 113,000)",
     )
     parser.add_argument(
-        "--widths", type=int, nargs="+", default=[512, 256], help="default: 512 256"
+        "--widths",
+        type=int,
+        nargs="+",
+        default=[512, 256],
+        help="widths of the embeddings (default: 512 256)",
     )
     parser.add_argument(
-        "--updates", type=int, default=120, help="of a run of training (default: 120)"
+        "--updates", type=int, default=120, help="updates of a training (default: 120)"
     )
-    parser.add_argument("--repeats", type=int, default=5, help="default: 5")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default: 5)")
     parser.add_argument(
-        "--parts", nargs="+", choices=("encoding", "training"), default=["encoding", "training"]
+        "--parts",
+        nargs="+",
+        choices=(ENCODING, TRAINING),
+        default=[ENCODING, TRAINING],
+        help="what to measure (default: both)",
     )
     parser.add_argument(
-        "--small", action="store_true", help="2,000 sentences, width 64, 40 updates, once"
+        "--small", action="store_true", help="2,000 sentences, width 64, 40 updates, one repeat"
     )
     args = parser.parse_args()
     if args.small:
-        args.sentences, args.widths, args.updates, args.repeats = 2000, [64], 2 * WARM_UP, 1
-    lines = [
-        line for path in (args.source, args.target) for line in read_lines(path) if line.strip()
-    ]
-    sentences = [
-        lines[i] for i in np.random.default_rng(0).permutation(len(lines))[: args.sentences]
-    ]
+        args.sentences = 2000
+        args.widths = [64]
+        args.updates = 2 * WARM_UP
+        args.repeats = 1
+    return args
+
+
+def main() -> None:
+    args = parse_options()
+    sentences = chosen_sentences((args.source, args.target), args.sentences)
     words = sum(len(sentence.split()) for sentence in sentences) / len(sentences)
     results: dict[str, Any] = {
         "machine": machine(),
@@ -228,19 +285,10 @@ def main() -> None:
         "encoding seconds": {},
         "training pairs per second": {},
     }
-    for width, threads in product(args.widths, THREADS) if "encoding" in args.parts else ():
-        name = f"width {width}, threads: {threads}"
-        with one_core(threads == "one"):
-            seconds = alone(time_encoding, args.data, width, sentences, args.repeats)
-        results["encoding seconds"][name] = seconds
-        for kind in ("clock", "processors"):
-            speeds = {
-                who: [len(sentences) / t for t in found[kind]] for who, found in seconds.items()
-            }
-            show(f"encoding, {name}: sentences/s, {kind}", speeds)
-    for width in args.widths if "training" in args.parts else ():
-        speeds = results["training pairs per second"][f"width {width}"] = train_both(args, width)
-        show(f"training, width {width}: pairs/s", speeds)
+    if ENCODING in args.parts:
+        results["encoding seconds"] = encoding_results(args, sentences)
+    if TRAINING in args.parts:
+        results["training pairs per second"] = training_results(args)
     write_results(args.output, results)
 
 

@@ -148,11 +148,10 @@ def test_similarities_are_those_of_a_language_and_of_english_beside_it(tmp_path)
     assert similarities(bag, tmp_path)["within"]["de"] < 100
 
 
-def test_clusters_are_sentences_in_all_languages(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.quality.pretrained.CLUSTERS", 3)
-    assert clusters(bag, tmp_path) is None
+def test_clusters_are_sentences_in_all_languages(tmp_path):
+    assert clusters(bag, tmp_path, 3) is None
     for code in ("en", "de"):
         toy.pack(tmp_path / "eval" / f"pud.{code}", ["aaa", "bbb", "ccc", "left out"])
-    assert clusters(bag, tmp_path) == 100
+    assert clusters(bag, tmp_path, 3) == 100
     toy.pack(tmp_path / "eval" / "pud.de", ["ccc", "bbb", "aaa"])
-    assert clusters(bag, tmp_path) < 100
+    assert clusters(bag, tmp_path, 3) < 100
