@@ -1,10 +1,10 @@
-"""Set up .venv with everything that `make test` needs, or `make demo`: once, with the versions of
-constraints.txt.
+"""Set up .venv once, with the versions of constraints.txt.
 
-python tools/install.py          everything
+python tools/install.py          everything that `make test` needs
 python tools/install.py demo     what training, evaluation and the report need
 
-Plain syntax on purpose: an old Python must get as far as the sentence that says it is too old.
+The syntax is that of old versions of Python, so that they get as far as the message that they are
+too old.
 """
 
 import hashlib
@@ -20,108 +20,122 @@ VENV = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(VENV, "bin", "python")
 CONSTRAINTS = os.path.join(ROOT, "constraints.txt")
 FAIRSEQ = os.path.join(ROOT, "fairseq_lxsr", "recipes", "fairseq.txt")
+PYPROJECT = os.path.join(ROOT, "pyproject.toml")
 LOG = os.path.join(VENV, "install.log")
-STAMP = os.path.join(VENV, "installed")  # what it was made with
-OLDEST, NEWEST = (3, 11), (3, 13)
-# extras of pyproject.toml beside those of training, time, GB, and GB where torch comes with CUDA
+# A finished installation: the fingerprint of its inputs, and its set.
+STAMP = os.path.join(VENV, "installed")
+OLDEST = (3, 11)
+NEWEST = (3, 13)
+# Extras of pyproject.toml in addition to those of training, the time, GB, and GB with CUDA.
 SETS = {
     "demo": (["prepare", "report"], "1 to 2 minutes", 1.5, 5.5),
     "all": (["dev"], "2 to 4 minutes", 3, 7),
 }
 
-# what pip needs for a package from source, without isolation; wheel for pip 23.0, that of Debian 12
+# What pip needs to build packages without isolation; pip 23.0 of Debian 12 needs wheel.
 BUILD = ["setuptools", "wheel"]
-# in fairseq's setup.py: no extension modules, so neither a compiler nor Python's headers are needed
+# With this variable, fairseq's setup.py builds no extension modules, so that neither a compiler nor
+# Python's headers are needed.
 UNBUILT = {"READTHEDOCS": "1"}
 
 
-def stop(sentence):
-    sys.stderr.write("install: " + sentence + "\n")
+def stop(message):
+    """End with a message and status 2."""
+    sys.stderr.write("install: " + message + "\n")
     sys.exit(2)
 
 
 def dotted(version):
+    """Return a version as text."""
     return ".".join(map(str, version))
 
 
 def check_python():
-    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+    """Refuse a Python that is too old or too new."""
+    version = sys.version_info[:2]
+    if not OLDEST <= version <= NEWEST:
         stop(
-            "%s is Python %s; fairseq-lxsr needs %s to %s: name one, for example PYTHON=python3.11 make test"
-            % (sys.executable, dotted(sys.version_info[:2]), dotted(OLDEST), dotted(NEWEST))
+            "%s is Python %s; expected %s to %s: name another, for example PYTHON=python3.11 make test"
+            % (sys.executable, dotted(version), dotted(OLDEST), dotted(NEWEST))
         )
 
 
-def check_machine(wanted):
+def check_machine(set_name):
+    """Refuse a disk without enough space."""
     free = shutil.disk_usage(ROOT).free / 1e9
-    needed = SETS[wanted][2] + 1
-    if free < needed:
+    required = SETS[set_name][2] + 1
+    if free < required:
         stop(
-            "%.1f GB free on the disk of %s; the installation needs %.1f GB" % (free, ROOT, needed)
+            "%.1f GB free on the disk of %s; expected at least %.1f GB: free some space"
+            % (free, ROOT, required)
         )
 
 
 def fingerprint():
+    """Return a hash of everything that an installation depends on."""
     digest = hashlib.sha256(sys.version.encode())
-    for name in (
-        CONSTRAINTS,
-        FAIRSEQ,
-        os.path.join(ROOT, "pyproject.toml"),
-        os.path.abspath(__file__),
-    ):
+    for name in (CONSTRAINTS, FAIRSEQ, PYPROJECT, os.path.abspath(__file__)):
         with open(name, "rb") as stream:
             digest.update(stream.read())
     return digest.hexdigest()
 
 
-def installed(wanted):
-    """Whether .venv has what is wanted; where it has everything, it has the demo's part too."""
+def installed(set_name):
+    """Return whether .venv has a set; the set `all` contains the others."""
     try:
         with open(STAMP) as stream:
-            made, name = stream.read().split()
+            digest, installed_set = stream.read().split()
     except (OSError, ValueError):
         return False
-    return made == fingerprint() and name in (wanted, "all") and os.path.exists(PYTHON)
+    if installed_set not in (set_name, "all"):
+        return False
+    return digest == fingerprint() and os.path.exists(PYTHON)
 
 
-def run(what, command, **variables):
-    """Run one step, its output to the log; where it fails, say so with the end of the log."""
-    sys.stdout.write("install: %s ... " % what)
+def run(step, command, **variables):
+    """Run a step with its output in the log; if it fails, print the end of the log and stop."""
+    sys.stdout.write("install: %s ... " % step)
     sys.stdout.flush()
     start = time.time()
+    environment = dict(os.environ, **variables)
     with open(LOG, "ab") as log:
-        code = subprocess.call(
-            command, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ, **variables)
-        )
+        code = subprocess.call(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     if code:
         sys.stdout.write("failed\n")
         sys.stdout.flush()
-        with open(LOG, "rb") as log:
-            tail = [
-                line for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()
-            ][-5:]
-        sys.stderr.write("".join("  %s\n" % line for line in tail))
-        full = " (the disk is full)" if any("No space left" in line for line in tail) else ""
-        stop("%s failed%s; the whole log is %s" % (what, full, LOG))
+        stop_with_log(step)
     sys.stdout.write("%.0f s\n" % (time.time() - start))
 
 
-def pip(what, arguments, **variables):
-    run(what, [PYTHON, "-m", "pip", "install", "-q", "-c", CONSTRAINTS] + arguments, **variables)
+def stop_with_log(step):
+    """Print the last lines of the log, and end with the message that a step has failed."""
+    with open(LOG, "rb") as log:
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    tail = [line for line in lines if line.strip()][-5:]
+    sys.stderr.write("".join("  %s\n" % line for line in tail))
+    reason = ""
+    if any("No space left" in line for line in tail):
+        reason = " (the disk is full)"
+    stop("%s failed%s; the complete log is %s" % (step, reason, LOG))
+
+
+def pip(step, arguments, **variables):
+    """Install packages, with the versions of constraints.txt."""
+    run(step, [PYTHON, "-m", "pip", "install", "-q", "-c", CONSTRAINTS] + arguments, **variables)
 
 
 def same_python():
-    """Whether .venv is there and of this Python (an interrupted installation goes on in it)."""
+    """Return whether .venv has this Python; an interrupted installation then continues in it."""
+    program = "import sys, pip; print(sys.version)"
     try:
-        version = subprocess.check_output(
-            [PYTHON, "-c", "import sys, pip; print(sys.version)"], stderr=subprocess.DEVNULL
-        )
+        version = subprocess.check_output([PYTHON, "-c", program], stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
         return False
     return version.decode().strip() == sys.version
 
 
 def make_venv():
+    """Make .venv unless it has this Python, and start a new log."""
     if not same_python():
         code = subprocess.call([sys.executable, "-m", "venv", "--clear", VENV])
         if code:
@@ -134,50 +148,59 @@ def make_venv():
 
 
 def dependencies(*extras):
-    """What pyproject.toml lists for the package, or for some of its extras, which may name
-    others.
-    """
-    import tomllib  # only a new Python has it
+    """Return the requirements of the package, or of some of its extras, from pyproject.toml.
 
-    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as stream:
+    An extra may name other extras of the package.
+    """
+    # Old versions of Python do not have this module.
+    import tomllib
+
+    with open(PYPROJECT, "rb") as stream:
         project = tomllib.load(stream)["project"]
     if not extras:
         return project["dependencies"]
-    found = []  # type: list[str]
-    for name in extras:
-        for requirement in project["optional-dependencies"][name]:
-            own = re.match(re.escape(project["name"]) + r"\[(.*)\]$", requirement)
-            found += dependencies(*own.group(1).split(",")) if own else [requirement]
-    return sorted(set(found))
+    requirements = []  # type: list[str]
+    for extra in extras:
+        for requirement in project["optional-dependencies"][extra]:
+            extras_match = re.match(re.escape(project["name"]) + r"\[(.*)\]$", requirement)
+            if extras_match:
+                requirements += dependencies(*extras_match.group(1).split(","))
+            else:
+                requirements.append(requirement)
+    return sorted(set(requirements))
 
 
-def install(wanted):
-    """Everything into .venv, in an order that downloads torch once."""
-    extras, minutes, size, with_cuda = SETS[wanted]
+def install(set_name):
+    """Install a set into .venv, in an order in which torch is downloaded once."""
+    extras, minutes, size, size_with_cuda = SETS[set_name]
     print(
-        "install: into %s, once: %s, %g GB (%g GB where torch comes with CUDA)"
-        % (VENV, minutes, size, with_cuda)
+        "install: into %s, once: %s, %g GB (%g GB if torch comes with CUDA)"
+        % (VENV, minutes, size, size_with_cuda)
     )
     make_venv()
-    # torch comes first: a package that asks for any torch would bring another build of several GB
+    # torch is first: a package that accepts any torch would bring another build of several GB.
     pip(
         "torch and what encoding and search need",
         dependencies() + dependencies("torch", "faiss") + BUILD,
     )
     pip("what fairseq needs", dependencies("train"))
-    # not built: training/fairseq_patches.py has what fairseq needs of it
+    # training/fairseq_patches.py replaces what fairseq would build.
     pip("fairseq", ["--no-deps", "--no-build-isolation", "-r", FAIRSEQ], **UNBUILT)
     pip("the extras %s" % ", ".join(extras), dependencies(*extras))
     pip("fairseq-lxsr itself", ["--no-deps", "--no-build-isolation", "-e", ROOT])
     with open(STAMP, "w") as stream:
-        stream.write(fingerprint() + " " + wanted)
+        stream.write(fingerprint() + " " + set_name)
+
+
+def main():
+    check_python()
+    set_name = sys.argv[1] if len(sys.argv) > 1 else "all"
+    if set_name not in SETS:
+        stop("%s: expected one of %s" % (set_name, ", ".join(sorted(SETS))))
+    if not installed(set_name):
+        check_machine(set_name)
+        install(set_name)
 
 
 if __name__ == "__main__":
-    check_python()
-    WANTED = sys.argv[1] if len(sys.argv) > 1 else "all"
-    if WANTED not in SETS:
-        stop("%s: expected one of %s" % (WANTED, ", ".join(sorted(SETS))))
-    if not installed(WANTED):
-        check_machine(WANTED)
-        install(WANTED)
+    main()

@@ -1,5 +1,7 @@
-"""What `make docs` computes: pages of the API, tables of options, links to files of the
-repository.
+"""What `make docs` generates: pages of the API, tables of options, links to the repository.
+
+mkdocs calls the functions `on_...`. A comment such as `<!-- table: recipes -->` in a page is
+replaced by a table of `TABLES`.
 """
 
 import argparse
@@ -10,11 +12,11 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -23,112 +25,131 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fairseq_lxsr"
-NO_API = {"cli"}  # the page of the command line has it
+# Folders without a page of the API: the command line has a page of its own.
+NO_API = {"cli"}
 INTERNALS = "Modules that the commands are made of. They may change with any version."
 PROTOCOLS = (
-    "xsr",
-    "similarity_search",
-    "xsim_plus_plus",
-    "mteb_bitext",
-    "bucc",
-    "sts",
-    "minimal_pairs",
-    "documents",
-    "xnli",
+    *("xsr", "similarity_search", "xsim_plus_plus", "mteb_bitext", "bucc"),
+    *("sts", "minimal_pairs", "documents", "xnli"),
 )
-PUBLIC = {  # pages of what users call: title, what for, modules
-    "encoder": (
+
+
+class PublicPage(NamedTuple):
+    """A page of what users call.
+
+    Attributes:
+        title: title of the page.
+        about: its first paragraph.
+        folder: folder of the package.
+        modules: modules of the folder; empty for the folder itself.
+    """
+
+    title: str
+    about: str
+    folder: str
+    modules: tuple[str, ...] = ()
+
+    def names(self) -> list[str]:
+        """Return the full names of the modules."""
+        package = f"fairseq_lxsr.{self.folder}"
+        return [f"{package}.{name}" for name in self.modules] or [package]
+
+
+PUBLIC = {
+    "encoder": PublicPage(
         "SentenceEncoder",
         "Turns sentences into vectors. `from fairseq_lxsr import SentenceEncoder`",
-        ["fairseq_lxsr.encoder"],
+        "encoder",
     ),
-    "search": (
+    "search": PublicPage(
         "CorpusIndex and Reranker",
-        "Searches, mines and scores sentences. Their use: [Search](../searching.md), [Mine and clean](../mining.md).",
-        [
-            f"fairseq_lxsr.search.{name}"
-            for name in ("corpus", "reranker", "bitext", "pairs", "options")
-        ],
+        "Searches, mines and scores sentences. Their use: [Search](../searching.md),"
+        " [Mine and clean](../mining.md).",
+        "search",
+        ("corpus", "reranker", "bitext", "pairs", "options"),
     ),
-    "vectors": (
+    "vectors": PublicPage(
         "Vectors",
-        "Neighbours, indexes, margins and mining of arrays. All names are imported from `fairseq_lxsr.vectors`.",
-        [
-            f"fairseq_lxsr.vectors.{name}"
-            for name in ("neighbours", "index", "margin", "mining", "pieces")
-        ],
+        "Neighbours, indexes, margins and mining of arrays. All names are imported from"
+        " `fairseq_lxsr.vectors`.",
+        "vectors",
+        ("neighbours", "index", "margin", "mining", "pieces"),
     ),
-    "embeddings": (
+    "embeddings": PublicPage(
         "Embeddings",
-        "Other encoders and files of embeddings. All names are imported from `fairseq_lxsr.embeddings`.",
-        [
-            f"fairseq_lxsr.embeddings.{name}"
-            for name in ("load", "stored", "systems", "word_vectors", "contract", "write")
-        ],
+        "Other encoders and files of embeddings. All names are imported from"
+        " `fairseq_lxsr.embeddings`.",
+        "embeddings",
+        ("load", "stored", "systems", "word_vectors", "contract", "write"),
     ),
-    "evaluation": (
+    "evaluation": PublicPage(
         "Evaluation",
-        "Scores, their comparison, and a module for each protocol. [Evaluate](../evaluating.md) shows their use.",
-        [
-            *(f"fairseq_lxsr.evaluation.{name}" for name in ("score", "compare")),
-            *(f"fairseq_lxsr.evaluation.protocols.{name}" for name in PROTOCOLS),
-        ],
+        "Scores, their comparison, and a module for each protocol."
+        " [Evaluate](../evaluating.md) shows their use.",
+        "evaluation",
+        ("score", "compare", *(f"protocols.{name}" for name in PROTOCOLS)),
     ),
 }
 TABLE = re.compile(r"^<!-- table: (\w+)(?: (\S+))? -->$", re.M)
-# at the end of the help of an option
+# A default at the end of the help of an option.
 DEFAULT = re.compile(r"(.*?)(?: ?\(default: ((?:[^()]|\([^()]*\))*)\)|(?:^|; )default: (.*))?$")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+# A page that loads a file from another host.
 FOREIGN = re.compile(
-    r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//|<link\b[^>]*\shref=\"?(?:https?:)?//"
+    r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//"
+    r"|<link\b[^>]*\shref=\"?(?:https?:)?//"
 )
+# Characters of a line of options.
+OPTIONS_WIDTH = 100
 
 
-# --- pages of the API
+# --- Pages of the API
 
 
 def rooms() -> dict[str, list[str]]:
-    """Public modules of each folder of the package; `package` stands for the files that lie in
-    none.
-    """
-    found: dict[str, list[str]] = {"package": []}
+    """Return the public modules of each folder; `package` has the modules outside of folders."""
+    modules: dict[str, list[str]] = {"package": []}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         room = parts[1] if len(parts) > 2 else "package"
         if room not in NO_API and not parts[-1].startswith("_"):
-            found.setdefault(room, []).append(".".join(parts))
-    return found
+            modules.setdefault(room, []).append(".".join(parts))
+    return modules
 
 
 def api_pages() -> tuple[dict[str, str], dict[str, str]]:
-    """The pages of the API by their addresses, as Markdown: what users call, and the other modules
-    of each folder.
+    """Return the pages of the API as Markdown, by their addresses.
+
+    Returns:
+        The pages of what users call, and those of the other modules of each folder.
     """
-    public = {
-        f"api/{name}.md": api_page(title, about, modules)
-        for name, (title, about, modules) in PUBLIC.items()
-    }
-    shown = {module for _, _, modules in PUBLIC.values() for module in modules}
+    public = {}
+    public_modules: set[str] = set()
+    for name, page in PUBLIC.items():
+        public[f"api/{name}.md"] = api_page(page.title, page.about, page.names())
+        public_modules.update(page.names())
     internal = {}
     for room, modules in rooms().items():
-        if others := [module for module in modules if module not in shown]:
-            title = f"`{'fairseq_lxsr' if room == 'package' else room}`"
-            internal[f"api/internals/{room}.md"] = api_page(title, INTERNALS, others)
+        internal_modules = [module for module in modules if module not in public_modules]
+        if internal_modules:
+            title = "`fairseq_lxsr`" if room == "package" else f"`{room}`"
+            page_text = api_page(title, INTERNALS, internal_modules)
+            internal[f"api/internals/{room}.md"] = page_text
     return public, internal
 
 
 def api_page(title: str, about: str, modules: Sequence[str]) -> str:
-    blocks = [
-        f"## `{module}`\n\n::: {module}\n    options:\n      show_root_heading: false\n      inherited_members: true\n"
-        for module in modules
-    ]
+    """Return a page that documents some modules."""
+    options = "    options:\n      show_root_heading: false\n      inherited_members: true\n"
+    blocks = [f"## `{module}`\n\n::: {module}\n{options}" for module in modules]
     return "\n".join([f"# {title}\n\n{about}\n", *blocks])
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    # where the site links to files of the repository, and to itself in its head
+    """Set the address of the repository, and add the pages of the API to the navigation."""
     if os.environ.get("REPO_URL"):
-        config.repo_url, config.repo_name = os.environ["REPO_URL"], "Repository"
+        config.repo_url = os.environ["REPO_URL"]
+        config.repo_name = "Repository"
     if config.nav is not None:
         public, internal = api_pages()
         config.nav.append({"Reference of Python": [*public, {"Internals": list(internal)}]})
@@ -136,25 +157,30 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of the API to the site."""
     for pages in api_pages():
         for address, content in pages.items():
             files.append(File.generated(config, address, content=content))
     return files
 
 
-# --- tables of options
+# --- Tables of options
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    def escape(cell: str) -> str:
-        return cell.replace("|", "\\|").replace("<", "&lt;")
-
-    lines = [head, tuple("---" for _ in head), *(tuple(map(escape, row)) for row in rows)]
+    """Return a table in Markdown."""
+    lines = [head, ("---",) * len(head)]
+    lines += [tuple(map(escape, row)) for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def shown(value: Any) -> str:
-    """A default as one writes it."""
+def escape(cell: str) -> str:
+    """Escape the characters that end a cell or start a tag."""
+    return cell.replace("|", "\\|").replace("<", "&lt;")
+
+
+def default_cell(value: Any) -> str:
+    """Return a default as a user writes it."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool):
@@ -165,15 +191,16 @@ def shown(value: Any) -> str:
 
 
 def registries() -> dict[str, dict[str, Any]]:
-    """The configs of our tasks, models, criterions and optimizers, by the name that the command
-    line has for them.
-    """
+    """Return the configs of our tasks, models, criterions and optimizers, by their names."""
+    # The import of fairseq redirects the messages of all libraries to the screen.
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers = list(root.handlers)
+    level = root.level
     for room in ("tasks", "models", "criterions", "optim"):
         for path in sorted((PACKAGE / room).glob("[!_]*.py")):
             importlib.import_module(f"fairseq_lxsr.{room}.{path.stem}")
-    root.handlers, root.level = handlers, level  # fairseq sends everybody's messages to the screen
+    root.handlers = handlers
+    root.level = level
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.models import MODEL_DATACLASS_REGISTRY
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
@@ -190,7 +217,7 @@ def registries() -> dict[str, dict[str, Any]]:
 
 
 def options_of(config: type) -> list[argparse.Action]:
-    """Its options as fairseq-train takes them; those that other configs declare are left out."""
+    """Return the options of fairseq-train that a config declares by itself."""
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
     parser = argparse.ArgumentParser(add_help=False)
@@ -199,33 +226,40 @@ def options_of(config: type) -> list[argparse.Action]:
 
 
 def option_table(kind: str) -> Callable[[str], str]:
-    """Options of a task, model, criterion or optimizer; those of the terms of the loss have tables
-    of their own.
+    """Return a function that makes the table of a task, model, criterion or optimizer.
+
+    The options of the terms of the loss have separate tables.
     """
 
     def make(name: str) -> str:
         config = registries()[kind][name]
-        of_terms = {
-            field.name
-            for term in terms()
-            if issubclass(config, term.Options)
-            for field in fields(term.Options)
-        }
-        return option_rows([option for option in options_of(config) if option.dest not in of_terms])
+        term_options: set[str] = set()
+        for term in terms():
+            if issubclass(config, term.Options):
+                term_options.update(field.name for field in fields(term.Options))
+        return option_rows(
+            [option for option in options_of(config) if option.dest not in term_options]
+        )
 
     return make
 
 
 def option_rows(options: list[argparse.Action]) -> str:
+    """Return the table of some options."""
+    if not options:
+        return "It has no options."
     rows = []
     for option in options:
-        choices = ", ".join(f"`{choice}`" for choice in option.choices or ())
-        meaning = (option.help or "") + (f"; one of {choices}" if choices else "")
-        rows.append((f"`{option.option_strings[0]}`", shown(option.default), meaning))
-    return table(("option", "default", "meaning"), rows) if rows else "It has no options."
+        meaning = option.help or ""
+        if option.choices:
+            choices = ", ".join(f"`{choice}`" for choice in option.choices)
+            meaning += f"; one of {choices}"
+        rows.append((f"`{option.option_strings[0]}`", default_cell(option.default), meaning))
+    return table(("option", "default", "meaning"), rows)
 
 
 def terms() -> tuple[Any, ...]:
+    """Return the terms of the loss."""
     registries()
     from fairseq_lxsr.training.lightweight.terms import all_terms
 
@@ -233,18 +267,23 @@ def terms() -> tuple[Any, ...]:
 
 
 def term_tables(_: str) -> str:
-    """The options of each term of the loss, under what its module says of it."""
+    """Return the options of each term of the loss, with the summary of its module."""
     parts = []
     for term in terms():
         summary = (sys.modules[term.__module__].__doc__ or "").strip().splitlines()[0]
         _, _, meaning = summary.partition(": ")
-        parts.append(f"#### Term `{term.name}`\n\n{meaning[:1].upper()}{meaning[1:]}\n\n")
+        parts.append(f"#### Term `{term.name}`\n\n{sentence(meaning)}\n\n")
         parts.append(option_rows(options_of(term.Options)) + "\n")
     return "\n".join(parts)
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
 def preset_table(model: str) -> str:
-    """The values that `--arch NAME` stands for."""
+    """Return the values that each `--arch NAME` of a model stands for."""
     registries()
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 
@@ -254,115 +293,129 @@ def preset_table(model: str) -> str:
         ARCH_CONFIG_REGISTRY[arch](values)
         presets[arch] = vars(values)
     names = list(dict.fromkeys(name for preset in presets.values() for name in preset))
-    rows = [
-        (f"`{arch}`", *(shown(preset.get(name)) for name in names))
-        for arch, preset in presets.items()
-    ]
-    return table(("`--arch`", *(f"`--{name.replace('_', '-')}`" for name in names)), rows)
+    head = ("`--arch`", *(f"`--{name.replace('_', '-')}`" for name in names))
+    rows = []
+    for arch, preset in presets.items():
+        rows.append((f"`{arch}`", *(default_cell(preset.get(name)) for name in names)))
+    return table(head, rows)
 
 
 def field_table(path: str) -> str:
-    """Fields of a dataclass, `module.Class`, with defaults; what they mean stands in its
-    docstring.
-    """
+    """Return the fields of a dataclass `module.Class`, with their meanings from its docstring."""
     module, _, name = path.rpartition(".")
     config = getattr(importlib.import_module(module), name)
     meanings = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", config.__doc__ or "", re.M))
     rows = []
-    for one in fields(config):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        rows.append(
-            (
-                f"`{one.name}`",
-                "required" if default is MISSING else shown(default),
-                " ".join(
-                    (meanings.get(one.name) or one.metadata.get("help", ""))
-                    .replace("%%", "%")
-                    .split()
-                ),
-            )
-        )
+    for item in fields(config):
+        meaning = meanings.get(item.name) or item.metadata.get("help", "")
+        meaning = " ".join(meaning.replace("%%", "%").split())
+        rows.append((f"`{item.name}`", field_default(item), meaning))
     return table(("field", "default", "meaning"), rows)
 
 
+def field_default(item: Field) -> str:
+    """Return the default of a field as a user writes it."""
+    if item.default_factory is not MISSING:
+        return default_cell(item.default_factory())
+    return "required" if item.default is MISSING else default_cell(item.default)
+
+
 def verb_helps(_: str) -> str:
-    """The help of every verb of `lxsr` and of the actions that it has."""
+    """Return the help of every verb of `lxsr` and of its actions."""
     from fairseq_lxsr.cli.main import VERBS, make_parser
 
     os.environ["COLUMNS"] = "100"
-    return "\n".join(
-        [
-            _help(make_parser(""), 2),
-            *(_help(_choices(make_parser(verb))[verb], 2) for verb in VERBS),
-        ]
-    )
+    helps = [_help(make_parser(""), 2)]
+    helps += [_help(_choices(make_parser(verb))[verb], 2) for verb in VERBS]
+    return "\n".join(helps)
 
 
 def _help(parser: argparse.ArgumentParser, level: int) -> str:
+    """Return the help of a parser and of its actions.
+
+    Args:
+        parser: the parser.
+        level: level of the heading.
+    """
     from fairseq_lxsr.cli.evaluate import ProtocolParser
 
     if isinstance(parser, ProtocolParser):
-        parser.add_all_options()  # which a user's command line does as it is parsed
-    more = _choices(parser) if parser.prog != "lxsr" else {}
+        # On a user's command line, parsing adds them.
+        parser.add_all_options()
     about = " ".join((parser.description or "").split()).removeprefix(f"`{parser.prog}`: ")
-    usage = f"```text\n{parser.format_usage()}```\n"
     page = [
         f"{'#' * level} `{parser.prog}`\n",
-        f"{about[:1].upper()}{about[1:]}\n",
-        usage,
+        f"{sentence(about)}\n",
+        f"```text\n{parser.format_usage()}```\n",
         _help_table(parser),
     ]
-    return "\n".join([*page, *(_help(choice, level + 1) for choice in more.values())])
+    if parser.prog != "lxsr":
+        page += [_help(action, level + 1) for action in _choices(parser).values()]
+    return "\n".join(page)
 
 
 def _help_table(parser: argparse.ArgumentParser) -> str:
-    """The arguments of a parser: how each is written, its default and its meaning; verbs and
-    actions by their names.
-    """
-    formatter, rows = parser._get_formatter(), []
+    """Return the table of the arguments of a parser, with their defaults and meanings."""
+    rows: list[tuple[str, ...]] = []
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            rows += [
-                (f"`{one.metavar or one.dest}`", "", one.help or "")
-                for one in action._choices_actions
-            ]
-        elif not isinstance(action, argparse._HelpAction):
-            meaning = " ".join(formatter._expand_help(action).split()) if action.help else ""
-            meaning, *default = DEFAULT.match(meaning).groups("")  # type: ignore[union-attr]
-            rows.append(
-                (f"`{formatter._format_action_invocation(action)}`", "".join(default), meaning)
-            )
+        rows += _help_rows(parser, action)
     return table(("argument", "default", "meaning"), rows) + "\n" if rows else ""
 
 
+def _help_rows(
+    parser: argparse.ArgumentParser, action: argparse.Action
+) -> Iterator[tuple[str, ...]]:
+    """Yield the row of an argument, or a row for each verb or action."""
+    formatter = parser._get_formatter()
+    if isinstance(action, argparse._SubParsersAction):
+        for choice in action._choices_actions:
+            yield f"`{choice.metavar or choice.dest}`", "", choice.help or ""
+    elif not isinstance(action, argparse._HelpAction):
+        help_text = " ".join(formatter._expand_help(action).split()) if action.help else ""
+        meaning, *default = DEFAULT.match(help_text).groups("")  # type: ignore[union-attr]
+        name = formatter._format_action_invocation(action)
+        yield f"`{name}`", "".join(default), meaning
+
+
 def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return found[0].choices if found else {}
+    """Return the parsers of the verbs or actions of a parser."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return action.choices
+    return {}
 
 
 def recipe_list(_: str) -> str:
-    """All recipes, and the options that each stands for."""
+    """Return all recipes, and the options that each stands for."""
     from fairseq_lxsr.recipes import names, read_recipe
 
     recipes = {name: read_recipe(name) for name in names()}
-    rows = [
-        (f"[`{name}`](#{name})", recipe.description, recipe.source)
-        for name, recipe in recipes.items()
-    ]
-    pages = [table(("recipe", "trains", "source"), rows) + "\n"]
+    rows = []
+    pages = []
     for name, recipe in recipes.items():
-        words = [
-            f"--{option}" if value is True else f"--{option} {shlex.quote(str(value))}"
-            for option, value in recipe.options.items()
-            if value is not False
-        ]
-        text = textwrap.fill(" ".join(words), 100, break_long_words=False, break_on_hyphens=False)
-        rises = recipe.warmup and recipe.options["lr-scheduler"] == "polynomial_decay"
-        warmup = (
-            f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n" if rises else ""
+        rows.append((f"[`{name}`](#{name})", recipe.description, recipe.source))
+        options = textwrap.fill(
+            _recipe_options(recipe.options),
+            OPTIONS_WIDTH,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-        pages.append(f"### `{name}` {{ #{name} }}\n\n```text\n{text}\n```\n{warmup}")
-    return "\n".join(pages)
+        page = f"### `{name}` {{ #{name} }}\n\n```text\n{options}\n```\n"
+        if recipe.warmup and recipe.options["lr-scheduler"] == "polynomial_decay":
+            page += f"\nThe learning rate rises for {recipe.warmup:g} of all updates.\n"
+        pages.append(page)
+    return "\n".join([table(("recipe", "trains", "source"), rows) + "\n", *pages])
+
+
+def _recipe_options(options: Mapping[str, Any]) -> str:
+    """Return options as a user writes them."""
+    words = []
+    for option, value in options.items():
+        if value is True:
+            words.append(f"--{option}")
+        elif value is not False:
+            words.append(f"--{option} {shlex.quote(str(value))}")
+    return " ".join(words)
 
 
 TABLES: dict[str, Callable[[str], str]] = {
@@ -378,12 +431,13 @@ TABLES: dict[str, Callable[[str], str]] = {
 }
 
 
-# --- links
+# --- Links
 
 
 def repository_link(page: Page, config: MkDocsConfig) -> Callable[[re.Match], str]:
-    """Links that leave docs/ work in the repository; the site shows the path, or links to
-    `repo_url` if it is set.
+    """Return a function that replaces links from docs/ to other files of the repository.
+
+    They become links to `repo_url` if it is set, and otherwise the path.
     """
 
     def replace(match: re.Match) -> str:
@@ -396,18 +450,22 @@ def repository_link(page: Page, config: MkDocsConfig) -> Callable[[re.Match], st
         name = path.relative_to(ROOT).as_posix()
         if config.repo_url and not picture:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{name}{anchor or ''})"
-        return f"`{name}`" if text.strip("`") in (name, Path(name).name) else f"{text} (`{name}`)"
+        if text.strip("`") in (name, Path(name).name):
+            return f"`{name}`"
+        return f"{text} (`{name}`)"
 
     return replace
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    made = TABLE.sub(lambda match: TABLES[match[1]](match[2]), markdown)
-    return LINK.sub(repository_link(page, config), made)
+    """Insert the tables into a page, and replace its links to the repository."""
+    with_tables = TABLE.sub(lambda match: TABLES[match[1]](match[2]), markdown)
+    return LINK.sub(repository_link(page, config), with_tables)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    found = FOREIGN.search(output)
-    if found:
-        raise PluginError(f"{page.file.src_uri}: loads a file of another host: {found[0]}")
+    """Refuse a page that loads a file from another host."""
+    foreign = FOREIGN.search(output)
+    if foreign:
+        raise PluginError(f"{page.file.src_uri}: loads a file of another host: {foreign[0]}")
     return output

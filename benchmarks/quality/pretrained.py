@@ -138,15 +138,15 @@ def similarities(encode: Encode, data: Path) -> dict[str, dict[str, float]]:
     for path in sorted((data / "sts").glob("stsb-*-test.csv")):
         language = path.name.split("-")[1]
         with path.open(newline="", encoding="utf-8") as stream:
-            first, second, scores = map(list, zip(*csv.reader(stream), strict=True))
-        vectors[language] = normalise_rows(encode(first)), normalise_rows(encode(second))
+            left, right, scores = map(list, zip(*csv.reader(stream), strict=True))
+        vectors[language] = normalise_rows(encode(left)), normalise_rows(encode(right))
         human_scores[language] = np.array(scores, dtype=float)
     correlations: dict[str, dict[str, float]] = {"within": {}, "English": {}}
     for language, (first, second) in vectors.items():
-        scores = human_scores[language]
         english, _ = vectors["en"]
-        correlations["within"][language] = correlation(first, second, scores)
-        correlations["English"][language] = correlation(english, second, scores)
+        expected = human_scores[language]
+        correlations["within"][language] = correlation(first, second, expected)
+        correlations["English"][language] = correlation(english, second, expected)
     return correlations
 
 

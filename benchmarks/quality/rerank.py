@@ -385,8 +385,8 @@ class MinedSides:
         order = np.random.default_rng(0).permutation(len(english))
         self.english_rows = order[: len(order) * 2 // 3]
         self.french_rows = order[len(order) // 3 :]
-        self.english = rows_of(english, self.english_rows)
-        self.french = rows_of(french, self.french_rows)
+        self.english = rows_of(english, self.english_rows.tolist())
+        self.french = rows_of(french, self.french_rows.tolist())
 
     def best_f1(self, source: np.ndarray, target: np.ndarray) -> float:
         """Return the best F1 in percent over all thresholds.
@@ -416,8 +416,14 @@ def mining(encoder: SentenceEncoder, sets: Sets) -> dict[str, float]:
             name = reranker.name
             forward = reranker.best(sides.english, partial(rows_of, sides.french), *forward)
             backward = reranker.best(sides.french, partial(rows_of, sides.english), *backward)
-        columns = [values[:, :MINING_K] for values in (*forward, *backward)]
-        pairs = mine_neighbours(*columns)
+        cosines, french_rows = forward
+        back_cosines, english_rows = backward
+        pairs = mine_neighbours(
+            cosines[:, :MINING_K],
+            french_rows[:, :MINING_K],
+            back_cosines[:, :MINING_K],
+            english_rows[:, :MINING_K],
+        )
         scores[name] = sides.best_f1(pairs.source, pairs.target)
     return scores
 

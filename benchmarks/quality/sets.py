@@ -5,7 +5,7 @@ measured by the same code.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -295,7 +295,7 @@ def translation_is_first(
     return best[:, 0] == np.arange(len(best))
 
 
-def rows_of(lines: Sequence[str], rows: Sequence[int]) -> list[str]:
+def rows_of(lines: Sequence[str], rows: Iterable[int]) -> list[str]:
     """Return some of the lines."""
     return [lines[row] for row in rows]
 

@@ -1,1 +1,1 @@
-"""Whether it is what the authors released."""
+"""Comparisons with the programs that the authors released."""

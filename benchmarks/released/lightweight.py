@@ -1,16 +1,16 @@
-"""Our training of the lightweight model beside the authors' released code: the loss of both before
-every update.
+"""Our training of the lightweight model compared with the authors' released code.
 
-lxsr prepare --data DIR/tatoeba --vocab-size 8000 --work work/released      # 80,000 English-French
-pairs git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED python -m
-benchmarks.released.lightweight --data work/released/data-bin --released RELEASED \
+lxsr prepare --data DIR/tatoeba --vocab-size 8000 --work work/released
+git clone https://github.com/Mao-KU/lightweight-crosslingual-sent2vec RELEASED
+python -m benchmarks.released.lightweight --data work/released/data-bin --released RELEASED \
     --output benchmarks/released/results/released_lightweight.jsonl
 
+DIR/tatoeba has 80,000 English-French pairs. The losses of both are compared before every update.
 Ours is fairseq-train with a recipe, on the CPU in float32 without dropout: its batches, loss,
-optimizer and schedule. Theirs starts with the same weights and takes the same ids and masks; loss,
-optimizer and schedule are its own. With `released` both stay within `GOAL` at every update, or the
-exit status is 1; `paper` shows how far apart the settings of the printed paper are. Both run in one
-process, where numbers too small for float32 become zero.
+optimizer and schedule. Theirs starts from the same weights and reads the same ids and masks, with
+its own loss, optimizer and schedule. With the recipe `released`, both stay within `GOAL` at every
+update, otherwise the exit status is 1; the recipe `paper` shows how far the settings of the printed
+paper are from it. Both run in one process, in which numbers too small for float32 become zero.
 """
 
 import argparse
@@ -42,21 +42,27 @@ from benchmarks.released.model import (
 from benchmarks.script import add_result, command_line
 from fairseq_lxsr.recipes import read_recipe, train_command
 from fairseq_lxsr.text.data_folder import count_pairs
-from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401  registers the model
+
+# The import registers the model.
+from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401
 from fairseq_lxsr.training.lightweight.task import XlingSentTask
 
-GOAL, GOAL_OF = 1e-3, "released"
+# Largest relative difference of the losses, for this recipe.
+GOAL = 1e-3
+GOAL_RECIPE = "released"
+# Epochs of the authors' training, which determine the learning rate.
 EPOCHS = 12
-HEAD = 64  # units of an attention head, as in the paper
+# Units of an attention head, as in the paper.
+HEAD = 64
 
 
 @dataclass
 class Recorded:
-    """What our training did.
+    """A record of our training.
 
     Attributes:
-        weights: the first weights.
-        batches: the batch of each update, and its epoch, from 0.
+        weights: the initial weights.
+        batches: the batch of each update, and its epoch, counted from 0.
         losses: the loss before each update.
     """
 
@@ -66,31 +72,34 @@ class Recorded:
 
 
 def command_of(recipe: str, data: Path, args: argparse.Namespace, save_dir: str) -> list[str]:
-    """The arguments of fairseq-train; the learning rate is that of training for all epochs."""
-    sizes = {"encoder-embed-dim": args.width, "encoder-ffn-embed-dim": 2 * args.width}
-    sizes |= {"encoder-attention-heads": max(1, args.width // HEAD), "encoder-layers": args.layers}
-    exact = {"dropout": 0, "attention-dropout": 0, "cpu-precision": "float32"}
-    length = {
+    """Return the arguments of fairseq-train; the learning rate is that of all epochs."""
+    options: dict[str, object] = {
+        "encoder-embed-dim": args.width,
+        "encoder-ffn-embed-dim": 2 * args.width,
+        "encoder-attention-heads": max(1, args.width // HEAD),
+        "encoder-layers": args.layers,
+        "dropout": 0,
+        "attention-dropout": 0,
+        "cpu-precision": "float32",
         "batch-size": args.batch_size,
         "max-update": args.updates,
         "save-dir": save_dir,
         "log-interval": 50,
     }
-    found = read_recipe(recipe)
-    if found.options["lr-scheduler"] == "polynomial_decay":
+    settings = read_recipe(recipe)
+    if settings.options["lr-scheduler"] == "polynomial_decay":
         pairs = sum(count_pairs(data, "").values())
-        length["total-num-update"] = EPOCHS * math.ceil(pairs / args.batch_size)
-    own = [
-        str(word)
-        for name, value in (sizes | exact | length).items()
-        for word in (f"--{name}", value)
-    ]
-    return train_command(found, str(data), [*own, "--cpu", "--disable-validation", "--no-save"])
+        options["total-num-update"] = EPOCHS * math.ceil(pairs / args.batch_size)
+    words = ["--cpu", "--disable-validation", "--no-save"]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    return train_command(settings, str(data), words)
 
 
 def train_ours(command: list[str]) -> Recorded:
-    """Run fairseq-train in this process."""
-    recorded, train_step = Recorded(), XlingSentTask.train_step
+    """Run fairseq-train in this process, and return a record of it."""
+    recorded = Recorded()
+    train_step = XlingSentTask.train_step
 
     def record(
         task: XlingSentTask, sample: dict[str, Any], model: nn.Module, *rest: Any, **named: Any
@@ -109,7 +118,7 @@ def train_ours(command: list[str]) -> Recorded:
 
 
 def train_theirs(folder: Path, recorded: Recorded, args: argparse.Namespace) -> list[float]:
-    """Train their model on the recorded batches. Returns: the loss before each update."""
+    """Train their model on the recorded batches, and return the loss before each update."""
     vocab_size, width = recorded.weights["encoder.embed_tokens.weight"].shape
     config = released_config(
         folder,
@@ -133,18 +142,21 @@ def train_theirs(folder: Path, recorded: Recorded, args: argparse.Namespace) -> 
 
 
 def compare(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Train both, and return the line of results of a recipe."""
     with tempfile.TemporaryDirectory() as save_dir:
         recorded = train_ours(command_of(recipe, args.data, args, save_dir))
     theirs = train_theirs(args.released, recorded, args)
-    differences = [abs(a - b) / abs(b) for a, b in zip(recorded.losses, theirs, strict=True)]
+    differences = [
+        abs(our_loss - their_loss) / abs(their_loss)
+        for our_loss, their_loss in zip(recorded.losses, theirs, strict=True)
+    ]
     largest = max(differences)
-    print(
-        f"{recipe}: relative difference at most {largest:.2g}, at update {differences.index(largest) + 1}"
-    )
+    update = differences.index(largest) + 1
+    print(f"{recipe}: relative difference at most {largest:.2g}, at update {update}")
     return {
         "recipe": recipe,
         "largest relative difference": float(f"{largest:.3g}"),
-        "at update": differences.index(largest) + 1,
+        "at update": update,
         "at the last update": float(f"{differences[-1]:.3g}"),
         "sizes": {"V": len(recorded.weights["head.bias"]), "D": args.width, "layers": args.layers},
         "batch size": args.batch_size,
@@ -159,7 +171,7 @@ def compare(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__, "FILE.jsonl", required=True)
     parser.add_argument(
         "--data", type=Path, required=True, metavar="DIR", help="data folder of `lxsr prepare`"
@@ -168,21 +180,34 @@ def main() -> None:
         "--released", type=Path, required=True, metavar="DIR", help="checkout of their repository"
     )
     parser.add_argument(
-        "--recipes", nargs="+", default=[GOAL_OF, "paper"], help="default: released paper"
+        "--recipes",
+        nargs="+",
+        default=[GOAL_RECIPE, "paper"],
+        help="recipes to compare (default: released paper)",
     )
-    parser.add_argument("--updates", type=int, default=200, help="default: 200")
-    parser.add_argument("--batch-size", type=int, default=128, help="pairs (default: 128)")
-    parser.add_argument("--width", type=int, default=128, help="width D, in units (default: 128)")
-    parser.add_argument("--layers", type=int, default=2, help="default: 2")
-    args = parser.parse_args()
-    lines = []
+    parser.add_argument(
+        "--updates", type=int, default=200, help="updates of each training (default: 200)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=128, help="pairs of a batch (default: 128)"
+    )
+    parser.add_argument(
+        "--width", type=int, default=128, help="width of the embeddings (default: 128)"
+    )
+    parser.add_argument("--layers", type=int, default=2, help="number of layers (default: 2)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_options()
+    goal_met = True
     for recipe in args.recipes:
-        lines.append(compare(recipe, args))
-        add_result(args.output, lines[-1])
-    if any(
-        line["recipe"] == GOAL_OF and line["largest relative difference"] > GOAL for line in lines
-    ):
-        sys.exit(f"{GOAL_OF}: more than {GOAL} apart")
+        result = compare(recipe, args)
+        add_result(args.output, result)
+        if recipe == GOAL_RECIPE and result["largest relative difference"] > GOAL:
+            goal_met = False
+    if not goal_met:
+        sys.exit(f"{GOAL_RECIPE}: the losses differ by more than {GOAL}")
 
 
 if __name__ == "__main__":

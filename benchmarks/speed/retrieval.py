@@ -198,7 +198,7 @@ def approximate(
             seconds = timed({kind: search}, repeats)[kind]
             _, neighbours = search()
             shared = [len(np.intersect1d(*rows)) for rows in zip(neighbours, exact, strict=True)]
-            row = {
+            row: dict[str, object] = {
                 "index": kind,
                 "probes": probes if kind.startswith("ivf") else None,
                 "seconds": seconds["median"],
@@ -268,7 +268,7 @@ class Agreement:
     def results(self) -> dict[str, object]:
         """Return the counts and the seconds."""
         seconds = {f"seconds, {precision}": value for precision, value in self.seconds.items()}
-        return self.counts | seconds
+        return {**self.counts, **seconds}
 
 
 def is_english(path: Path) -> bool:

@@ -76,7 +76,7 @@ def peer_tokenizer(data: Path) -> Any:
     from tokenizers import normalizers
 
     tokenizer = read_fast_tokenizer(data)
-    steps = [normalizers.NFKC()]
+    steps: list[Any] = [normalizers.NFKC()]
     if TextOptions.load(data / TEXT_FILE).lowercase:
         steps.append(normalizers.Lowercase())
     tokenizer.normalizer = normalizers.Sequence(steps)

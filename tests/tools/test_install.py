@@ -1,6 +1,4 @@
-"""tools/install.py: what it says on a machine that lacks something. The whole installation is tried
-by CI itself.
-"""
+"""tools/install.py on a machine that lacks something; CI tries the complete installation."""
 
 import os
 import re
@@ -53,8 +51,9 @@ def test_this_machine_will_do_but_not_with_a_python_too_old(machine, monkeypatch
     machine.check_python()
     machine.check_machine("all")
     monkeypatch.setattr(machine.sys, "version_info", (3, 9, 18))
-    said = stopped(machine.check_python, capsys)
-    assert "is Python 3.9; fairseq-lxsr needs 3.11 to 3.13: name one, for example PYTHON=" in said
+    message = stopped(machine.check_python, capsys)
+    assert sys.executable in message
+    assert all(version in message for version in ("3.9", "3.11", "3.13", "PYTHON="))
 
 
 def test_neither_compiler_nor_headers_are_needed(machine, monkeypatch):
@@ -70,15 +69,15 @@ def test_a_full_disk(machine, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("made", "found"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))]
+    ("stamped", "expected"), [("", ()), ("demo", ("demo",)), ("all", ("demo", "all"))]
 )
-def test_everything_has_what_the_demo_needs(install, monkeypatch, tmp_path, made, found):
+def test_everything_has_what_the_demo_needs(install, monkeypatch, tmp_path, stamped, expected):
     monkeypatch.setattr(install, "STAMP", str(tmp_path / "installed"))
     monkeypatch.setattr(install, "PYTHON", sys.executable)
-    if made:
-        Path(install.STAMP).write_text(f"{install.fingerprint()} {made}")
-    assert tuple(filter(install.installed, install.SETS)) == found
-    Path(install.STAMP).write_text(f"of another version {made}")
+    if stamped:
+        Path(install.STAMP).write_text(f"{install.fingerprint()} {stamped}")
+    assert tuple(filter(install.installed, install.SETS)) == expected
+    Path(install.STAMP).write_text(f"0123456789abcdef {stamped}")
     assert not any(map(install.installed, install.SETS))
 
 
@@ -95,7 +94,8 @@ def test_failing_step_shows_the_end_of_the_log(install, monkeypatch, tmp_path, c
             [sys.executable, "-c", "import sys; sys.exit('OSError: No space left on device')"],
         )
     err = capsys.readouterr().err
-    assert "install: a step failed (the disk is full); the whole log is" in err
+    assert "OSError: No space left on device" in err
+    assert str(tmp_path / "log") in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10"])
@@ -114,7 +114,7 @@ def test_an_old_python_gets_as_far_as_the_sentence(version):
     assert done.returncode in (0, 2)
     assert "Traceback" not in done.stderr
     if done.returncode:
-        assert f"is Python {version}; fairseq-lxsr needs" in done.stderr
+        assert version in done.stderr
 
 
 def test_the_demo_can_be_shorter_and_of_other_text():
@@ -140,13 +140,13 @@ def test_every_package_is_pinned(install):
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if "==" in line
     }
-    wanted = [
+    requirements = [
         *install.BUILD,
         *install.dependencies(),
         *install.dependencies("dev"),
         "fairseq-fixed",
     ]
-    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted}
+    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
     assert {name.lower().replace("_", "-") for name in names} <= {
         name.lower().replace("_", "-") for name in pinned
     }
@@ -273,9 +273,8 @@ def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypat
         shutil.copy(bag.parent / "text.en", model.parent)
     for extra, commands in exports(model, order, tmp_path / "without").items():
         code = "".join(f"main({words!r})\n" for words in commands)
-        said = without_extras(code, EXTRAS | (set() if extra else OF_ONNX))
-        compared = "were not compared: sentence-transformers is not installed"
-        assert extra or any(compared in line for line in said)
+        output = without_extras(code, EXTRAS | (set() if extra else OF_ONNX))
+        assert extra or any("sentence-transformers" in line for line in output)
     monkeypatch.setattr(st_folder, "is_missing", lambda name: True)
     for commands in exports(model, order, tmp_path / "with").values():
         for words in commands:
@@ -286,7 +285,7 @@ def test_exports_without_torch_are_those_with_it(order, bag, tmp_path, monkeypat
 
 def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
     layers = random_model.write_model(tmp_path / "layers")
-    exported = [words for each in exports(bag, 1, tmp_path).values() for words in each]
+    exported = [words for forms in exports(bag, 1, tmp_path).values() for words in forms]
     embed = [
         "embed",
         "--model",
@@ -314,13 +313,18 @@ def test_a_missing_extra_ends_in_one_line(bag, tmp_path):
         "onnx": [exported[2]],
         "faiss": [["index", *embed[1:-1], str(tmp_path / "index"), "--kind", "ivf"]],
     }
-    code = "".join(f"refused(*{words!r})\n" for each in commands.values() for words in each)
-    said = without_extras(code)
-    extras = [extra for extra, each in commands.items() for _ in each]
-    assert len(said) == len(extras), said
-    for line, extra in zip(said, extras, strict=True):
+    code = ""
+    extras = []
+    for extra, lines_of_words in commands.items():
+        for words in lines_of_words:
+            code += f"refused(*{words!r})\n"
+            extras.append(extra)
+    output = without_extras(code)
+    assert len(output) == len(extras), output
+    for line, extra in zip(output, extras, strict=True):
         assert line.startswith("lxsr: error: ")
-        assert line.endswith(f"needs {extra}, which is not installed: {install_command(extra)}")
+        assert extra in line
+        assert line.endswith(install_command(extra))
 
 
 def test_what_is_imported_before_anything_is_done():
@@ -338,5 +342,6 @@ def test_fairseq_is_pinned_by_its_checksums():
     (line,) = [line for line in FAIRSEQ.read_text().splitlines() if not line.startswith("#")]
     assert re.fullmatch(r"fairseq-fixed==[\d.]+( --hash=sha256:[0-9a-f]{64}){2}", line)
     assert line.split()[0] in (ROOT / "constraints.txt").read_text().splitlines()
-    assert INSTALL.startswith(f"READTHEDOCS=1 {sys.executable} -m pip install ")  # it is not built
+    # With READTHEDOCS, fairseq builds no extension modules.
+    assert INSTALL.startswith(f"READTHEDOCS=1 {sys.executable} -m pip install ")
     assert INSTALL.endswith(f" -r {FAIRSEQ}")

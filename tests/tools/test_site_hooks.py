@@ -1,6 +1,4 @@
-"""tools/site_hooks.py: the tables of the documentation have every option, and links work on the
-site.
-"""
+"""tools/site_hooks.py: the tables of the documentation have every option, and links work."""
 
 import re
 from types import SimpleNamespace
@@ -87,9 +85,10 @@ def test_what_users_call_comes_before_internals():
         "evaluation.protocols.xsr",
     ):
         assert "\n".join(public.values()).count(f"::: fairseq_lxsr.{module}\n") == 1
-    found = re.findall(r"^::: (\S+)", "\n".join([*public.values(), *internal.values()]), re.M)
-    assert len(found) == len(set(found))
-    assert {module for modules in hooks.rooms().values() for module in modules} <= set(found)
+    documented = re.findall(r"^::: (\S+)", "\n".join([*public.values(), *internal.values()]), re.M)
+    assert len(documented) == len(set(documented))
+    modules = {module for names in hooks.rooms().values() for module in names}
+    assert modules <= set(documented)
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/house"])
@@ -110,9 +109,9 @@ def test_links_that_leave_the_site():
         rendered("[`benchmarks/speed/train.py`](../benchmarks/speed/train.py)")
         == "`benchmarks/speed/train.py`"
     )
-    there = "https://example.org/house"
-    assert rendered("[how](../Makefile)", there) == f"[how]({there}/blob/main/Makefile)"
-    with pytest.raises(PluginError, match=re.escape("../nowhere.md is not in the repository")):
+    address = "https://example.org/house"
+    assert rendered("[how](../Makefile)", address) == f"[how]({address}/blob/main/Makefile)"
+    with pytest.raises(PluginError, match=re.escape("../nowhere.md")):
         rendered("[a](../nowhere.md)")
 
 
@@ -126,7 +125,7 @@ def test_links_that_leave_the_site():
 )
 def test_pages_load_nothing_from_other_hosts(tag):
     assert hooks.on_post_page('<a href="https://example.org">x</a>', PAGE, None)
-    with pytest.raises(PluginError, match="another host"):
+    with pytest.raises(PluginError, match=r"training\.md"):
         hooks.on_post_page(tag, PAGE, None)
 
 
@@ -137,6 +136,6 @@ def test_drawings_are_legible_on_a_narrow_page():
         for path in DOCS.rglob("*.svg")
     }
     assert "architecture.svg" in sizes
-    assert {
-        name: found and float(found[1]) <= 400 for name, found in sizes.items()
-    } == dict.fromkeys(sizes, True)
+    for name, size in sizes.items():
+        assert size, name
+        assert float(size[1]) <= 400, name
