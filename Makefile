@@ -13,7 +13,7 @@ help:
 	@echo "make smoke  run benchmarks and examples, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
-	@echo "make bench  the benchmarks, small, beside their goals (minutes, on a quiet machine)"
+	@echo "make bench  the benchmarks with small inputs, next to their goals (minutes, on a quiet machine)"
 
 install:
 	@$(PYTHON) tools/install.py

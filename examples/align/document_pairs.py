@@ -21,7 +21,8 @@ from fairseq_lxsr.errors import exit_on_input_error
 from fairseq_lxsr.files.lines import is_blank, read_lines
 from fairseq_lxsr.vectors import MinedPairs, mine, normalise_rows, one_to_one
 
-Sizes = Sequence[int]  # sentences of each document
+# The number of sentences of each document.
+Sizes = Sequence[int]
 
 
 def bimax(

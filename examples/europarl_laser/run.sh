@@ -4,20 +4,24 @@
 #   bash examples/europarl_laser/run.sh SYSTEM [option]  laser_1, laser_5, laser_6, claser_6, tlaser or ctlaser, or one of
 #                                                        them as in the authors' code, for example ctlaser_released; the text
 #                                                        is prepared first (preprocess/europarl-five-languages.yaml)
-#   MLDOC=mldoc bash ...                                 the best epoch on the development sets of MLDoc is exported, and
-#                                                        scored on the test sets; else the one of the lowest validation loss
-#   SMOKE=1 TEXT='text/{pair}' bash ...                  the same commands, a tiny model and few updates: does it run at all?
+#   MLDOC=mldoc bash ...                                 export the best epoch on the development sets of MLDoc and score it
+#                                                        on the test sets; without it, the epoch with the lowest validation loss
+#   SMOKE=1 TEXT='text/{pair}' bash ...                  the same commands with a tiny model and few updates, to check that
+#                                                        they run
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
 
 SYSTEM=${1:?usage: run.sh laser_1|laser_5|laser_6|claser_6|tlaser|ctlaser [option of fairseq-train ...]}
 shift
-lxsr train . --recipe "$SYSTEM" --print > /dev/null # refuses what is no recipe
-WORK=work/europarl # as the YAML file says
+# This refuses an unknown recipe.
+lxsr train . --recipe "$SYSTEM" --print > /dev/null
+# The folder of the YAML file.
+WORK=work/europarl
 [ -n "${SMOKE:-}" ] && WORK=${SMOKE_WORK:-work/europarl-smoke}
 PAIRS=de-en,de-es,en-es,fr-en,fr-es,it-en,it-es
-DIRECTIONS=de-en,de-es,en-es,es-en,fr-en,fr-es,it-en,it-es # all into English and Spanish
+# All translate into English or Spanish.
+DIRECTIONS=de-en,de-es,en-es,es-en,fr-en,fr-es,it-en,it-es
 
 if [ -n "${SMOKE:-}" ]; then
     lxsr prepare --work "$WORK" --data "${TEXT:?}" --lang-pairs "$PAIRS" --vocab-size 200 --valid-size 20 --test-size 20
@@ -27,7 +31,7 @@ else
     lxsr prepare preprocess/europarl-five-languages.yaml
 fi
 
-# on a GPU add --fp16 or --amp; where 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16
+# On a GPU, add --fp16 or --amp; if 16,000 tokens do not fit into its memory, --max-tokens 8000 --update-freq 16.
 lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --lang-pairs "$DIRECTIONS" --save-dir "$WORK/$SYSTEM" "$@"
 
 LANGS=${LANGS:-de,en,es,fr,it}

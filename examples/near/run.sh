@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A model without layers is trained in two halves: on pairs drawn at random, then on batches of pairs that the first half finds near each other.
+# Train a model without layers in two halves: on random pairs, then on batches of pairs that are near each other in the
+# first half's embeddings.
 #
 #   bash examples/near/run.sh PREFIX PAIR [option of fairseq-train ...]
 #                PREFIX: aligned text PREFIX.LANG, for example text/en-fr; PAIR: en-fr
@@ -15,7 +16,7 @@ WORK=${WORK:-work/near-$PAIR}
 VOCAB=${VOCAB:-16000} HELD_OUT=${HELD_OUT:-1000} UPDATES=${UPDATES:-2500}
 OPTIONS=("$@")
 
-# half NAME [option of lxsr train ...]: checkpoints and model folder in WORK/NAME
+# half NAME [option of lxsr train ...]: write checkpoints and a model folder to WORK/NAME
 half() {
     lxsr train "$WORK/data-bin" --recipe best --max-update $((UPDATES / 2)) --disable-validation --save-dir "$WORK/$1/checkpoints" \
         "${@:2}" ${OPTIONS[@]+"${OPTIONS[@]}"}

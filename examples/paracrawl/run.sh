@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The recipe of Mao et al. 2021 with its settings: ParaCrawl v5.0, English with French, German, Spanish or Italian.
 #
-#   lxsr corpus get ParaCrawl-v5 --lang-pair en-fr --output text      (fetches it, PREFIX is text/ParaCrawl-v5.en-fr)
+#   lxsr corpus get ParaCrawl-v5 --lang-pair en-fr --output text      downloads it: PREFIX is text/ParaCrawl-v5.en-fr
 #   bash examples/paracrawl/run.sh fr PREFIX [option of fairseq-train ...]
 #                                                PREFIX.en and PREFIX.fr: ParaCrawl, aligned, .gz or not
-#   EUROPARL='text/Europarl-v8.{pair}' MLDOC=mldoc bash ...    table 4 too: 2,000 queries among 200,000 sentences of
-#                                                Europarl, or of any aligned text, and documents of both languages
-#   SMOKE=1 bash examples/paracrawl/run.sh ...   the same commands, a tiny model and few updates: does it run at all?
+#   EUROPARL='text/Europarl-v8.{pair}' MLDOC=mldoc bash ...    also table 4: 2,000 queries among 200,000 sentences of
+#                                                Europarl or of any aligned text, and documents of both languages
+#   SMOKE=1 bash examples/paracrawl/run.sh ...   the same commands with a tiny model and few updates, to check that they run
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
@@ -17,8 +17,9 @@ PREFIX=${2:?$USAGE}
 shift 2
 WORK=${WORK:-work/paracrawl-en-$TGT}
 
-RECIPE=${RECIPE:-paper}                     # or released
-[ "$TGT" = it ] && RECIPE=${RECIPE}_it # less text
+# Or released. The recipes of Italian are for less text.
+RECIPE=${RECIPE:-paper}
+[ "$TGT" = it ] && RECIPE=${RECIPE}_it
 VOCAB=50000 VALID=10000 TEST=10000
 if [ -n "${SMOKE:-}" ]; then
     VOCAB=200 VALID=50 TEST=50
@@ -28,7 +29,7 @@ fi
 lxsr prepare --work "$WORK" --lang-pairs "en-$TGT" --data "$PREFIX" --vocab-size "$VOCAB" \
     --valid-size "$VALID" --test-size "$TEST" --lowercase --filters characters
 
-# on a GPU add --fp16 or --amp; the paper's took 12 GB and 24 minutes for 10,000 updates
+# On a GPU, add --fp16 or --amp; that of the paper took 12 GB and 24 minutes for 10,000 updates.
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" --lang-pairs "en-$TGT" --save-dir "$WORK/checkpoints" "$@"
 
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
@@ -41,7 +42,8 @@ fi
 lxsr compare "$WORK/xsr.jsonl" --published
 if [ -n "${MLDOC:-}" ]; then
     rm -f "$WORK/mldoc.jsonl"
+    # The paper has a linear classifier.
     lxsr eval mldoc --model "$WORK/model" --output "$WORK/mldoc.jsonl" --data "$MLDOC" --langs "en,$TGT" \
-        --classifier linear # the paper's
+        --classifier linear
     lxsr compare "$WORK/mldoc.jsonl" --published
 fi

@@ -1,12 +1,11 @@
-"""The mean of the weights of checkpoints of one training, or with --rotate of several; a name given
-twice counts twice.
+"""The mean of the weights of checkpoints of one training, or with --rotate of several trainings.
 
 python examples/pretrained/average.py CHECKPOINT... --output FOLDER/checkpoint_last.pt
 
-Such means often find more than each of the models: Wortsman et al. 2022, "Model soups". Options and
-text/ are those of the last checkpoint, so that `lxsr export folder` takes the result as it takes a
-checkpoint. Trainings from different random weights need --rotate, which turns and scales the
-embeddings of each onto those of the last.
+A checkpoint that is given twice counts twice. Such means are often better than each of the models:
+Wortsman et al. 2022, "Model soups". Options and text/ are those of the last checkpoint, so that
+`lxsr export folder` reads the result like a checkpoint. Trainings from different random weights
+need --rotate, which rotates and scales the embeddings of each onto those of the last.
 """
 
 import argparse
@@ -21,68 +20,84 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER
 from fairseq_lxsr.text.tokenizer import DICTIONARY_FILE
 
-# [V, D], and to the teacher's [T, D]
-VECTORS, MAP = ("encoder.embed_tokens.weight", "teacher_map.weight")
+# The vectors of the word pieces [V, D], and the map to the teacher's embeddings [T, D].
+VECTORS = "encoder.embed_tokens.weight"
+MAP = "teacher_map.weight"
 
 
 def rotate(weights: dict[str, torch.Tensor], onto: dict[str, torch.Tensor]) -> None:
-    """Turn and scale vectors onto others, by the orthogonal map with the least squared
-    differences.
-    """
+    """Rotate and scale vectors onto others, in place, with the least squared differences."""
     left, _, right = torch.linalg.svd(weights[VECTORS].T @ onto[VECTORS])
-    turn, scale = left @ right, onto[VECTORS].norm() / weights[VECTORS].norm()
-    weights[VECTORS] = weights[VECTORS] @ turn * scale
+    rotation = left @ right
+    scale = onto[VECTORS].norm() / weights[VECTORS].norm()
+    weights[VECTORS] = weights[VECTORS] @ rotation * scale
     if MAP in weights:
-        weights[MAP] = weights[MAP] @ turn
+        weights[MAP] = weights[MAP] @ rotation
 
 
 def averaged(paths: list[Path], rotated: bool) -> dict:
-    """Read the last checkpoint, with the mean of the weights of all; without what training would go
-    on with.
+    """Return the last checkpoint with the mean of all weights.
+
+    The state of the optimizer is left out, because training cannot continue from a mean.
+
+    Args:
+        paths: the checkpoints.
+        rotated: whether to rotate the embeddings of each onto those of the last.
     """
-    *others, last = (read_checkpoint(path) for path in paths)
-    last["extra_state"].pop("ema", None)  # of the last model alone
+    last = read_checkpoint(paths[-1])
+    # This is the average of the last training alone.
+    last["extra_state"].pop("ema", None)
     onto = {name: weights.clone() for name, weights in last["model"].items()}
-    for path, other in zip(paths, others, strict=False):
-        if other["task_state"].get(DICTIONARY_HASH) != last["task_state"].get(DICTIONARY_HASH):
-            raise InputError(f"{path}: has another dictionary than {paths[-1]}; expected one")
-        for name, weights in onto.items():
-            if name not in other["model"] or other["model"][name].shape != weights.shape:
-                raise InputError(
-                    f"{path}: {name} is missing or of another shape than in {paths[-1]}"
-                )
+    for path in paths[:-1]:
+        checkpoint = read_checkpoint(path)
+        check_compatible(checkpoint, path, last, paths[-1])
         if rotated:
-            rotate(other["model"], onto)
+            rotate(checkpoint["model"], onto)
         for name, weights in last["model"].items():
-            weights += other["model"][name]
+            weights += checkpoint["model"][name]
     for weights in last["model"].values():
         weights /= len(paths)
     return last | {"last_optimizer_state": None}
 
 
+def check_compatible(checkpoint: dict, path: Path, last: dict, last_path: Path) -> None:
+    """Refuse a checkpoint with another dictionary or other weights than the last one."""
+    dictionaries = [state["task_state"].get(DICTIONARY_HASH) for state in (checkpoint, last)]
+    if dictionaries[0] != dictionaries[1]:
+        raise InputError(f"{path}: its dictionary differs from {last_path}; expected the same")
+    for name, weights in last["model"].items():
+        if name not in checkpoint["model"] or checkpoint["model"][name].shape != weights.shape:
+            raise InputError(f"{path}: {name} is missing or has another shape than in {last_path}")
+
+
 def copy_text(checkpoint: Path, output: Path) -> None:
-    """Copy the text/ beside a checkpoint to that beside another one, which must have no other
-    dictionary.
+    """Copy the folder text/ next to a checkpoint to the folder of another checkpoint.
+
+    The other folder may have a text/ already, which must have the same dictionary.
     """
-    text, copy = (path.parent.resolve() / TEXT_FOLDER for path in (checkpoint, output))
-    if text.is_dir() and text != copy:
-        own = copy / DICTIONARY_FILE
-        if own.is_file() and own.read_bytes() != (text / DICTIONARY_FILE).read_bytes():
-            raise InputError(
-                f"{output}: beside it are checkpoints with another dictionary; expected another folder"
-            )
-        shutil.copytree(text, copy, dirs_exist_ok=True)
+    text = checkpoint.parent.resolve() / TEXT_FOLDER
+    copy = output.parent.resolve() / TEXT_FOLDER
+    if not text.is_dir() or text == copy:
+        return
+    present = copy / DICTIONARY_FILE
+    if present.is_file() and present.read_bytes() != (text / DICTIONARY_FILE).read_bytes():
+        raise InputError(
+            f"{output}: its folder has checkpoints with another dictionary; expected another folder"
+        )
+    shutil.copytree(text, copy, dirs_exist_ok=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("checkpoints", type=Path, nargs="+", metavar="CHECKPOINT")
+    parser.add_argument(
+        "checkpoints", type=Path, nargs="+", metavar="CHECKPOINT", help="checkpoints to average"
+    )
     parser.add_argument(
         "--rotate",
         action="store_true",
-        help="for models without layers, of different random weights",
+        help="rotate the embeddings: for models without layers from different random weights",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"

@@ -1,13 +1,12 @@
-"""Collects the training text of one model from the sources of a table, and checks that it is all
-there.
+"""Collect the training text of one model from the sources of a table, and check that it is complete.
 
 python examples/pretrained/collect.py --data DIR --output work/static/text
 
-A row of the table names the files DIR/FILES.LANG.txt.gz of a source, `{pair}` in it standing for
-SRC-TGT; with `tag` only the lines that DIR/FILES.source.txt.gz marks so. With several --data, the
-first that has the files. All text of a kind becomes OUTPUT/KIND.PAIR.LANG, and pairs.yaml names it
-for `lxsr prepare`. Pairs of the languages in variants.py are there twice, the second time in
-another spelling, but not those with a sentence of --exclude in one of them.
+A row of the table names the files DIR/FILES.LANG.txt.gz of a source, in which `{pair}` stands for
+SRC-TGT; with `tag`, only the lines that DIR/FILES.source.txt.gz marks with it. Of several --data,
+the first that has the files is used. All text of a kind is written to OUTPUT/KIND.PAIR.LANG, which
+pairs.yaml names for `lxsr prepare`. Pairs of the languages in variants.py are written twice, the
+second time in another spelling, unless one of the spellings has a sentence of --exclude.
 """
 
 import argparse
@@ -29,82 +28,99 @@ from fairseq_lxsr.preparation.clean import comparable
 
 TABLE = Path(__file__).with_name("sources.json")
 PAIRS_FILE = "pairs.yaml"
-FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}  # of a source
+# The required fields of a source, and their types.
+FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}
 
 
 def pairs_of(
     source: Mapping[str, Any], data: Sequence[Path], pair: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the sentence pairs of a source, which must be as many as the table says."""
+    """Yield the sentence pairs of a source; their number must be that of the table."""
     files = source["files"].replace("{pair}", pair)
-    there = [folder for folder in data if list(folder.glob(f"{files}.*"))]
-    prefix = (there or data)[0] / files
+    folders = [folder for folder in data if list(folder.glob(f"{files}.*"))]
+    prefix = (folders or data)[0] / files
     sides = [f"{prefix}.{language}.txt.gz" for language in pair.split("-")]
-    count, expected = 0, source["pairs"][pair]
     tags = read_lines(f"{prefix}.source.txt.gz") if "tag" in source else None
+    count = 0
     for sentences in read_parallel(*sides, is_sentence=False):
         if tags is None or next(tags, None) == source["tag"]:
             count += 1
             yield sentences
+    expected = source["pairs"][pair]
     if count != expected:
         raise InputError(
-            f"{prefix}: {count:,} pairs of {source['name']}; expected {expected:,}; change the table"
+            f"{prefix}: {count:,} pairs of {source['name']};"
+            f" expected {expected:,}: complete the files or correct the table"
         )
 
 
 @dataclass(frozen=True)
 class Text:
-    """Where the text is, and what is not for training."""
+    """The sources of the text, and what is excluded.
+
+    Attributes:
+        sources: rows of the table.
+        data: folders of the files.
+        excluded: text for evaluation, as `comparable` returns it.
+    """
 
     sources: Sequence[Mapping[str, Any]]
     data: Sequence[Path]
-    excluded: Container[str]  # sentences as `comparable` gives them
+    excluded: Container[str]
 
     def spellings(
         self, sentences: tuple[str, ...], pair: str, rng: random.Random
     ) -> list[tuple[str, ...]]:
-        """Return a sentence pair and, in languages that have more than one spelling, the pair in
-        another one.
+        """Return a sentence pair and, if a language has another spelling, the pair in it.
+
+        No pair is returned if one of the two spellings is excluded.
         """
-        found = zip(sentences, pair.split("-"), strict=True)
-        other = tuple(
-            VARIANTS[code](text, rng) if code in VARIANTS else text for text, code in found
-        )
-        if other == sentences:
+        respelt = []
+        for sentence, language in zip(sentences, pair.split("-"), strict=True):
+            if language in VARIANTS:
+                sentence = VARIANTS[language](sentence, rng)
+            respelt.append(sentence)
+        variant = tuple(respelt)
+        if variant == sentences:
             return [sentences]
-        is_excluded = any(comparable(side) in self.excluded for side in (*sentences, *other))
-        return [] if is_excluded else [sentences, other]
+        if any(comparable(side) in self.excluded for side in (*sentences, *variant)):
+            return []
+        return [sentences, variant]
+
+    def pairs(self, kind: str, pair: str, rng: random.Random) -> Iterator[tuple[str, ...]]:
+        """Yield all sentence pairs of a kind of text and a language pair."""
+        for source in self.sources:
+            if source["kind"] == kind and pair in source["pairs"]:
+                for sentences in pairs_of(source, self.data, pair):
+                    yield from self.spellings(sentences, pair, rng)
 
 
 def collect(text: Text, output: Path, kind: str, pair: str) -> None:
-    """Write the text of a kind and language pair, of all sources that have it."""
-    count, prefix, rng = 0, output / f"{kind}.{pair}", random.Random(f"{kind}.{pair}")
+    """Write the text of a kind and a language pair."""
+    prefix = output / f"{kind}.{pair}"
+    rng = random.Random(f"{kind}.{pair}")
+    count = 0
     with contextlib.ExitStack() as stack:
-        sides = [
-            stack.enter_context(atomic_write(f"{prefix}.{language}"))
-            for language in pair.split("-")
-        ]
-        for source in text.sources:
-            if source["kind"] == kind and pair in source["pairs"]:
-                for sentences in pairs_of(source, text.data, pair):
-                    for spelt in text.spellings(sentences, pair, rng):
-                        count += 1
-                        for side, sentence in zip(sides, spelt, strict=True):
-                            side.write(f"{sentence}\n")
+        streams = []
+        for language in pair.split("-"):
+            streams.append(stack.enter_context(atomic_write(f"{prefix}.{language}")))
+        for sentences in text.pairs(kind, pair, rng):
+            count += 1
+            for stream, sentence in zip(streams, sentences, strict=True):
+                stream.write(f"{sentence}\n")
     print(f"{prefix}: {count:,} pairs")
 
 
 def collect_all(text: Text, output: Path) -> None:
-    """Write all text, and last the file that names it."""
-    found: dict[str, dict[str, str]] = {}
-    for pair, kind in sorted(
-        {(pair, source["kind"]) for source in text.sources for pair in source["pairs"]}
-    ):
+    """Write all text and, at the end, the file that names it."""
+    kinds = {(pair, source["kind"]) for source in text.sources for pair in source["pairs"]}
+    prefixes: dict[str, dict[str, str]] = {}
+    for pair, kind in sorted(kinds):
         collect(text, output, kind, pair)
-        found.setdefault(pair, {})[kind] = str(output / f"{kind}.{pair}")
+        prefixes.setdefault(pair, {})[kind] = str(output / f"{kind}.{pair}")
     with atomic_write(output / PAIRS_FILE) as stream:
-        # YAML reads no pairs of surrogates
-        stream.write(f"pairs: {json.dumps(found, ensure_ascii=False)}\n")
+        # JSON would write some characters as pairs of surrogates, which YAML does not read.
+        stream.write(f"pairs: {json.dumps(prefixes, ensure_ascii=False)}\n")
 
 
 def read_sources(path: Path) -> list[dict[str, Any]]:
@@ -117,14 +133,19 @@ def read_sources(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{path}: {error!r:.100}; expected {{"sources": [...]}}') from None
     for number, source in enumerate(sources, start=1):
-        if not (
-            isinstance(source, dict)
-            and all(isinstance(source.get(name), FIELDS[name]) for name in FIELDS)
-        ):
+        if not is_source(source):
             raise InputError(
-                f"{path}, source {number}: {shown(source)}; expected an object with {', '.join(FIELDS)}"
+                f"{path}, source {number}: {shown(source)};"
+                f" expected an object with {', '.join(FIELDS)}"
             )
     return sources
+
+
+def is_source(source: Any) -> bool:
+    """Return whether a row of the table has all fields with their types."""
+    if not isinstance(source, dict):
+        return False
+    return all(isinstance(source.get(name), kind) for name, kind in FIELDS.items())
 
 
 def main() -> None:
@@ -138,19 +159,26 @@ def main() -> None:
         "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
     )
     parser.add_argument(
-        "--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation"
+        "--exclude",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="text for evaluation, see above",
     )
     parser.add_argument(
-        "--sources", type=Path, default=TABLE, metavar="FILE.json", help="default: of this folder"
+        "--sources",
+        type=Path,
+        default=TABLE,
+        metavar="FILE.json",
+        help="table of sources (default: sources.json of this folder)",
     )
     args = parser.parse_args()
     with exit_on_input_error("collect.py"):
         sources = read_sources(args.sources)
-        excluded = {
-            comparable(line)
-            for file in args.exclude
-            for line in read_lines(file, is_sentence=False)
-        }
+        excluded = set()
+        for file in args.exclude:
+            excluded.update(map(comparable, read_lines(file, is_sentence=False)))
         collect_all(Text(sources, args.data, excluded), args.output)
 
 

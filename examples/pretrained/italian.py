@@ -1,11 +1,11 @@
-"""Forms of the Italian words of a wordnet, by rule, for the teacher and the pieces.
+"""Forms of the Italian words of a wordnet, made by rule, for the teacher and the word pieces.
 
 python examples/pretrained/italian.py work/sources/omw/wns/ita/wn-data-ita.tab ... --output DIR
 
-No Italian spelling dictionary has a fitting licence. Verbs are conjugated as regular ones, with
-pronouns at the infinitive; nouns and adjectives get their endings. The forms of irregular words
-come out wrong, but no text has them. Writes DIR/forms/it.txt, shuffled; where there are too many,
-the words with the fewest meanings are left out.
+No Italian spelling dictionary has a suitable licence. Verbs are conjugated as regular ones, with
+pronouns attached to the infinitive; nouns and adjectives get their endings. The forms of irregular
+words are wrong, but no text has them. DIR/forms/it.txt is written, shuffled; if there are too many
+forms, the words with the fewest meanings are left out.
 """
 
 import argparse
@@ -19,15 +19,18 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 
+# Largest number of forms.
 MOST = 150_000
 LEMMA = re.compile(r"\d+-([nvars])\t(?:ita:)?lemma\t([a-zàèéìòù]{2,})$")
-# endings after the vowel of the infinitive, and those that replace it
-OF_VOWEL = re.findall(
+INFINITIVE = re.compile("(.+)([aei])re")
+# Endings after the vowel of the infinitive: imperfect, past, participle, pronouns.
+AFTER_VOWEL = re.findall(
     r"\S+",
-    "vo vi va vamo vate vano te sti mmo ste ssi sse ssimo ssero rono ndo to ta ti "  # imperfect, past, participle
+    "vo vi va vamo vate vano te sti mmo ste ssi sse ssimo ssero rono ndo to ta ti "
     "rmi rti rsi rci rvi rlo rla rli rle rne re",
 )
 FUTURE = re.findall(r"\S+", "rò rai rà remo rete ranno rei resti rebbe remmo reste rebbero")
+# Endings that replace the vowel of the infinitive.
 ENDINGS = {
     "a": re.findall(r"\S+", "o i a iamo ano ino iate ai ò"),
     "e": re.findall(r"\S+", "o i e iamo ono a ano iate ei é ette etti ettero uto uta uti ute"),
@@ -35,71 +38,88 @@ ENDINGS = {
         r"\S+", "o i e iamo ono a ano iate ii ì isco isci isce iscono isca iscano endo"
     ),
 }
-PLURALS = {  # of nouns and adjectives, by their last letters
-    "n": {
-        "co": ("chi", "ci"),
-        "go": ("ghi", "gi"),
-        "ca": ("che",),
-        "ga": ("ghe",),
-        "io": ("i",),
-        "o": ("i",),
-        "e": ("i",),
-    }
-    | {"ista": ("isti", "iste"), "a": ("e",)},
-    "a": {
-        "co": ("ca", "ci", "chi", "che"),
-        "go": ("ga", "ghi", "ghe"),
-        "o": ("a", "i", "e"),
-        "e": ("i",),
-    },
+# Endings of nouns (n), adjectives (a) and adverbs (r), by the last letters of the word.
+NOUN_ENDINGS = {
+    "co": ("chi", "ci"),
+    "go": ("ghi", "gi"),
+    "ca": ("che",),
+    "ga": ("ghe",),
+    "io": ("i",),
+    "o": ("i",),
+    "e": ("i",),
+    "ista": ("isti", "iste"),
+    "a": ("e",),
+}
+ADJECTIVE_ENDINGS = {
+    "co": ("ca", "ci", "chi", "che"),
+    "go": ("ga", "ghi", "ghe"),
+    "o": ("a", "i", "e"),
+    "e": ("i",),
+}
+OTHER_ENDINGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "n": NOUN_ENDINGS,
+    "a": ADJECTIVE_ENDINGS,
     "r": {},
 }
 
 
 def joined(stem: str, ending: str) -> str:
-    """Join a stem and an ending as Italian spells them: cercare, cerchi; mangiare, mangi,
-    mangerò.
-    """
-    if stem[-1:] == "i" and (ending[0] == "i" or (ending[0] == "e" and stem[-2:-1] in "cg")):
+    """Join a stem and an ending as Italian spells them, as in mangiare, mangi, mangerò."""
+    drops_i = ending[0] == "i" or (ending[0] == "e" and stem[-2:-1] in "cg")
+    if stem[-1:] == "i" and drops_i:
         stem = stem[:-1]
     return stem + ending
 
 
 def conjugated(verb: str) -> Iterator[str]:
     """Yield the forms of a regular verb."""
-    verb = re.sub("rsi$", "re", verb)
-    stem, vowel = verb[:-3], verb[-3:-2]
-    if not (verb.endswith("re") and stem and vowel in ENDINGS):
+    infinitive = INFINITIVE.fullmatch(re.sub("rsi$", "re", verb))
+    if not infinitive:
         return
-    hard = "h" if vowel == "a" and stem[-1] in "cg" else ""  # before e and i
+    stem, vowel = infinitive.groups()
+    # Before e and i, an h keeps the sound of c and g: cercare, cerchi.
+    hard = "h" if vowel == "a" and stem[-1] in "cg" else ""
     for ending in ENDINGS[vowel]:
-        yield joined(stem + (hard if ending[0] in "ei" else ""), ending)
+        yield joined(stem + hard if ending[0] in "ei" else stem, ending)
     future = "e" if vowel == "a" else vowel
-    yield from (joined(stem + hard, future + ending) for ending in FUTURE)
-    yield from (stem + vowel + ending for ending in OF_VOWEL)
+    for ending in FUTURE:
+        yield joined(stem + hard, future + ending)
+    for ending in AFTER_VOWEL:
+        yield stem + vowel + ending
 
 
 def declined(word: str, kind: str) -> Iterator[str]:
-    """Yield a word and its other endings."""
+    """Yield a word and the word with other endings.
+
+    Args:
+        word: the word.
+        kind: n for a noun, a for an adjective, r for an adverb.
+    """
     yield word
-    for last in sorted(PLURALS[kind], key=len, reverse=True):
+    for last in sorted(OTHER_ENDINGS[kind], key=len, reverse=True):
         if word.endswith(last):
-            yield from (word.removesuffix(last) + ending for ending in PLURALS[kind][last])
+            for ending in OTHER_ENDINGS[kind][last]:
+                yield word.removesuffix(last) + ending
             return
 
 
 def forms(files: list[Path]) -> list[str]:
-    """Return the forms of all words; those of words with many meanings, which are frequent ones,
-    come first.
-    """
-    lines = (line.lower() for path in files for line in read_lines(path, is_sentence=False))
-    meanings = Counter(lemma.groups() for line in lines if (lemma := LEMMA.match(line)))
-    found: dict[str, None] = {}
+    """Return the forms of all words; those of frequent words, with many meanings, come first."""
+    meanings = Counter[tuple[str, str]]()
+    for path in files:
+        for line in read_lines(path, is_sentence=False):
+            lemma = LEMMA.match(line.lower())
+            if lemma:
+                kind, word = lemma.groups()
+                meanings[kind, word] += 1
+    distinct: dict[str, None] = {}
     for (kind, word), _ in meanings.most_common():
-        found |= dict.fromkeys(
-            conjugated(word) if kind == "v" else declined(word, kind.replace("s", "a"))
-        )
-    return list(found)
+        if kind == "v":
+            distinct |= dict.fromkeys(conjugated(word))
+        else:
+            # Satellite adjectives (s) have the endings of adjectives.
+            distinct |= dict.fromkeys(declined(word, kind.replace("s", "a")))
+    return list(distinct)
 
 
 def main() -> None:
@@ -111,7 +131,7 @@ def main() -> None:
         type=Path,
         nargs="+",
         metavar="FILE.tab",
-        help="of the Open Multilingual Wordnet",
+        help="Italian files of the Open Multilingual Wordnet",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
@@ -121,12 +141,14 @@ def main() -> None:
         words = forms(args.wordnets)
         if not words:
             raise InputError(
-                f"{args.wordnets[0]}: no lemmas; expected lines of a number, `lemma` and an Italian word"
+                f"{args.wordnets[0]}: no lemmas;"
+                " expected lines with a number, `lemma` and an Italian word"
             )
         chosen = random.Random(0).sample(words[:MOST], min(len(words), MOST))
-        with atomic_write(args.output / "forms" / "it.txt") as stream:
+        path = args.output / "forms" / "it.txt"
+        with atomic_write(path) as stream:
             stream.writelines(f"{word}\n" for word in chosen)
-        print(f"{args.output / 'forms' / 'it.txt'}: {len(chosen):,} words of {len(words):,}")
+        print(f"{path}: {len(chosen):,} words of {len(words):,}")
 
 
 if __name__ == "__main__":

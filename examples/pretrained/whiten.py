@@ -1,12 +1,12 @@
-"""Changes embeddings after the training, so that no direction and no word piece counts too much.
+"""Change embeddings after the training, so that no direction and no word piece counts too much.
 
-python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus --output
-FOLDER/checkpoint_last.pt
+python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus \
+    --output FOLDER/checkpoint_last.pt
 
 Directions in which the embeddings of the text vary much are shortened: each is divided by its
 variance to the power of 0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening
-sentence representations"). The lengths of the vectors of pieces are raised to the power of 0.85.
-Only the vectors of pieces change.
+sentence representations"). The lengths of the vectors of word pieces are raised to the power of
+0.85. Only the vectors of word pieces change.
 """
 
 import argparse
@@ -28,10 +28,14 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 
 VECTORS = "encoder.embed_tokens.weight"
-WHITENED = 0.2  # 0: directions stay, 1: all vary alike
-LENGTHS = 0.85  # power of the lengths of the vectors of pieces
-LINES = 3000  # of each side of a language pair
-LEAST = 1e-6  # of the largest variance: smaller ones count as this
+# The degree of whitening: with 0 the directions stay, with 1 all have the same variance.
+WHITENED = 0.2
+# The power of the lengths of the vectors of pieces.
+LENGTHS = 0.85
+# Lines of each side of a language pair.
+LINES = 3000
+# The smallest variance, relative to the largest; smaller ones are replaced by it.
+LEAST = 1e-6
 
 
 def sentences(corpus: Path) -> Iterator[str]:
@@ -45,12 +49,15 @@ def sentences(corpus: Path) -> Iterator[str]:
 
 
 def changed(vectors: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    """Whiten the vectors of pieces [V, D], partly, by the covariance of embeddings [N, D], and even
-    their lengths.
+    """Return vectors that are partly whitened, with more equal lengths.
+
+    Args:
+        vectors: vectors of the word pieces [V, D].
+        embeddings: sentence embeddings, whose covariance is used [N, D].
     """
     if len(np.unique(embeddings, axis=0)) < 2:
         raise InputError(
-            "--corpus: no two sentences with different embeddings; expected the text of the training"
+            "--corpus: no two sentences with different embeddings; expected the training text"
         )
     variances, directions = np.linalg.eigh(np.cov(embeddings.T))
     factors = variances.clip(LEAST * variances[-1]) ** (-WHITENED / 2)
@@ -63,27 +70,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     parser.add_argument(
-        "--corpus", type=Path, required=True, metavar="FOLDER", help="of lxsr prepare"
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of a model without layers"
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder corpus/ of lxsr prepare",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write"
     )
     args = parser.parse_args()
     with exit_on_input_error("whiten.py"), tempfile.TemporaryDirectory() as work:
-        encoder = SentenceEncoder.from_pretrained(
-            export_checkpoint(args.checkpoint, Path(work) / "model")
-        )
-        if not getattr(encoder.size, "is_bag", False) or encoder.size.order_coefficients:
+        model = export_checkpoint(args.checkpoint, Path(work) / "model")
+        encoder = SentenceEncoder.from_pretrained(model)
+        is_bag = getattr(encoder.size, "is_bag", False)
+        if not is_bag or encoder.size.order_coefficients:
             raise InputError(
-                f"{args.checkpoint}: a model with layers or coefficients of order; expected one without"
+                f"{args.checkpoint}: a model with layers or order coefficients;"
+                " expected a model without them"
             )
         embeddings = encoder.encode(list(sentences(args.corpus)), normalize=True)
         checkpoint = read_checkpoint(args.checkpoint)
         vectors = changed(checkpoint["model"][VECTORS].double().numpy(), embeddings)
         checkpoint["model"][VECTORS] = torch.from_numpy(vectors).float()
-        checkpoint["task_state"].pop(TEACHER, None)  # whose embeddings are no longer near these
+        # The embeddings are no longer near those of a teacher.
+        checkpoint["task_state"].pop(TEACHER, None)
         checkpoint["extra_state"].pop("ema", None)
         copy_text(args.checkpoint, args.output)
         with atomic_write(args.output, "wb") as stream:

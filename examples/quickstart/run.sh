@@ -1,32 +1,41 @@
 #!/usr/bin/env bash
-# From text to searchable sentence embeddings in one go: what `lxsr run` does. Every step is a command of its own.
+# From text to searchable sentence embeddings: the steps of `lxsr run` as separate commands.
 #
-#   bash examples/quickstart/run.sh                              20,000 sentences of everyday life
+#   bash examples/quickstart/run.sh                              20,000 everyday sentences
 #   DATA=prefix SRC=en TGT=de bash examples/quickstart/run.sh    your own aligned text, prefix.en and prefix.de (or a .tsv)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d .venv ] && export PATH="$PWD/.venv/bin:$PATH"
 
-SRC=${SRC:-en}           # language codes
+# Language codes.
+SRC=${SRC:-en}
 TGT=${TGT:-fr}
-DATA=${DATA:-fairseq_lxsr/preparation/demo.en-fr.tsv.gz} # your own text; catalogues: gettext catalogues of this machine
-HELD_OUT=${HELD_OUT:-1000} # pairs kept for the test
-VOCAB=${VOCAB:-8000}     # word pieces, shared by both languages
-RECIPE=${RECIPE:-best}   # of `lxsr recipes`: best, best_64, or paper (as paper_small): two layers and the losses of the paper
+# Your own text, or `catalogues` for the gettext catalogues of this machine.
+DATA=${DATA:-fairseq_lxsr/preparation/demo.en-fr.tsv.gz}
+# Pairs of the test set.
+HELD_OUT=${HELD_OUT:-1000}
+# Word pieces, which both languages share.
+VOCAB=${VOCAB:-8000}
+# A recipe of `lxsr recipes`: best, best_64, or paper (paper_small): two layers and the losses of the paper.
+RECIPE=${RECIPE:-best}
 WORK=${WORK:-work/$SRC-$TGT}
 
-if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then # WORK may be a variable of a cluster
-    echo "run.sh: error: WORK=$WORK has checkpoints and is no folder of this command; name another WORK" >&2
+# On a cluster, WORK may be a variable with another meaning.
+if [ -e "$WORK/checkpoints" ] && [ ! -e "$WORK/prepare.json" ]; then
+    echo "run.sh: error: WORK=$WORK has checkpoints of another command; name another WORK" >&2
     exit 2
 fi
 
 if [ "$RECIPE" = paper ]; then
     RECIPE=paper_small
-    UPDATES=${UPDATES:-1500} # batches of 128 pairs: 4 minutes on two cores with bfloat16
+    # Batches of 128 pairs: 4 minutes on two cores with bfloat16.
+    UPDATES=${UPDATES:-1500}
 fi
-LENGTH=${UPDATES:+--max-update $UPDATES} # without it the recipe chooses by the number of pairs
+# Without UPDATES, the recipe chooses the length by the number of pairs.
+LENGTH=${UPDATES:+--max-update $UPDATES}
+# This refuses an unknown recipe.
 # shellcheck disable=SC2086
-lxsr train "$WORK/data-bin" --recipe "$RECIPE" ${LENGTH:---max-update 1} --print > /dev/null # refuses what is no recipe
+lxsr train "$WORK/data-bin" --recipe "$RECIPE" ${LENGTH:---max-update 1} --print > /dev/null
 WHAT=$(lxsr recipes | sed -n "s/^$RECIPE  *//p")
 
 step() { printf '\n== %s\n' "$*"; }
@@ -36,13 +45,13 @@ if [ "$DATA" = catalogues ]; then DATA=; fi
 lxsr prepare --work "$WORK" --lang-pairs "$SRC-$TGT" ${DATA:+--data "$DATA"} \
     --valid-size "$((HELD_OUT / 2))" --test-size "$HELD_OUT" --vocab-size "$VOCAB" --lowercase
 
-step "2/5 Training: $WHAT (whole log: $WORK/checkpoints/train.log)"
+step "2/5 Training: $WHAT (complete log: $WORK/checkpoints/train.log)"
 rm -rf "$WORK/checkpoints"
 # shellcheck disable=SC2086
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" $LENGTH --lang-pairs "$SRC-$TGT" \
     --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --save-dir "$WORK/checkpoints"
 
-step "3/5 Model folder: all that is needed to encode, without fairseq"
+step "3/5 Model folder: everything that encoding needs, without fairseq"
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"
 
 step "4/5 Embeddings of the held-out sentences"
@@ -63,12 +72,12 @@ if python -c "import plotly, sklearn" 2> /dev/null; then echo; lxsr report "$WOR
 step "Results"
 cat <<END
 $WORK/corpus/$SRC-$TGT   train, valid and test text
-$WORK/data-bin      what fairseq-train reads, with dictionary and SentencePiece model
-$WORK/checkpoints   fairseq checkpoints, to go on training
+$WORK/data-bin      input of fairseq-train, with dictionary and SentencePiece model
+$WORK/checkpoints   fairseq checkpoints, to continue the training
 $WORK/model         the model folder
 $WORK/test.*.npy    embeddings, float32
 $WORK/*.jsonl       the scores
-$WORK/report.html   all of it to look at, in a browser
+$WORK/report.html   a report of everything, for a browser
 
 What to try next
   lxsr embed --model $WORK/model --input your-sentences.txt --output vectors.npy
