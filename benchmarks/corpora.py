@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.script import lxsr
 from fairseq_lxsr.files.lines import read_parallel
+from fairseq_lxsr.text.data_folder import STAGE_FILE
 from fairseq_lxsr.text.tokenizer import FILLER
 
 # Files of each kind of text; any other file is a kind by itself.
@@ -109,7 +110,8 @@ def subset(data_bin: Path, output: Path, share: float) -> Path:
 
     output.mkdir(parents=True)
     for path in data_bin.iterdir():
-        if not path.name.startswith("train."):
+        # The checksums of the stage are those of all training pairs.
+        if not path.name.startswith("train.") and path.name != STAGE_FILE:
             shutil.copy(path, output)
     for index in sorted(data_bin.glob("train.*.idx")):
         sentences = MMapIndexedDataset(str(index.with_suffix("")))

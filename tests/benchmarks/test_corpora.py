@@ -27,6 +27,9 @@ def test_files_of_one_kind_are_one_source_and_a_share_of_them_too(tmp_path, monk
     assert list(sources) == ["captions", "software", "new"]
     assert sum(sources.values()) == 1999
     half = corpora.subset(data, tmp_path / "half", 0.5)
+    # Its checksums would refuse the smaller files.
+    assert (data / "stage.json").exists()
+    assert not (half / "stage.json").exists()
     found = read_corpus(half, "train", "en", "fr", 10_000)
     assert list(found.sources) == list(sources)
     rows = corpora.chosen_rows(1999, 0.5)
