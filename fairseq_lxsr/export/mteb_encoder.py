@@ -44,9 +44,9 @@ class MtebEncoder:
         """Embed batches of sentences; prompts and other options of mteb are ignored.
 
         Args:
-            inputs: batches `{"text": [...]}` with N sentences in all.
+            inputs (Iterable): batches `{"text": [...]}` with N sentences in all.
             batch_size: number of sentences encoded together.
-            **options: only `show_progress_bar` is used.
+            **options (Any): only `show_progress_bar` is used.
 
         Returns:
             float32 embeddings [N, D].
