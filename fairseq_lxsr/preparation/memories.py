@@ -209,14 +209,19 @@ def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict
         # The segmented source is preferred to the original source.
         sources = _children(segment, "seg-source") or _children(segment, "source")
         targets = _children(segment, "target")
-        is_excluded = not _may_be_translated([segment, unit, *parents[::-1]])
-        if is_excluded or not (sources and targets) or _is_untranslated(segment, targets):
+        may_be_translated = _may_be_translated([segment, unit, *parents[::-1]])
+        if not may_be_translated or not _is_complete(segment, sources, targets):
             dropped["untranslated"] += 1
             continue
         source_code = _language(sources[0]) or languages[0]
         target_code = _language(targets[0]) or languages[1]
         for source_text, target_text in _translated(sources[0], targets[0], dropped):
             yield {source_code: [source_text], target_code: [target_text]}
+
+
+def _is_complete(segment, sources: list[Any], targets: list[Any]) -> bool:
+    """Return whether a segment has a source and a translation."""
+    return bool(sources and targets) and not _is_untranslated(segment, targets)
 
 
 def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:

@@ -61,7 +61,7 @@ def extend_subwords(
     Args:
         folder: the folder of subwords to write.
         corpora: the corpus folder of each language pair.
-        options: `from_model` and `new_pieces`; the others are those of the model.
+        options: `from_model` and `new_pieces`; the model determines the other options.
 
     Returns:
         The report: the size of the dictionary, the number of new pieces, and, if there are any,

@@ -73,7 +73,7 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _is_untouched(folder: Path, checksums: dict[str, str]) -> bool:
-    """Return whether the files of a folder are those of its manifest."""
+    """Return whether the files of a folder still have the checksums of its manifest."""
     return all(
         (folder / name).is_file() and sha256(folder / name) == checksum
         for name, checksum in checksums.items()
