@@ -81,7 +81,9 @@ def serving() -> Iterator[Server]:
 
 OK, CHUNKED = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 MOVED = "HTTP/1.1 302 Found\r\nLocation: "
-HOSTILE = {  # what a server says once, and again and again until nobody listens; a number: seconds between
+# What a server says once, and then again and again until nobody listens; a number is the seconds
+# between two.
+HOSTILE = {
     "says nothing": ("", "", 0.025),
     "drips its status": ("HTTP/1.1 200 O", "O", 0.025),
     "drips headers": (f"{OK}X: ", "x", 0.025),
@@ -106,8 +108,10 @@ HOSTILE = {  # what a server says once, and again and again until nobody listens
     "a negative chunk": f"{CHUNKED}-5\r\nxxxxx\r\n0\r\n\r\n",
     "a chunk of no number": f"{CHUNKED}zz\r\nx\r\n",
     "half a chunk": f"{CHUNKED}ff\r\nx",
-    "the wrong part": "HTTP/1.1 206 x\r\nContent-Range: bytes 5-9/10\r\nContent-Length: 5\r\n\r\nxxxxx",
-    "parts of nothing": "HTTP/1.1 206 x\r\nContent-Range: bytes */*\r\nContent-Length: 5\r\n\r\nxxxxx",
+    "the wrong part": "HTTP/1.1 206 x\r\nContent-Range: bytes 5-9/10\r\n"
+    "Content-Length: 5\r\n\r\nxxxxx",
+    "parts of nothing": "HTTP/1.1 206 x\r\nContent-Range: bytes */*\r\n"
+    "Content-Length: 5\r\n\r\nxxxxx",
     "no more bytes": "HTTP/1.1 416 x\r\nContent-Range: bytes */10\r\nContent-Length: 0\r\n\r\n",
     "no content": "HTTP/1.1 204 No Content\r\n\r\n",
     "status 99999": "HTTP/1.1 99999 x\r\n\r\n",

@@ -75,7 +75,7 @@ def taken(content, kind: type):
     return None
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=PREPARE | VALUES)
 def test_any_configuration_of_a_preparation(content):
     config = taken(content, PrepareConfig)
@@ -85,7 +85,7 @@ def test_any_configuration_of_a_preparation(content):
             make_filters(config.cleaning.filters, ("en", "fr"))
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=CONTEXT | VALUES)
 def test_any_configuration_without_parallel_text(content):
     taken(content, ContextConfig)

@@ -40,7 +40,8 @@ def sentences(count: int, seed: int = 1) -> list[tuple[str, str]]:
     return [
         (
             f"{number.capitalize()} {colour} {noun} {verb} the {other}.",
-            f"{NUMBERS[number].capitalize()} {NOUNS[noun]} {COLOURS[colour]} {VERBS[verb]} le {NOUNS[other]}.",
+            f"{NUMBERS[number].capitalize()} {NOUNS[noun]} {COLOURS[colour]} "
+            f"{VERBS[verb]} le {NOUNS[other]}.",
         )
         for number, colour, noun, verb, other in chosen
     ]

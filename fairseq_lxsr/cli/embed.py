@@ -54,8 +54,8 @@ def add_parser(verbs) -> None:
         action="extend",
         type=FILE_NAME,
         metavar="FILE",
-        help="UTF-8 text, one sentence per line, also compressed (.gz, .bz2, .xz, .zst); several files "
-        "are read one after the other; - for standard input",
+        help="UTF-8 text, one sentence per line, also compressed (.gz, .bz2, .xz, .zst); several "
+        "files are read one after the other; - for standard input",
     )
     parser.add_argument(
         "--output",
@@ -74,8 +74,8 @@ def add_parser(verbs) -> None:
         "--output-dtype",
         choices=EMBEDDING_DTYPES,
         default="float32",
-        help="type of the stored values; int8 is calibrated on the first 20,000 lines, binary stores "
-        "the sign of each dimension as one bit (default: float32)",
+        help="type of the stored values; int8 is calibrated on the first 20,000 lines, binary "
+        "stores the sign of each dimension as one bit (default: float32)",
     )
     parser.add_argument(
         "--dtype",
@@ -91,8 +91,8 @@ def add_parser(verbs) -> None:
         "--on-long",
         choices=ON_LONG,
         default="cut",
-        help="lines longer than the model's limit: cut keeps the beginning, split-mean averages over "
-        "all parts, error stops (default: cut)",
+        help="lines longer than the model's limit: cut keeps the beginning, split-mean averages "
+        "over all parts, error stops (default: cut)",
     )
     parser.add_argument(
         "--shard",
@@ -414,7 +414,7 @@ def shard_lines(
     stop = input_length * part // num_parts
     if start == stop:
         raise InputError(
-            f"--shard {part}/{num_parts}: no lines in this part of {input_length:,} lines; expected "
-            "fewer parts"
+            f"--shard {part}/{num_parts}: no lines in this part of {input_length:,} lines; "
+            "expected fewer parts"
         )
     return islice(lines, start, stop), stop - start, start

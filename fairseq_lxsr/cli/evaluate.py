@@ -167,8 +167,8 @@ def _compare(
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
         raise InputError(
-            f"{args.first} and {args.second}: no scores of the same task and settings; evaluate both "
-            "models with the same options"
+            f"{args.first} and {args.second}: no scores of the same task and settings; evaluate "
+            "both models with the same options"
         )
     rows = []
     for result in results:

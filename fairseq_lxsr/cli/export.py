@@ -44,7 +44,7 @@ class FolderExport:
         "export the moving average of the weights, which fairseq-train --store-ema stores", False
     )
     data: str | None = option(
-        "folder of fairseq-preprocess (default: text/ next to the checkpoint, or the training data)",
+        "data folder (default: text/ next to the checkpoint, or the training data)",
         None,
         **_FOLDER,
     )
@@ -91,7 +91,7 @@ class CardOptions:
         metavar="FILE.jsonl",
     )
     sources: str | None = option(
-        "sources and licences of the training text, in the form of examples/pretrained/sources.json",
+        "sources and licences of the training text, as in examples/pretrained/sources.json",
         None,
         FILE_NAME,
         metavar="FILE.json",

@@ -113,7 +113,7 @@ def resolve_outputs(args: argparse.Namespace) -> None:
 
 
 def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
-    """Remove --quiet, which every verb has, before or after the verb; return whether it was given."""
+    """Return a command line without --quiet, and whether it was given, before or after the verb."""
     end = len(arguments)
     if "--" in arguments:
         end = arguments.index("--")

@@ -18,15 +18,15 @@ Filled = TypeVar("Filled")
 
 
 OUR_MODEL = (
-    "model folder of `lxsr export folder`, name of a model of this package, or address of an archive, "
-    "https://.../NAME.tar.gz#sha256=HEX"
+    "model folder of `lxsr export folder`, name of a model of this package, or address of an "
+    "archive, https://.../NAME.tar.gz#sha256=HEX"
 )
 ANY_MODEL = (
     f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging "
     "Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. "
-    "Repeat it as LANG=... to use one model per language. A model folder with #untrained gets random "
-    "weights; word vectors with #sum or #idf combine words by sum or by weighted mean instead of the "
-    "mean; LASER-raw embeddings with #dim=N have the width N instead of 1024"
+    "Repeat it as LANG=... to use one model per language. A model folder with #untrained gets "
+    "random weights; word vectors with #sum or #idf combine words by sum or by weighted mean "
+    "instead of the mean; LASER-raw embeddings with #dim=N have the width N instead of 1024"
 )
 
 
@@ -143,7 +143,7 @@ def named_languages(args: argparse.Namespace) -> list[str]:
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Refuse a text without language if --model names languages, and a language if it names none."""
+    """Check that the text has a language if, and only if, --model names languages."""
     languages = named_languages(args)
     models = " ".join(args.model)
     if not languages:

@@ -53,8 +53,8 @@ def add_parser(verbs) -> None:
         metavar="[NAME=]PREFIX",
         help="your text: aligned files PREFIX.SRC and PREFIX.TGT, a file .tsv, .csv, .tmx, .xliff, "
         ".jsonl or .po, compressed or not, a .zip with these, or a folder of gettext catalogues; "
-        "{pair} stands for SRC-TGT (default: the catalogues of this machine). Repeat it with a NAME "
-        "for each source (kind of text), which --source-temperature of the training balances",
+        "{pair} stands for SRC-TGT (default: the catalogues of this machine). Repeat it with a "
+        "NAME for each source (kind of text), which --source-temperature of the training balances",
     )
     parser.add_argument(
         "--locale-dir",

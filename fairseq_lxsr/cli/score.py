@@ -209,7 +209,7 @@ class InputRows:
         self.table = Table(args.input or "-", args.columns, languages, True, args.skip_bad)
 
     def read(self) -> "Iterator[Pair]":
-        """Yield source, target, and the row of each pair, after the rows without a pair before it."""
+        """Yield source, target, and the rows of each pair: skipped ones, then its own."""
         group: list[Row] = []
         rows = self.table.rows()
         if self._files:

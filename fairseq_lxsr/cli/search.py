@@ -93,8 +93,8 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="write one line of JSON per query: query, its number from 1, and hits with score, line "
-        "from 1, and text",
+        help="write one line of JSON per query: query, its number from 1, and hits with score, "
+        "line from 1, and text",
     )
     add_options(parser, SearchOptions)
     parser.set_defaults(run=run_search)
@@ -193,7 +193,7 @@ def model_folder(args: argparse.Namespace) -> str:
 
 
 def count(path: str | None) -> int | None:
-    """Count the lines of a file; return None for a stream, which can be read only once, or no file."""
+    """Return the number of lines of a file; None for no file, and for a stream."""
     if not path or not Path(path).is_file():
         return None
     return sum(1 for _ in read_lines(path))

@@ -131,6 +131,6 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         problem = getattr(error, "strerror", None) or error
         raise InputError(
-            f"--host {host} --port {port}: {problem}; choose another host or port (--port 0 for any "
-            "free port)"
+            f"--host {host} --port {port}: {problem}; choose another host or port (--port 0 for "
+            "any free port)"
         ) from None

@@ -1,4 +1,4 @@
-"""`lxsr train`: print and run a recipe as one command of fairseq-train. `lxsr recipes` lists all."""
+"""`lxsr train`: print and run a recipe as one command of fairseq-train."""
 
 import argparse
 import importlib.util
@@ -47,18 +47,21 @@ def report(kind, error, traceback, others=sys.excepthook):
     print("lxsr train: interrupted", file=sys.stderr)
     raise SystemExit(130)
 sys.excepthook = report
-if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":  # what it says goes to the task, see training/console.py
-    logging.root.handlers = [logging.handlers.MemoryHandler(sys.maxsize, logging.CRITICAL + 1, flushOnClose=False)]
+# Log records are kept for the task, see training/console.py.
+if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":
+    level = logging.CRITICAL + 1
+    memory = logging.handlers.MemoryHandler(sys.maxsize, level, flushOnClose=False)
+    logging.root.handlers = [memory]
     logging.root.setLevel(logging.INFO)
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
 # From this Python on, fairseq cannot read the types of its own options.
 TOO_NEW = (3, 14)
 # Options that start from trained weights.
 CONTINUING = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
-EPILOG = """Options of fairseq-train replace those of the recipe; --no-X removes --X and its value. --max-update
-and --max-epoch replace each other, and the learning rate reaches zero at the last update. SAVE_DIR/train.log has the
-complete log of fairseq-train; --log-format simple or json shows it on the screen. All options:
-fairseq-train --user-dir "$(lxsr user-dir)" --help"""
+EPILOG = """Options of fairseq-train replace those of the recipe; --no-X removes --X and its value.
+--max-update and --max-epoch replace each other, and the learning rate reaches zero at the last
+update. SAVE_DIR/train.log has the complete log of fairseq-train; --log-format simple or json shows
+it on the screen. All options: fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 
 def add_parser(verbs) -> None:
@@ -209,7 +212,7 @@ def run_recipes(args: argparse.Namespace) -> None:
 
 
 def _continues_training(command: Sequence[str]) -> bool:
-    """Return whether training starts from a trained model, named or in the folder of checkpoints."""
+    """Return whether training starts from a trained model, named or in --save-dir."""
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
     return not CONTINUING.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
 

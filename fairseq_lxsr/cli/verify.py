@@ -32,8 +32,8 @@ def add_parser(verbs) -> None:
         nargs="+",
         type=file_path,
         metavar="PATH",
-        help="model folder, index, embeddings, checkpoint, data folder, work folder or shards, or a "
-        "folder that contains some",
+        help="model folder, index, embeddings, checkpoint, data folder, work folder or shards, or "
+        "a folder that contains some",
     )
     parser.set_defaults(run=run_verify)
 
@@ -222,7 +222,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
 
 
 def _with(description: Path) -> str:
-    """Return what has to be deleted with a description: its folder, or the file that it describes."""
+    """Return what has to be deleted: the folder of a description, or it and the file described."""
     if description.name in MAKERS:
         return str(description.parent)
     return f"{description.with_suffix('')} and {description}"
@@ -257,7 +257,7 @@ ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 4, 7: 8, 8: 2, 9: 4}
 
 
 def _dataset(index: Path) -> str:
-    """Check the sizes of a memory-mapped dataset of fairseq; stage.json has checksums of its text."""
+    """Check the sizes of a memory-mapped dataset of fairseq; stage.json has its checksums."""
     import numpy as np
 
     from fairseq_lxsr.text.data_folder import INDEX_MAGIC

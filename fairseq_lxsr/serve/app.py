@@ -195,7 +195,7 @@ class Service:
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
-                f"{self.options.max_requests} concurrent requests, the limit; try again in a second",
+                f"{self.options.max_requests} concurrent requests are the limit; try again later",
             )
 
     async def unknown_route(self, request: Request, error: Exception) -> Response:

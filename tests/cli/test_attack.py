@@ -51,7 +51,7 @@ def test_odd_texts(tmp_path):
     """
     texts = odd_texts.Attack(odd_texts.write_inputs(tmp_path / "made"), tmp_path / "work")
     for case in random.Random(0).sample(
-        odd_texts.cases(), max(6, int(os.environ.get("ATTACK_CASES", "0")) // 4)
+        odd_texts.cases(), max(3, int(os.environ.get("ATTACK_CASES", "0")) // 4)
     ):
         assert texts.problem(*case) is None, case
 

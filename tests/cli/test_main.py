@@ -57,7 +57,10 @@ def test_every_shell_gets_every_verb(scripts):
         assert [verb for verb in VERBS if verb not in (scripts / shell).read_text()] == []
 
 
-BASH = "source ./bash; COMP_WORDS=(lxsr $0); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shtab_lxsr; echo ${COMPREPLY[*]}"
+BASH = (
+    "source ./bash; COMP_WORDS=(lxsr $0); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _shtab_lxsr; "
+    "echo ${COMPREPLY[*]}"
+)
 
 
 @pytest.mark.parametrize("words", COMPLETED, ids=" ".join)
@@ -78,7 +81,8 @@ def test_fish_completes(scripts):
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="this machine has no zsh")
 def test_zsh_reads_its_script(scripts):
-    code = 'autoload -U compinit; compinit -u -D; eval "$(cat zsh)"; whence -w _shtab_lxsr; echo $_comps[lxsr]'
+    code = 'autoload -U compinit; compinit -u -D; eval "$(cat zsh)"; whence -w _shtab_lxsr; '
+    code += "echo $_comps[lxsr]"
     done = subprocess.run(["zsh", "-f", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["_shtab_lxsr: function", "_shtab_lxsr"]
 

@@ -37,9 +37,12 @@ def inputs(tmp_path_factory) -> Path:
         "pages/run.log": "",
         "pages/notes.txt": "notes",
         "bucc/fr-en.test.gold": "1\t2\n",
-        "record.yaml": f"documents: {{en: {folder}/w/context.json, fr: {folder}/t}}\nwork: {folder}/w\n",
-        "within.yaml": f"documents: {{en: {folder}/corpus, fr: {folder}/t}}\nwork: {folder}/corpus/w\n",
-        "work/prepare.json": f"{{'pairs': {{'en-fr': {folder}/corpus/en-fr/test}}, 'work': {folder}/work}}\n",
+        "record.yaml": f"documents: {{en: {folder}/w/context.json, fr: {folder}/t}}\n"
+        f"work: {folder}/w\n",
+        "within.yaml": f"documents: {{en: {folder}/corpus, fr: {folder}/t}}\n"
+        f"work: {folder}/corpus/w\n",
+        "work/prepare.json": f"{{'pairs': {{'en-fr': {folder}/corpus/en-fr/test}}, "
+        f"'work': {folder}/work}}\n",
         "w/context.json": "{}",
         "rated.tsv": "a\tun\t1\nthe dog\tle chien\t5\nthe cat\tune maison\t2\n",
         "errors.json": '{"a dog": {"errtype": "Entity", "src": "a cat"}}',
@@ -89,7 +92,8 @@ CASES = {
     "score, the pairs": "score {M} --input {s} --output {s}",
     "score, target": "score {M} {TEXTS} --output {t}",
     "score, model": "score {M} --input {s} --output {model}/dict.txt",
-    "score, index": "score {M} --input {s} --margin ratio --index {index} {index} --output {index}/sentences.txt",
+    "score, index": "score {M} --input {s} --margin ratio --index {index} {index} "
+    "--output {index}/sentences.txt",
     "index, the input": "index {M} --input {s} --output {s}",
     "index, the model": "index {M} --input {s} --output {model}",
     "index, an index that is the input": "index {M} --input {index}/sentences.txt --output {index}",
@@ -120,8 +124,10 @@ CASES = {
     "eval bucc, both": "eval bucc {M} {BUCC} --pairs-output {d}/b --output {d}/b",
     "eval minimal-pairs, text": "eval minimal-pairs {M} {TEXTS} --pairs-output {t}",
     "eval mteb-bitext, a link": "eval mteb-bitext {M} {TEXTS} --output {d}/link",
-    "eval sts, the pairs": "eval sts {M} --data {d}/rated.tsv --lang-pairs en-fr --output {d}/rated.tsv",
-    "eval xsim++": "eval xsim++ {M} {TEXTS} --error-types {d}/errors.json --augmented {s} --output {d}/errors.json",
+    "eval sts, the pairs": "eval sts {M} --data {d}/rated.tsv --lang-pairs en-fr "
+    "--output {d}/rated.tsv",
+    "eval xsim++": "eval xsim++ {M} {TEXTS} --error-types {d}/errors.json --augmented {s} "
+    "--output {d}/errors.json",
     "eval mldoc": "eval mldoc {M} --data {d}/mldoc --langs en --output {d}/mldoc/en.test",
     "eval titles": "eval titles {M} --data {d}/mldoc --langs en --output {d}/mldoc/en.dev",
     "eval xnli": "eval xnli {M} --data {d}/xnli --langs en --output {d}/xnli/en.test.tsv",

@@ -140,6 +140,7 @@ def test_the_model_embeds_and_is_evaluated(finished, tmp_path):
     lxsr_here("export", "sentence-transformers", "--model", model, "--output", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents, tmp_path):
     """Rounds one at a time, and a model folder and mined pairs that are gone."""
     work, _ = finished

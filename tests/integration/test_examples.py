@@ -88,6 +88,7 @@ def trained_twice(folder, name: str, updates: int, **variables) -> str:
     return run_example(folder, name, folder / "text", "en-fr", *SMALL, **sizes, **variables)
 
 
+@pytest.mark.smoke
 def test_short_pairs_are_cut_from_the_training_text(tmp_path):
     toy.write(tmp_path / "words", [(f"{word} indeed", f"{word} vraiment") for word in toy.NOUNS])
     output = trained_twice(tmp_path, "phrases", 40, DICTIONARY=tmp_path / "words")
@@ -110,6 +111,7 @@ def test_short_pairs_are_cut_from_the_training_text(tmp_path):
     assert 0 < sources["dictionary"] <= len(toy.NOUNS)
 
 
+@pytest.mark.smoke
 def test_near_pairs_are_found_by_the_first_half(tmp_path):
     output = trained_twice(tmp_path, "near", 60)
     first, second = (
@@ -133,6 +135,7 @@ def test_near_pairs_are_found_by_the_first_half(tmp_path):
 ACTS = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}
 
 
+@pytest.mark.smoke
 def test_pretrained_in_its_smoke_mode(tmp_path):
     """A source is a file, another those lines of a file that have its tag."""
     data = tmp_path / "data"

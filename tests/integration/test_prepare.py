@@ -52,6 +52,7 @@ def start(folder, **options):
     )
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_same_bytes(folders):
     begin = time.monotonic()
     whole = start(folders / "whole")

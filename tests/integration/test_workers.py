@@ -178,6 +178,7 @@ def read_log(path) -> dict[tuple[str, str], dict[str, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_run_which_goes_on_from_its_last_checkpoint(tmp_path, toy_work):
     def start(updates):
         options = {"--max-update": str(updates), "--save-interval-updates": "10"}

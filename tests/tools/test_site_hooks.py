@@ -51,7 +51,7 @@ def test_every_verb_and_every_recipe_is_documented():
     assert "### `lxsr eval xsr`" in page
     assert "| `--k N` | 4 | size of the neighbourhoods |" in page
     assert "| `--lists N` | 4 sqrt(sentences) | of ivf and ivf-pq |" in page
-    assert "| `--output FILE.html` | DIR/report.html |  |" in page
+    assert "| `--output FILE.html` | DIR/report.html | " in page
     assert "(default:" not in re.sub(r"\| `--data .*", "", page), "a default stands in its column"
     page = rendered("<!-- table: recipes -->")
     for name in names():

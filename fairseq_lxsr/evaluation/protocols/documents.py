@@ -26,7 +26,7 @@ HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
-# `mlp` for documents follows Schwenk and Li 2018 as in LASER's code, `linear` the lightweight paper.
+# `mlp` follows Schwenk and Li 2018, as LASER's code does; `linear` follows the lightweight paper.
 # For titles, the network has one hidden layer, and L2 is selected on dev.
 DOCUMENT_CLASSIFIERS = {
     "mldoc": {

@@ -151,7 +151,8 @@ def score_minimal_pairs(
     pairs = change(english.lines)
     if not any(changed.rows for changed in pairs.values()):
         raise InputError(
-            f"{english.file}: no sentence that {', '.join(RULES)} can change; give more English text"
+            f"{english.file}: no sentence that {', '.join(RULES)} can change; expected more "
+            "English text"
         )
     hits = {}
     for name, changed in pairs.items():
