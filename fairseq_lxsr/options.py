@@ -217,7 +217,11 @@ def output_path(text: str) -> Path:
 def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
     """Declare a field of a dataclass that `check_fields` checks.
 
-    workers: int = limited(2, at_least(1))
+        workers: int = limited(2, at_least(1))
+
+    Args:
+        default: default value.
+        allowed: the allowed values: an `Allowed`, or a sequence of words.
     """
     return option("", default, allowed)
 

@@ -38,10 +38,12 @@ def duration(seconds: float) -> str:
 class StatusLine:
     """Shows the state of long work in one line.
 
-    line = StatusLine()
-    for step in steps:
-        line.show(lambda: f"step {step} of {len(steps)}")
-    line.clear()
+        line = StatusLine()
+        for step in steps:
+            line.show(lambda: f"step {step} of {len(steps)}")
+        line.clear()
+
+    Without a terminal, it writes a line to the log every minute.
     """
 
     def __init__(self) -> None:
