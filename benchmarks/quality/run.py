@@ -310,6 +310,8 @@ def embed_text(model: Path, trained_on: list[str], text: Path, folder: Path, sha
             if share < 1:
                 rows = np.load(output)
                 np.save(output, rows[chosen_rows(len(rows), share)])
+                # Its record has the checksum of all rows.
+                Path(f"{output}.json").unlink()
 
 
 class Measure:
