@@ -22,6 +22,9 @@ INTERRUPTED = 130
 # Modules that any command may need, and the extra of this package that installs each.
 EXTRAS = {"torch": "torch", "faiss": "faiss"}
 
+# Largest number of characters of a quoted value.
+LONGEST_SHOWN = 60
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _SHORT = reprlib.Repr()
@@ -64,15 +67,14 @@ def printable(text: str, but: str = "") -> str:
     return _CONTROL.sub(escape, text)
 
 
-def shown(value: Any, most: int = 60) -> str:
+def shown(value: Any) -> str:
     """Quote a value for a message, in time and memory that do not depend on its size.
 
     Args:
         value: any value, also one that cannot be printed.
-        most: largest number of characters.
     """
     try:
-        return f"{_SHORT.repr(value):.{most}}"
+        return f"{_SHORT.repr(value):.{LONGEST_SHOWN}}"
     except Exception:
         # For example an integer with more digits than Python prints.
         return f"<{type(value).__name__}>"

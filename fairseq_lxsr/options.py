@@ -123,9 +123,9 @@ def between(least: float, most: float) -> Range:
     return Range(least, most)
 
 
-def below(most: float, least: float = 0.0) -> Range:
-    """Return the range from `least` up to but excluding `most`, as for a dropout probability."""
-    return Range(least, most, open_most=True)
+def below(most: float) -> Range:
+    """Return the range from 0 up to but excluding `most`, as for a dropout probability."""
+    return Range(0.0, most, open_most=True)
 
 
 def positive(infinite: bool = False) -> Range:
@@ -264,7 +264,6 @@ def check_fields(
     values: Any,
     kind: type | None = None,
     spell: Callable[[str], str] = str,
-    place: str = "",
     optional: bool = False,
 ) -> None:
     """Check the fields of a dataclass: their types, and the `range` or `choices` in their metadata.
@@ -273,7 +272,6 @@ def check_fields(
         values: the dataclass, or another object with the fields of `kind`.
         kind: the dataclass that declares the fields, by default the type of `values`.
         spell: returns the name of a field as the user writes it, for example `--align-weight`.
-        place: begins the messages.
         optional: whether every field may be None.
 
     Raises:
@@ -286,7 +284,7 @@ def check_fields(
         hint = hints[item.name]
         if value is None and (optional or fits(None, hint)):
             continue
-        _check_field(f"{place}{spell(item.name)}", value, hint, item)
+        _check_field(spell(item.name), value, hint, item)
 
 
 def _check_field(name: str, value: Any, hint: Any, item: Field) -> None:

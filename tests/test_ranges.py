@@ -99,7 +99,7 @@ class Config:
 )
 def test_fields_of_a_dataclass(given, message):
     with pytest.raises(InputError) as caught:
-        check_fields(Config(**given), spell="--{}".format, place="config.json: ")
+        check_fields(Config(**given), spell="--{}".format)
     assert message in str(caught.value)
 
 

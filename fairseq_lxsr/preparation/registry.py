@@ -96,10 +96,10 @@ class PublicCorpus:
 
 
 @cache
-def registry(path: Path = CORPORA_FILE) -> dict[str, PublicCorpus]:
+def registry() -> dict[str, PublicCorpus]:
     """Return all public corpora by name."""
     corpora = {}
-    for row in json.loads(path.read_text(encoding="utf-8")):
+    for row in json.loads(CORPORA_FILE.read_text(encoding="utf-8")):
         languages = tuple(row.pop("languages", "").split())
         partner = row.pop("with", None)
         corpora[row["name"]] = PublicCorpus(languages=languages, partner=partner, **row)
