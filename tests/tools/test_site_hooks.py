@@ -49,8 +49,8 @@ def test_every_verb_and_every_recipe_is_documented():
         assert f"## `lxsr {verb}`\n" in page
         assert f"usage: lxsr {verb}" in page
     assert "### `lxsr eval xsr`" in page
-    assert "| `--k N` | 4 | size of the neighbourhoods |" in page
-    assert "| `--lists N` | 4 sqrt(sentences) | of ivf and ivf-pq |" in page
+    assert "| `--k N` | 4 | " in page
+    assert "| `--lists N` | 4 sqrt(sentences) | " in page
     assert "| `--output FILE.html` | DIR/report.html | " in page
     assert "(default:" not in re.sub(r"\| `--data .*", "", page), "a default stands in its column"
     page = rendered("<!-- table: recipes -->")
