@@ -89,7 +89,7 @@ class Config:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"width": 0}, "config.json: --width 0"),
+        ({"width": 0}, "--width 0"),
         ({"width": 512.0}, "--width 512.0"),
         ({"dropout": math.nan}, "--dropout nan"),
         ({"gated": "no"}, "--gated 'no'"),
