@@ -1,6 +1,6 @@
 """fairseq optimizer `torch_adam`: Adam and AdamW as in PyTorch, in its one-pass form, with AMSGrad.
 
-fairseq's own `adam` is AdamW without AMSGrad; on a CPU its update takes six times as long, because
+fairseq's own `adam` is AdamW without AMSGrad. On a CPU its update takes six times as long, because
 each of its eight operations reads and writes all weights.
 """
 
@@ -20,21 +20,25 @@ from fairseq_lxsr.options import option
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
-    """Options with the names of fairseq's `adam`; `checks.py` has their ranges."""
+    """Options with the names of fairseq's `adam`; `checks.py` defines their ranges."""
 
     adam_betas: Any = option("decay rates of the two moments", (0.9, 0.999))
-    weight_decay: float = option("share of the weights that is added to their gradient (L2)", 0.0)
-    decoupled_weight_decay: bool = option(
-        "take it off the weights at each update, times --lr (AdamW)", False
+    weight_decay: float = option(
+        "factor of the weights that are added to their gradients (L2)", 0.0
     )
-    amsgrad: bool = option("divide by the largest second moment so far, not by the last", False)
+    decoupled_weight_decay: bool = option(
+        "subtract --weight-decay times --lr times the weights at each update instead (AdamW)", False
+    )
+    amsgrad: bool = option("divide by the largest second moment so far", False)
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_optimizer("torch_adam", dataclass=TorchAdamConfig)
 class TorchAdam(FairseqOptimizer):
-    """torch.optim.Adam (Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov
-    and Hutter 2019).
+    """torch.optim.Adam for fairseq.
+
+    Source: Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter
+    2019.
     """
 
     def __init__(self, cfg: TorchAdamConfig, params: Any):
@@ -43,11 +47,13 @@ class TorchAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Arguments of torch.optim.Adam; that the betas are two numbers was checked before."""
+        """The arguments of torch.optim.Adam; `checks.py` has checked the betas."""
         betas = self.cfg.adam_betas
+        if isinstance(betas, str):
+            betas = ast.literal_eval(betas)
         return {
             "lr": self.cfg.lr[0],
-            "betas": tuple(ast.literal_eval(betas) if isinstance(betas, str) else betas),
+            "betas": tuple(betas),
             "weight_decay": self.cfg.weight_decay,
             "amsgrad": self.cfg.amsgrad,
             "decoupled_weight_decay": self.cfg.decoupled_weight_decay,
@@ -69,28 +75,32 @@ class TorchAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
     ) -> None:
-        """Load the state of a checkpoint: moments and learning rate; all other options are as they
-        are now.
+        """Load the moments and the learning rate of a checkpoint; other options are the current ones.
+
+        Raises:
+            InputError: if AMSGrad or the sizes of the moments do not fit.
         """
-        kept = any(group["amsgrad"] for group in state_dict["param_groups"])
-        if kept != self.cfg.amsgrad:
-            with_or_without = {True: "with", False: "without"}
+        had_amsgrad = any(group["amsgrad"] for group in state_dict["param_groups"])
+        if had_amsgrad != self.cfg.amsgrad:
+            prepositions = {True: "with", False: "without"}
             raise InputError(
-                f"--optimizer torch_adam of the checkpoint: {with_or_without[kept]} --amsgrad, and now "
-                f"{with_or_without[not kept]}; give the same options, or --reset-optimizer, or another --save-dir"
+                f"--optimizer torch_adam of the checkpoint: {prepositions[had_amsgrad]} --amsgrad, and "
+                f"now {prepositions[self.cfg.amsgrad]}; give the same options, or --reset-optimizer, "
+                "or another --save-dir"
             )
-        now = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
-        super().load_state_dict(state_dict, now | (optimizer_overrides or {}))
-        # the fused step would read beyond smaller moments
+        current = dict(self.optimizer_config)
+        del current["lr"]
+        super().load_state_dict(state_dict, current | (optimizer_overrides or {}))
+        # The fused update does not check sizes: it would read beyond the end of smaller moments.
         for weights, state in self.optimizer.state.items():
-            if any(
-                getattr(value, "shape", ()) not in ((), weights.shape) for value in state.values()
-            ):
-                raise InputError(
-                    "--optimizer torch_adam: its state has not the weights' sizes; give --reset-optimizer"
-                )
+            for value in state.values():
+                if getattr(value, "shape", ()) not in ((), weights.shape):
+                    raise InputError(
+                        "--optimizer torch_adam: the moments of the checkpoint do not have the sizes "
+                        "of the weights; give --reset-optimizer"
+                    )
 
     @property
     def supports_flat_params(self) -> bool:
-        """Every weight is updated by itself, so that fairseq may join them into one tensor."""
+        """True: each weight is updated on its own, so fairseq may join all into one tensor."""
         return True

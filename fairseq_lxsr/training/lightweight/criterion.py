@@ -1,4 +1,4 @@
-"""fairseq criterion `xling_sent_loss`: the sum of the terms that the task's options ask for."""
+"""fairseq criterion `xling_sent_loss`: the sum of the terms that the options ask for."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,13 @@ from torch import Tensor
 from fairseq_lxsr import losses
 from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
-COUNTS = ("ntokens", "nsentences", "sample_size")  # all other logged values are sums over pairs
+# Logged values that are counts; all others are sums over the pairs.
+COUNTS = ("ntokens", "nsentences", "sample_size")
 
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: a term declares its options in `terms`; they belong to the task, which makes the
-    batches.
-    """
+    """Has no options: the options of the terms belong to the task, which makes the batches."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -28,7 +27,7 @@ class XlingSentLoss(SummedCriterion):
     def __init__(self, task):
         super().__init__(task)
         self.terms = [term for term in task.terms if term.weight]
-        # what validation can choose the best checkpoint by
+        # The metrics by which validation can choose the best checkpoint.
         self.metrics = (
             "loss",
             *(term.name for term in self.terms),
@@ -38,14 +37,20 @@ class XlingSentLoss(SummedCriterion):
         )
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss summed over the pairs, their number, and the logged values, without
-        synchronizing.
+        """Compute the loss of a batch, without synchronizing with the device.
+
+        Returns:
+            The loss, summed over the pairs; the number of pairs; and the values to log.
         """
         encoded = model(sample)
-        u, v = encoded["embeddings"]["source"], encoded["embeddings"]["target"]
-        encoded["cosines"] = losses.cosine_similarities(u, v)  # once for the loss and the accuracy
-        # the sum is empty where distillation is the only term and this split has no teacher
-        weighted, logged = [u.new_zeros((), dtype=torch.float32)], {}
+        u = encoded["embeddings"]["source"]
+        v = encoded["embeddings"]["target"]
+        # Both the loss and the accuracy need them.
+        encoded["cosines"] = losses.cosine_similarities(u, v)
+        # Without the zero the sum would be empty if distillation is the only term and this split has
+        # no teacher.
+        weighted = [u.new_zeros((), dtype=torch.float32)]
+        logged = {}
         for term in self.terms:
             value = term.loss(encoded, sample, model.training)
             if value is not None:

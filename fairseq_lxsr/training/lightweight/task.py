@@ -251,6 +251,16 @@ class XlingSentTask(PairTask):
                 "frozen; "
                 "expected --from-model or --finetune-from-model as well"
             )
+        options = self.run_options
+        if not count or options is None:
+            return
+        for name in ("fp16", "bf16"):
+            if options.common[name]:
+                # The weights would be rounded to 16 bits before training begins.
+                raise InputError(
+                    f"--frozen-pieces {count:,} with --{name}, which rounds the frozen rows; expected "
+                    "--amp, or float32"
+                )
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         if not from_checkpoint:

@@ -181,9 +181,7 @@ def test_contrast_equals_its_slow_reference(widths):
 
 def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
     term = DistillationTerm("contrast", [tmp_path], 8)
-    with pytest.raises(
-        InputError, match=r"embeddings of 4 units, and 8 .*expected .*--encoder-embed-dim 8"
-    ):
+    with pytest.raises(InputError, match=r"contrast.* 4 .*--encoder-embed-dim 8"):
         term.heads(SimpleNamespace(output_dim=4))
     pairs = [("en", "fr"), ("en", "de")]
     names = ("train.en-fr.en.npy", "train.en-de.en.npy")
@@ -194,7 +192,7 @@ def test_contrast_needs_the_width_of_the_teacher_and_knows_its_model(tmp_path):
         (tmp_path / f"{name}.json").write_text('{"model": "abc"}')
     assert one_teacher([tmp_path], pairs) == "abc"
     (tmp_path / "train.en-de.en.npy.json").write_text('{"model": "def"}')
-    with pytest.raises(InputError, match="embeddings of several models, abc, def"):
+    with pytest.raises(InputError, match="abc, def"):
         one_teacher([tmp_path], pairs)
     # students of one teacher, or it and a student
     for name, model in zip(names, ("abc", "def"), strict=True):

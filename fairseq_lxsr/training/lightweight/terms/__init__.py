@@ -1,8 +1,7 @@
 """Terms of the training loss of task `xling_sent`, one file each.
 
-A term declares its options, what it needs in a batch, the head it needs in the model, and its loss.
-Every module of this folder is imported, so a new term is one new file: no other file has to name
-it.
+A term declares its options, its fields of a batch, its head in the model, and its loss. All modules
+of this folder are imported, so a new term is one new file, and no other file names it.
 """
 
 import functools
@@ -25,11 +24,20 @@ def all_terms() -> tuple[type[Term], ...]:
 
 
 def build_terms(cfg: Any, setting: Setting) -> list[Term]:
-    """Build the terms that the options of the task ask for."""
-    terms = [term for kind in all_terms() if (term := kind.build(cfg, setting)) is not None]
+    """Build the terms that the options of the task ask for.
+
+    Raises:
+        InputError: if no term has a weight.
+    """
+    terms = []
+    for kind in all_terms():
+        term = kind.build(cfg, setting)
+        if term is not None:
+            terms.append(term)
     if not any(term.weight for term in terms):
         raise InputError(
-            f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight {cfg.align_weight:g}, "
-            f"--sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: nothing to train; expected one of them"
+            f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight "
+            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: no loss "
+            "to train; expected at least one of them"
         )
     return terms

@@ -1,6 +1,4 @@
-"""Term `align`: each sentence must find its translation among those of the batch (Mao et al. 2021,
-Eq. 5).
-"""
+"""Term `align`: each sentence must find its translation in the batch (Mao et al. 2021, Eq. 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,26 +30,26 @@ class AlignmentOptions(FairseqDataclass):
         "weight of the contrastive align loss; 0 leaves it out", 2.0, LOSS_WEIGHT
     )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = option(  # type: ignore[valid-type]
-        "similarity in the align loss: inner product (the paper) or cosine", "inner"
+        "similarity in the align loss: inner product (as in the paper) or cosine", "inner"
     )
     align_temperature: float = option(
-        "temperature that the similarities of align are divided by; 0.05 to 0.1 suits cosine",
+        "temperature by which the similarities of align are divided; use 0.05 to 0.1 for cosine",
         1.0,
         TEMPERATURE,
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
-        "one more negative for each pair in the align loss, one of its sentences a little changed: swap, "
-        "two words exchanged, which teaches layers the order of words; edit, a word left out, replaced or added; "
-        "both, half of each; half as much again to encode; with --objective none",
+        "one more negative for each pair in the align loss, which is one of its sentences with a "
+        "small change: swap, two words exchanged, which teaches the order of words; edit, a word left "
+        "out, replaced or added; both, half of each; encoding takes half as much time again; needs "
+        "--objective none",
         "none",
     )
     gather_negatives: bool = option(
-        "align against the sentences of all workers; needs --batch-size", False
+        "use the sentences of all workers as negatives of align; needs --batch-size", False
     )
     matryoshka: Optional[str] = option(
-        "align on the first units of the embeddings too, at these widths, for example 64,128,256: the "
-        "losses are added up with that of the full width (Kusupati et al. 2022), and `lxsr embed --truncate-dim` "
-        "cuts there",
+        "add the align loss of the first units of the embeddings at these widths, for example "
+        "64,128,256 (Kusupati et al. 2022), so that `lxsr embed --truncate-dim` may keep only them",
         None,
         WIDTHS,
     )
@@ -66,65 +64,74 @@ class AlignmentTerm(Term):
 
     def __init__(self, cfg: Any, setting: Setting):
         super().__init__(cfg.align_weight)
-        self.similarity, self.scale = str(cfg.align_similarity), 1 / cfg.align_temperature
+        self.similarity = str(cfg.align_similarity)
+        self.scale = 1 / cfg.align_temperature
         self.hard_negatives = str(cfg.hard_negatives)
-        self.gathered_rows = cfg.batch_size if cfg.gather_negatives else None
+        # Number of rows that every worker contributes; None to use the batch only.
+        self.gathered_rows: int | None = None
+        if cfg.gather_negatives:
+            self.gathered_rows = cfg.batch_size
         self.vocabulary = setting.vocabulary
-        self.widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else []
+        self.widths: Sequence[int] = ()
+        if cfg.matryoshka:
+            self.widths = WIDTHS.parse(cfg.matryoshka)
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "AlignmentTerm | None":
-        own = {
+        options = {
             "--hard-negatives": cfg.hard_negatives != "none",
             "--matryoshka": cfg.matryoshka,
             "--gather-negatives": cfg.gather_negatives,
         }
-        for name, is_set in own.items():
+        for name, is_set in options.items():
             if is_set and not cfg.align_weight:
                 raise InputError(
                     f"{name} with --align-weight 0; expected a weight above 0, or without {name}"
                 )
+        if not cfg.align_weight:
+            return None
         if cfg.gather_negatives:
             check_gathering(cfg)
-        return cls(cfg, setting) if cfg.align_weight else None
+        return cls(cfg, setting)
 
     def parts(self, split: Split) -> Sequence[Part]:
-        parts: list[Part] = [PairNumbers()] if self.gathered_rows else []
+        parts: list[Part] = []
+        if self.gathered_rows:
+            parts.append(PairNumbers())
         if self.hard_negatives != "none":
             parts.append(HardNegatives(self.hard_negatives, self.vocabulary.starts_word))
         return parts
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """No modules; here the widths first meet that of the model."""
+        """Return no modules; here the widths can first be compared with that of the model."""
         if self.widths and self.widths[-1] > config.output_dim:
             raise InputError(
-                f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most {config.output_dim}, that "
-                "of the embeddings"
+                f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most "
+                f"{config.output_dim}, the width of the embeddings"
             )
         return {}
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
         embeddings = encoded["embeddings"]
-        u, v, negative = embeddings["source"], embeddings["target"], embeddings.get("negative")
+        u = embeddings["source"]
+        v = embeddings["target"]
         options: dict[str, Any] = {
             "similarity": self.similarity,
             "scale": self.scale,
             "cosines": encoded.get("cosines"),
-            "negatives": None
-            if negative is None
-            else losses.Negatives(negative, batch["negative_of"]),
         }
+        if "negative" in embeddings:
+            options["negatives"] = losses.Negatives(embeddings["negative"], batch["negative_of"])
         if self.gathered_rows and dist.is_initialized():
-            numbers, is_dummy = batch["pair_number"], batch.get("is_dummy", False)
+            numbers = batch["pair_number"]
+            is_dummy = batch.get("is_dummy", False)
             options["candidates"], everyones = gather_rows(
                 u, v, numbers, self.gathered_rows, is_dummy
             )
             options["same_text"] = same_pair(numbers, everyones, options["candidates"].first)
-        # the encoder ran once; only products of embeddings are computed for each width
         if self.widths:
-            return losses.matryoshka_alignment_loss(
-                u, v, sorted({*self.widths, u.shape[1]}), **options
-            )
+            widths = sorted({*self.widths, u.shape[1]})
+            return losses.matryoshka_alignment_loss(u, v, widths, **options)
         return losses.alignment_loss(u, v, **options)
 
 
@@ -136,26 +143,34 @@ def check_gathering(cfg: Any) -> None:
         )
     if (cfg.batch_size_valid or 0) > cfg.batch_size:
         raise InputError(
-            f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most --batch-size, "
-            f"{cfg.batch_size}"
+            f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most "
+            f"--batch-size, {cfg.batch_size}"
         )
 
 
 class PairNumbers:
-    """Part of a batch: the number of each pair, the same where an epoch draws the pair again."""
+    """Adds the number of each pair to a batch.
+
+    If an epoch draws a pair several times, each occurrence has the same number.
+    """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         batch["pair_number"] = pairs.index % len(pairs.dataset)
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find the candidates that are no negatives because they are the true translation, drawn again
-    [2, B, C].
+    """Find the candidates that are not negatives, because they are the true translation again.
 
-    Pairs and candidates have `numbers` [B] and `of_candidates` [C]; pair i is candidate `first +
-    i`. The first matrix is for candidates of v, the second of u.
+    Args:
+        numbers: numbers of the pairs [B].
+        of_candidates: numbers of the candidates [C].
+        first: index of the first pair among the candidates; pair i is candidate `first + i`.
+
+    Returns:
+        True for such a candidate [2, B, C]: first for candidates of v, then of u.
     """
-    equal = numbers[:, None] == of_candidates  # [B, C]
+    # [B, C]
+    equal = numbers[:, None] == of_candidates
     candidate = torch.arange(len(of_candidates), device=numbers.device)
     return (equal & (candidate != candidate[first : first + len(numbers), None])).expand(2, -1, -1)
 
@@ -167,8 +182,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # every worker's loss reads these rows, and fairseq sums the gradients of all workers'
-        # losses
+        # The losses of all workers read these rows, and fairseq sums the gradients of the workers.
         grad = grad.contiguous()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
@@ -183,18 +197,26 @@ def _all_gather(rows: Tensor) -> Tensor:
 def gather_rows(
     u: Tensor, v: Tensor, numbers: Tensor, capacity: int, is_dummy: bool = False
 ) -> tuple[losses.Candidates, Tensor]:
-    """Gather the pairs of all W workers, each padded to `capacity` rows, so that workers need not
-    exchange sizes.
+    """Gather the embeddings of the pairs of all W workers.
 
-    This worker has embeddings u and v [B, D] and `numbers` [B]; where it `is_dummy`, it has no
-    batch left, and its rows are no candidates for others. There are C = W * `capacity` candidates,
-    and their numbers [C].
+    Each worker pads its batch to `capacity` rows, so that the workers need not exchange sizes.
+
+    Args:
+        u: embeddings of the source side of this worker [B, D].
+        v: embeddings of the target side of this worker [B, D].
+        numbers: numbers of its pairs [B].
+        capacity: rows that each worker contributes, at least B.
+        is_dummy: True if this worker has no batch left; its rows are not candidates for the others.
+
+    Returns:
+        The C = W * `capacity` candidates, and their numbers [C].
     """
     padding = (0, 0, 0, capacity - len(u))
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(
         u.shape[1], dim=1
     )
-    is_candidate = torch.full_like(numbers, not is_dummy)  # [B]
-    # [C] each
+    # [B]
+    is_candidate = torch.full_like(numbers, not is_dummy)
+    # [C] each.
     all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T
     return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers

@@ -1,9 +1,9 @@
 """Term `distill`: the embeddings learn to be those of another model, the teacher."""
 
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,6 +19,7 @@ from fairseq_lxsr.modules import TransformerConfig
 from fairseq_lxsr.options import option
 from fairseq_lxsr.training.dataset import Part
 from fairseq_lxsr.training.lightweight.parts.teacher import (
+    TeacherEmbeddings,
     TeacherRows,
     embedding_folders,
     read_teacher,
@@ -29,53 +30,75 @@ from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting
 
 logger = logging.getLogger(__name__)
 
-CONTRAST = "contrast"  # the teacher's embeddings as candidates, without a projection
+# The form of the loss with the teacher's embeddings as candidates, without a projection.
+CONTRAST = "contrast"
 
 
 @dataclass
 class DistillationOptions(FairseqDataclass):
     teacher_embeddings: Optional[str] = option(
         "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
-        "train.SRC-TGT.LANG.npy, of either language or both, a row for each sentence",
+        "train.SRC-TGT.LANG.npy, of one language or both, one row per sentence",
         None,
     )
     distill_loss: ChoiceEnum((*losses.DISTILL_LOSSES, CONTRAST)) = option(  # type: ignore[valid-type]
-        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their width; "
-        "similarity, of all cosines within a batch; contrast, as align with the teacher's embeddings, without a "
-        "projection, so that embeddings of both models can be compared",
+        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
+        "width; similarity, between the cosine similarities within a batch; contrast, like align with "
+        "the teacher's embeddings as candidates, without a projection, so that embeddings of both "
+        "models can be compared",
         "mse",
     )
 
 
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return the fingerprint of the model in whose space all embeddings are: the one that made
-    them, or its teacher.
+    """Return the fingerprint of the model whose space the teacher's embeddings belong to.
 
-    Where `lxsr embed` did not describe them, the answer is None.
+    This is the model that made them, or its own teacher. The result is None if the embeddings have
+    no description by `lxsr embed`.
+
+    Raises:
+        InputError: if the embeddings belong to the spaces of several models.
     """
-    paths = [
-        folder / name
-        for folder in folders
-        for pair in pairs
-        for name in teacher_files("train", pair)
-    ]
-    described = [embeddings_description(path) for path in paths if path.is_file()]
-    models = {str(about.get("space") or about.get("model", "")) for about in described}
+    models = set()
+    for folder, pair in itertools.product(folders, pairs):
+        for name in teacher_files("train", pair):
+            path = folder / name
+            if path.is_file():
+                description = embeddings_description(path)
+                models.add(str(description.get("space") or description.get("model", "")))
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without a description" for name in models))
         raise InputError(
-            f"{folders[0]}: embeddings of several models, {names}; expected one, whose space it is"
+            f"{folders[0]}: embeddings of several models, {names}; expected embeddings of one model"
         )
     return models.pop() or None
 
 
-class DistillationTerm(Term):
-    """Distance from the teacher's embeddings; `mse` and `cosine` project the student's to their
-    width.
+def first_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> TeacherEmbeddings:
+    """Read the teacher's embeddings of the first language pair that has any.
 
-    The folders have the teacher's embeddings, of `width` units, one folder for each data folder or
-    one for all. `contrast` multiplies the cosines by `scale` (1 / temperature), and adds the loss
-    of the first units alone, for each of `widths`.
+    Raises:
+        InputError: if no folder has embeddings of any pair.
+    """
+    # A shard may lack a pair.
+    for pair, folder in itertools.product(pairs, folders):
+        teacher = read_teacher(folder, "train", pair)
+        if teacher is not None:
+            return teacher
+    name = teacher_files("train", pairs[0])
+    raise InputError(f"{folders[0]}: no {name}; make them with `lxsr embed`")
+
+
+class DistillationTerm(Term):
+    """Distance of the embeddings from the teacher's.
+
+    Args:
+        form: a value of --distill-loss; `mse` and `cosine` project the student's embeddings to the
+            teacher's width.
+        folders: folders with the teacher's embeddings, one for each data folder, or one for all.
+        width: width of the teacher's embeddings.
+        scale: for `contrast`, the factor on the cosine similarities (1 / temperature).
+        widths: for `contrast`, the numbers of first units whose losses are added.
     """
 
     name, Options = "distill", DistillationOptions
@@ -89,9 +112,12 @@ class DistillationTerm(Term):
         widths: Sequence[int] = (),
     ):
         super().__init__(weight=1.0)
-        self.form, self.folders, self.width = form, folders, width
+        self.form = form
+        self.folders = folders
+        self.width = width
         self.has_projection = form in ("mse", "cosine")
-        self.scale, self.widths = scale, sorted({*widths, width})
+        self.scale = scale
+        self.widths = sorted({*widths, width})
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
@@ -104,41 +130,41 @@ class DistillationTerm(Term):
         folders = embedding_folders(
             "--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs
         )
-        opened = (
-            read_teacher(folder, "train", pair) for pair in setting.pairs for folder in folders
-        )
-        # a shard may lack a pair
-        teacher = next((found for found in opened if found is not None), None)
-        if teacher is None:
-            name = teacher_files("train", setting.pairs[0])
-            raise InputError(f"{folders[0]}: has no {name}; make them with `lxsr embed`")
+        teacher = first_teacher(folders, setting.pairs)
         if str(cfg.distill_loss) != CONTRAST:
             return cls(str(cfg.distill_loss), folders, teacher.width)
-        widths = WIDTHS.parse(cfg.matryoshka) if cfg.matryoshka else ()
+        widths: Sequence[int] = ()
+        if cfg.matryoshka:
+            widths = WIDTHS.parse(cfg.matryoshka)
         term = cls(CONTRAST, folders, teacher.width, 1 / cfg.align_temperature, widths)
-        if model := one_teacher(folders, setting.pairs):
+        model = one_teacher(folders, setting.pairs)
+        if model:
             term.state[TEACHER] = model
         return term
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """Read the teacher's embeddings; splits other than train may lack them, and then have no
-        such part.
+        """Read the teacher's embeddings of a split.
+
+        Splits other than `train` may lack them; their loss then leaves distillation out.
         """
-        turn = (split.epoch - 1) % len(self.folders) if split.name == "train" else 0
-        folder, teachers = self.folders[turn], []
+        folder = self.folders[0]
+        if split.name == "train":
+            folder = self.folders[(split.epoch - 1) % len(self.folders)]
+        teachers = []
         for pair, corpus in split.corpora.items():
             teacher = read_teacher(folder, split.name, pair, len(corpus.source))
             if teacher is None:
                 missing = teacher_files(split.name, pair)
                 if split.name == "train":
-                    raise InputError(f"{folder}: has no {missing}; make them with `lxsr embed`")
+                    raise InputError(f"{folder}: no {missing}; make them with `lxsr embed`")
                 logger.warning(
-                    f"{folder}: has no {missing[0]}; the loss of {split.name} leaves distillation out"
+                    f"{folder}: no {missing[0]}; the loss of {split.name} leaves distillation out"
                 )
                 return ()
             if teacher.width != self.width:
                 raise InputError(
-                    f"{folder}: {split.name} has other widths than {self.width}; expected one width"
+                    f"{folder}: embeddings of {split.name} with {teacher.width} units; expected "
+                    f"{self.width}, as in {self.folders[0]}"
                 )
             teachers.append(teacher)
         return [TeacherRows(teachers)]
@@ -146,45 +172,44 @@ class DistillationTerm(Term):
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
         if self.form == CONTRAST and config.output_dim != self.width:
             raise InputError(
-                f"--distill-loss {CONTRAST}: embeddings of {config.output_dim} units, and {self.width} of the teacher "
-                f"in {self.folders[0]}; expected the same width, --encoder-embed-dim {self.width}"
+                f"--distill-loss {CONTRAST}: the model has {config.output_dim} units, and the "
+                f"teacher in {self.folders[0]} has {self.width}; expected --encoder-embed-dim "
+                f"{self.width}"
             )
-        return (
-            {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
-            if self.has_projection
-            else {}
-        )
+        if not self.has_projection:
+            return {}
+        return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Embeddings [2B, E'], sources first, projected to the teacher's width for `mse` and
-        `cosine`.
+        """Return the embeddings [2B, E'], sources first.
+
+        For `mse` and `cosine` they are projected to the teacher's width.
         """
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
-        return model.projection(student) if self.has_projection else student
+        if self.has_projection:
+            student = model.projection(student)
+        return student
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Mean over both sides, so that a pair counts once.
-
-        A worker without a batch left may train on one of validation, without a teacher, and must
-        log the same names.
-        """
-        student, teacher = encoded["outputs"][self.name], batch.get("teacher")
+        """Compute the mean of the losses of both sides, so that a pair counts once."""
+        student = encoded["outputs"][self.name]
+        teacher = batch.get("teacher")
         if teacher is None:
-            return 0 * student.float().sum() if training else None
+            if not training:
+                return None
+            # A worker without batches may train on a batch of validation, which may have no
+            # teacher. It must log the same names as the other workers.
+            return 0 * student.float().sum()
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
-        # each by itself: the teacher may know one alone
-        sides = zip(student.chunk(2), teacher.chunk(2), strict=True)
-        contrast = partial(
-            losses.matryoshka_alignment_loss,
-            widths=self.widths,
-            similarity="cosine",
-            scale=self.scale,
-        )
-        return (
-            sum(
-                (contrast(*side) for side in sides),
-                start=student.new_zeros((), dtype=torch.float32),
+        total = student.new_zeros((), dtype=torch.float32)
+        # The sides are separate, because the teacher may know only one of the languages.
+        for own_side, teacher_side in zip(student.chunk(2), teacher.chunk(2), strict=True):
+            total = total + losses.matryoshka_alignment_loss(
+                own_side,
+                teacher_side,
+                widths=self.widths,
+                similarity="cosine",
+                scale=self.scale,
             )
-            / 2
-        )
+        return total / 2

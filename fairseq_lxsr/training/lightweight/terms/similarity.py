@@ -1,6 +1,4 @@
-"""Term `sim`: sentences are as similar to each other in one language as in the other (Mao et al.
-2021, Eq. 6).
-"""
+"""Term `sim`: two sentences are as similar as their translations (Mao et al. 2021, Eq. 6)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +17,8 @@ SIM_REDUCTIONS = ("pairs", "sum")
 class SimilarityOptions(FairseqDataclass):
     sim_weight: float = option("weight of the sim loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
-        "sim over its B x B cells divided by the B pairs, or their plain sum (the released code)",
+        "pairs: the sum over all pairs of sentences, divided by the number of pairs in the batch; sum: "
+        "the sum alone (as in the released code)",
         "pairs",
     )
 
@@ -35,13 +34,15 @@ class SimilarityTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "SimilarityTerm | None":
-        return cls(cfg.sim_weight, str(cfg.sim_reduction)) if cfg.sim_weight else None
+        if not cfg.sim_weight:
+            return None
+        return cls(cfg.sim_weight, str(cfg.sim_reduction))
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
-        """Scale the sum over the cells; the caller divides by the B pairs, so a plain sum is
-        multiplied by B.
-        """
-        scale = batch["nsentences"] if self.reduction == "sum" else 1
-        return scale * losses.similarity_loss(
-            encoded["embeddings"]["source"], encoded["embeddings"]["target"]
-        )
+        """Compute the loss, summed over the pairs of sentences."""
+        embeddings = encoded["embeddings"]
+        loss = losses.similarity_loss(embeddings["source"], embeddings["target"])
+        if self.reduction == "sum":
+            # fairseq divides the loss by the number of pairs.
+            loss = batch["nsentences"] * loss
+        return loss

@@ -1,6 +1,4 @@
-"""Term `teach`: text of any one language must find a teacher's embedding of it among those of the
-batch.
-"""
+"""Term `teach`: a text must find its embedding by a teacher among those of the batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,25 +20,30 @@ from fairseq_lxsr.training.lightweight.parts.teacher_text import (
 )
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
-TEACHER_SCALE = 20.0  # of the cosines with the teacher's embeddings
+# Factor on the cosine similarities to the teacher's embeddings.
+TEACHER_SCALE = 20.0
 
 
 @dataclass
 class TeacherTextOptions(FairseqDataclass):
     teacher_text: Optional[str] = option(
-        "folder with text of any languages and a teacher's embeddings of it, to learn beside the pairs: NAME.txt, "
-        "words or sentences, and NAME.npy, a row for each line; a text is drawn for each pair, from all files alike",
+        "folder with texts in any language and a teacher's embeddings of them, to learn in addition "
+        "to the pairs: NAME.txt, one word or sentence per line, and NAME.npy, one row per line; for "
+        "each pair a text is drawn, from each file with the same probability",
         None,
     )
     teacher_text_weight: float = option("weight of the loss of --teacher-text", 1.0, LOSS_WEIGHT)
 
 
 class TeacherTextTerm(Term):
-    """Cross-entropy over the cosines to the teacher's embeddings, through a learnt projection to
-    their width.
+    """Cross-entropy over the cosine similarities to the teacher's embeddings.
 
-    For words that the pairs lack: a word is a text of its own and needs no translation. `texts` are
-    those of each file.
+    A learnt projection maps the embeddings to the teacher's width. Use the term for words that the
+    pairs lack: a word is a text, and needs no translation.
+
+    Args:
+        weight: weight of the term.
+        texts: the texts of each file.
     """
 
     name, Options = "teach", TeacherTextOptions
@@ -51,44 +54,43 @@ class TeacherTextTerm(Term):
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "TeacherTextTerm | None":
-        if cfg.teacher_text is not None and cfg.teacher_text_weight:
-            return cls(
-                cfg.teacher_text_weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards)
-            )
-        if (
-            cfg.teacher_text is None
-            and cfg.teacher_text_weight != TeacherTextOptions().teacher_text_weight
-        ):
-            raise InputError(
-                f"--teacher-text-weight {cfg.teacher_text_weight} without --teacher-text: give both"
-            )
-        return None
+        weight = cfg.teacher_text_weight
+        if cfg.teacher_text is None:
+            if weight != TeacherTextOptions().teacher_text_weight:
+                raise InputError(
+                    f"--teacher-text-weight {weight} without --teacher-text: give both"
+                )
+            return None
+        if not weight:
+            return None
+        return cls(weight, read_teacher_texts(Path(cfg.teacher_text), setting.shards))
 
     def parts(self, split: Split) -> Sequence[Part]:
-        return [DrawnTeacherTexts(self.texts)] if split.name == "train" else []
+        if split.name != "train":
+            return []
+        return [DrawnTeacherTexts(self.texts)]
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        return {
-            "teacher_map": nn.Linear(config.output_dim, self.texts[0].vectors.shape[1], bias=False)
-        }
+        teacher_width = self.texts[0].vectors.shape[1]
+        return {"teacher_map": nn.Linear(config.output_dim, teacher_width, bias=False)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor | None:
-        """Embeddings of the drawn texts, projected to the teacher's width [B, E]."""
+        """Project the embeddings of the drawn texts to the teacher's width [B, E']."""
         student = encoded["embeddings"].get("teacher_text")
-        return None if student is None else model.teacher_map(student)
+        if student is None:
+            return None
+        return model.teacher_map(student)
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Mean over both directions.
-
-        A worker without a batch left may train on one of validation, without a teacher, and must
-        log the same names.
-        """
+        """Compute the mean of the losses of both directions, summed over the pairs."""
         student = encoded["outputs"].get(self.name)
         if student is None:
-            return 0 * encoded["embeddings"]["source"].float().sum() if training else None
-        return (
-            losses.alignment_loss(
-                student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE
-            )
-            / 2
+            if not training:
+                return None
+            # A worker without batches may train on a batch of validation, which has no teacher. It
+            # must log the same names as the other workers.
+            return 0 * encoded["embeddings"]["source"].float().sum()
+        both_directions = losses.alignment_loss(
+            student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE
         )
+        return both_directions / 2

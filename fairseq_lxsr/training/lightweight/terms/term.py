@@ -16,26 +16,39 @@ from fairseq_lxsr.training.pairs import PairCorpus
 class Encoded(TypedDict):
     """Output of the model for a batch."""
 
-    embeddings: dict[str, Tensor]  # `source`, `target` and what else the batch has, each [B, E]
-    # last states of `source` and `target`, each [B, T, D]; empty unless a term needs them
+    # Embeddings [B, E] of each field of `net_input`: `source`, `target` and others.
+    embeddings: dict[str, Tensor]
+    # Last states [B, T, D] of the same fields; empty unless a term needs them.
     states: dict[str, Tensor]
-    outputs: dict[str, Tensor]  # of the heads, by the names of their terms
-    cosines: NotRequired[Tensor]  # [B, B] of the two sides, in float32; the criterion adds them
+    # Outputs of the heads, by the names of their terms.
+    outputs: dict[str, Tensor]
+    # Cosine similarities [B, B] of the two sides, in float32. The criterion adds them.
+    cosines: NotRequired[Tensor]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the task knows before any text is read."""
+    """What the task knows before it reads any text.
+
+    Attributes:
+        vocabulary: the dictionary, with the mask.
+        pairs: language pairs to train on.
+        shards: data folders, one of which an epoch reads.
+    """
 
     vocabulary: MaskingVocabulary
-    pairs: Sequence[tuple[str, str]]  # languages to train on
-    shards: Sequence[Path] = ()  # data folders, which take turns
+    pairs: Sequence[tuple[str, str]]
+    shards: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
 class Split:
-    """Text of a dataset: `train`, `valid` or `test`, the epoch, and the corpus of each language
-    pair.
+    """The text of a dataset.
+
+    Attributes:
+        name: `train`, `valid` or `test`.
+        epoch: number of the epoch, from 1.
+        corpora: the corpus of each language pair.
     """
 
     name: str
@@ -44,16 +57,16 @@ class Split:
 
 
 class Term:
-    """One term of the loss, `weight` times `loss`, a sum over the pairs of a batch.
+    """Base class of the terms of the loss, which is the sum of `weight` times `loss`.
 
-    A term of weight 0 has its parts in the batch, but neither a head nor a loss. Sub-classes set
-    the attributes.
+    A term with weight 0 adds its parts to the batch, but has neither a head nor a loss. Subclasses
+    set the attributes.
 
     Attributes:
         name: name under which the term is logged.
         Options: a dataclass whose fields are flags of fairseq-train.
         needs_states: whether the term reads the states of the tokens.
-        state: what checkpoints keep of the term.
+        state: entries that the term adds to the state in checkpoints.
     """
 
     name: ClassVar[str]
@@ -66,27 +79,31 @@ class Term:
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
-        """Build the term that the options ask for; None where they leave it out."""
+        """Build the term that the options ask for; None if they leave it out."""
         raise NotImplementedError
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """Parts that this term adds to the batches of a split."""
+        """Return the parts that this term adds to the batches of a split."""
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Modules that only this term uses, by their names in the model (and so in checkpoints)."""
+        """Return the modules that only this term uses, by their names in the model.
+
+        Checkpoints use the same names.
+        """
         return {}
 
     def output(self, model: nn.Module, encoded: Encoded, batch: Batch) -> Tensor | None:
-        """Apply the head to an encoded batch, in the precision of the model; None for a term
-        without a head.
+        """Apply the head to an encoded batch, in the precision of the model.
+
+        The result is None for a term without a head.
         """
         return None
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Compute the loss in float32, summed over the B pairs; None where the batch lacks what it
-        needs.
+        """Compute the loss in float32, summed over the B pairs.
 
-        Only a batch of validation may lack it. The computation may not wait for the device.
+        The result is None if the batch lacks a field that the term needs, which is possible in
+        validation only. The computation must not synchronize with the device.
         """
         raise NotImplementedError
