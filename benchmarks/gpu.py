@@ -298,16 +298,18 @@ def vectors(setting: Setting) -> dict[str, Any]:
     few = Scale((), 0, min(2000, setting.scale.sentences), 0, setting.scale.sizes)
     pieces = random_pieces(few)
     results = {}
-    for name, options in {
+    networks: dict[str, dict[str, Any]] = {
         "layers": {},
         "gated layers, order": {"gated": True, "order_coefficients": 2},
-    }.items():
+    }
+    for name, options in networks.items():
         torch.manual_seed(1)
         config = TransformerConfig(padding_idx=PADDING, **setting.scale.sizes, **options)
         network = TransformerSentenceEncoder(config)
-        for layer in network.layers:
-            if config.gated:
-                torch.nn.init.normal_(layer.gates, std=0.3)
+        for weight_name, weight in network.named_parameters():
+            # Gates of zero would hide the layers.
+            if weight_name.endswith(".gates"):
+                torch.nn.init.normal_(weight, std=0.3)
         expected = unit_vectors(NetworkCopies(network, "cpu"), pieces, 256, "float32")
         copies = NetworkCopies(network, setting.device)
         for dtype, tolerance in VECTOR_TOLERANCES.items():
@@ -456,7 +458,7 @@ def weights_digest(checkpoint: Path) -> str:
 
 def speed(setting: Setting) -> dict[str, Any]:
     """Measure pairs a second of fairseq-train, one run after the other."""
-    results = {}
+    results: dict[str, Any] = {}
     for name in ("float32", "graphs", "bf16", "graphs bf16"):
         if name not in setting.runs:
             continue

@@ -141,5 +141,5 @@ def test_moments_of_other_weights_are_refused():
         weights.sum().backward()
         made[size].step()
     made[300].load_state_dict(made[300].state_dict())
-    with pytest.raises(InputError, match="torch_adam.*--reset-optimizer"):
+    with pytest.raises(InputError, match=r"torch_adam.*--reset-optimizer"):
         made[300].load_state_dict(made[2].state_dict())

@@ -435,7 +435,7 @@ def test_widths_of_matryoshka_outside_their_range_or_beyond_the_model():
     ]
     for outside in ("", "0", "4,4", "4;8", "4,", "-4", "1.5", "70000", "x"):
         assert outside not in widths
-    with pytest.raises(InputError, match="--matryoshka 8,17.* 16"):
+    with pytest.raises(InputError, match=r"--matryoshka 8,17.* 16"):
         build_model(matryoshka="17,8")
 
 
