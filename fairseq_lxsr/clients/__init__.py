@@ -1,9 +1,10 @@
-"""Classes for other tools, each imported when it is asked for, with the tool itself.
+"""Classes for other tools; each is imported with its tool when it is first used.
 
     from fairseq_lxsr.clients import LangChainEmbeddings
 
-All embed with a model folder, or a model of this package by its name, to vectors of length one; a
-text that is longer than the model reads is read to its end. A model is loaded once a process.
+All take a model folder or the name of a model, and return embeddings of unit length. A text that is
+longer than the model reads is split, and its embedding is the mean of the parts. A model is loaded
+once per process.
 """
 
 import importlib
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from fairseq_lxsr.vectors.rows import FloatArray
 
 DEFAULT = "lxsr-static"
-CLASSES = {  # their modules, and the package of the tool
+# The module of each class, and the package of its tool
+CLASSES = {
     "BertalignEncoder": ("bertalign", "bertalign"),
     "ChromaEmbeddingFunction": ("chroma", "chromadb"),
     "HaystackDocumentEmbedder": ("haystack", "haystack-ai"),
@@ -49,22 +51,29 @@ def __getattr__(name: str) -> Any:
 
 
 def filters_of_opuscleaner() -> Path:
-    """Return the folder whose lxsr.json is a filter of OpusCleaner: `opuscleaner-clean --filters
-    FOLDER/*.json`.
-    """
+    """Return the folder with our filter for OpusCleaner: `opuscleaner-clean --filters FOLDER/*.json`."""
     return Path(__file__).parent
 
 
 @cache
 def cached_encoder(model: str) -> "SentenceEncoder":
-    """Load a model once a process."""
+    """Load a model, once per process."""
     from fairseq_lxsr.encoder import SentenceEncoder
 
     return SentenceEncoder.from_pretrained(model)
 
 
 def unit_vectors(model: str, texts: list[str], dimensions: int | None = None) -> "FloatArray":
-    """Embed texts: float32 [N, D], or the first `dimensions` of them, of length one."""
+    """Embed texts with unit length.
+
+    Args:
+        model: folder or name of the model.
+        texts: the texts [N].
+        dimensions: number of leading dimensions to keep; None keeps all.
+
+    Returns:
+        float32 embeddings [N, D].
+    """
     return cached_encoder(str(model)).encode(
         texts, normalize=True, truncate_dim=dimensions, on_long="split-mean"
     )

@@ -1,4 +1,4 @@
-"""The encoder for Bertalign, which aligns the sentences of two documents."""
+"""An encoder for Bertalign, which aligns the sentences of two documents."""
 
 import importlib
 import sys
@@ -13,18 +13,24 @@ from fairseq_lxsr.vectors.rows import unit_rows
 
 
 class BertalignEncoder:
-    """Embeds for Bertalign and what is derived from it: `encode` of a SentenceTransformer.
+    """Embeds for Bertalign and its derivatives, which call `encode` of a SentenceTransformer.
 
     Args:
-        model: any encoder by its name, as for `embeddings.load`.
+        model: name of any encoder, see `embeddings.load`.
     """
 
     def __init__(self, model: str = DEFAULT):
         self.encoder = load(model)
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
-        """Embed sentences, float32 [N, D], of length one, as Bertalign takes products for cosines;
-        no option counts.
+        """Embed sentences with unit length, because Bertalign takes dot products for cosines.
+
+        Args:
+            sentences: the sentences [N], or one sentence.
+            **options: ignored.
+
+        Returns:
+            float32 embeddings [N, D]; [D] for one sentence.
         """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
@@ -32,13 +38,18 @@ class BertalignEncoder:
 
 
 def bertalign_with(model: str = DEFAULT) -> ModuleType:
-    """Import Bertalign 1.1 with a model of yours.
+    """Import Bertalign 1.1 with another model than LaBSE.
 
         aligner = bertalign_with("work/en-fr/model").Bertalign(source, target, is_split=True)
 
-    It loads LaBSE when it is imported, has no option for another model, and asks a server for the
-    languages, which only its splitter of sentences needs: the text must be split, a sentence a
-    line.
+    Bertalign has no option for the model, and asks a server for the languages. Only its sentence
+    splitter needs them, so the text must have one sentence per line.
+
+    Args:
+        model: name of any encoder, see `embeddings.load`.
+
+    Returns:
+        The module `bertalign.aligner`.
     """
     import sentence_transformers
 
@@ -47,5 +58,6 @@ def bertalign_with(model: str = DEFAULT) -> ModuleType:
         sys.modules.setdefault(unused, mock.MagicMock())
     with mock.patch.object(sentence_transformers, "SentenceTransformer", return_value=encoder):
         aligner = importlib.import_module("bertalign.aligner")
-    aligner.detect_lang = lambda text: "en"  # type: ignore[attr-defined]  # for its messages alone
+    # Only messages of Bertalign show the language.
+    aligner.detect_lang = lambda text: "en"  # type: ignore[attr-defined]
     return aligner

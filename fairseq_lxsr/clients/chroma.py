@@ -1,4 +1,4 @@
-"""The class for Chroma."""
+"""The embedding function for Chroma."""
 
 from typing import Any
 
@@ -20,25 +20,26 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     """
 
     def __init__(self, model: str = DEFAULT, dimensions: int | None = None):
-        self.model, self.dimensions = model, dimensions
+        self.model = model
+        self.dimensions = dimensions
 
     def __call__(self, input: Documents) -> Embeddings:
         return list(unit_vectors(self.model, list(input), self.dimensions))
 
     @staticmethod
     def name() -> str:
-        """Return the name that Chroma stores."""
+        """Return the name of the function, which Chroma stores with a collection."""
         return "fairseq-lxsr"
 
     def default_space(self) -> Any:
-        """Return the similarity of a collection that names none."""
+        """Return the default similarity of a collection."""
         return "cosine"
 
     def get_config(self) -> dict[str, Any]:
-        """Return the options."""
+        """Return the options, which Chroma stores with a collection."""
         return {"model": self.model, "dimensions": self.dimensions}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> "ChromaEmbeddingFunction":
-        """Make it again from stored options."""
+        """Create the function from stored options."""
         return ChromaEmbeddingFunction(**config)

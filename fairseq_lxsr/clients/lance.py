@@ -1,4 +1,4 @@
-"""The class for LanceDB."""
+"""The embedding function for LanceDB."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 @register("fairseq-lxsr")
 class LanceEmbeddingFunction(TextEmbeddingFunction):
-    """Embeds for LanceDB, which stores the options with a table:
-    `LanceEmbeddingFunction.create(model="lxsr-static")`.
+    """Embeds for LanceDB, which stores the options with a table.
+
+        function = LanceEmbeddingFunction.create(model="lxsr-static")
 
     Attributes:
         model: folder or name of the model.
@@ -25,5 +26,5 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):
         return list(unit_vectors(self.model, list(texts), self.dimensions))
 
     def ndims(self) -> int:
-        """Return the width of a vector."""
+        """Return the dimension of an embedding."""
         return self.dimensions or cached_encoder(self.model).output_dim

@@ -1,4 +1,4 @@
-"""The class for LangChain."""
+"""The embeddings class for LangChain."""
 
 from langchain_core.embeddings import Embeddings
 
@@ -6,8 +6,9 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LangChainEmbeddings(Embeddings):
-    """Embeds for LangChain: `InMemoryVectorStore(LangChainEmbeddings())`, or any other vector
-    store.
+    """Embeds for LangChain and its vector stores.
+
+        store = InMemoryVectorStore(LangChainEmbeddings())
 
     Args:
         model: folder or name of the model.
@@ -15,12 +16,13 @@ class LangChainEmbeddings(Embeddings):
     """
 
     def __init__(self, model: str = DEFAULT, dimensions: int | None = None):
-        self.model, self.dimensions = model, dimensions
+        self.model = model
+        self.dimensions = dimensions
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Embed texts."""
         return unit_vectors(self.model, texts, self.dimensions).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed one text, as any other."""
+        """Embed a query, in the same way as other texts."""
         return self.embed_documents([text])[0]

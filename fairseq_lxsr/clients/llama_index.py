@@ -1,4 +1,4 @@
-"""The class for LlamaIndex."""
+"""The embedding class for LlamaIndex."""
 
 from llama_index.core.embeddings import BaseEmbedding
 
@@ -6,8 +6,9 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LlamaIndexEmbedding(BaseEmbedding):
-    """Embeds for LlamaIndex: `Settings.embed_model =
-    LlamaIndexEmbedding(model_name="lxsr-static")`.
+    """Embeds for LlamaIndex.
+
+        Settings.embed_model = LlamaIndexEmbedding(model_name="lxsr-static")
 
     Attributes:
         model_name: folder or name of the model.

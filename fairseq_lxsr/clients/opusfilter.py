@@ -1,6 +1,6 @@
-"""The filter for OpusFilter: the cosine of a pair.
+"""A filter for OpusFilter that scores a pair by its cosine similarity.
 
-In its configuration:
+In the configuration of OpusFilter:
 
     - LxsrFilter: {model: /path/to/model, threshold: 0.5}
       module: fairseq_lxsr.clients.opusfilter
@@ -8,29 +8,33 @@ In its configuration:
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from opusfilter import CLEAN_HIGH, FilterABC
 
 from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
-PAIRS_AT_ONCE = 1024  # pairs encoded together
+# Number of pairs that are encoded together
+PAIRS_AT_ONCE = 1024
 
 
 class LxsrFilter(FilterABC):
-    """Scores a pair by the cosine of its two sentences.
+    """Scores a pair by the cosine similarity of its two sentences.
 
     Args:
         model: folder or name of the model.
-        threshold: least cosine of an accepted pair.
+        threshold: smallest cosine similarity of an accepted pair.
+        **kwargs: options of every filter of OpusFilter.
     """
 
     score_direction = CLEAN_HIGH
     accept_threshold = -1 - 10**-6
     reject_threshold = 1 + 10**-6
 
-    def __init__(self, model: str = DEFAULT, threshold: float = 0.5, **kwargs):
+    def __init__(self, model: str = DEFAULT, threshold: float = 0.5, **kwargs: Any):
         super().__init__(**kwargs)
-        self.model, self.threshold = model, threshold
+        self.model = model
+        self.threshold = threshold
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         remaining = iter(pairs)
@@ -50,7 +54,7 @@ class LxsrFilter(FilterABC):
         return (pair for pair, accepted in self._decided(pairs) if not accepted)
 
     def _decided(self, pairs):
-        """Score whole chunks; the methods of the base class score pair by pair."""
+        """Score pairs in chunks; the methods of the base class would score them one by one."""
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             yield from zip(chunk, map(self.accept, self.score(chunk)), strict=True)

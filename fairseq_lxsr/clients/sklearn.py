@@ -1,4 +1,4 @@
-"""The class for scikit-learn."""
+"""The transformer for scikit-learn."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,10 +10,9 @@ from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):
-    """Turns sentences into vectors in a pipeline: `make_pipeline(SentenceVectors(),
-    LogisticRegression())`.
+    """Embeds sentences in a pipeline; a classifier trained on one language then works in others.
 
-    A classifier that is trained on one language then reads the others.
+        classifier = make_pipeline(SentenceVectors(), LogisticRegression())
 
     Args:
         model: folder or name of the model.
@@ -25,15 +24,15 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
         self.dimensions = dimensions
 
     def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- as scikit-learn has it
-        """Learn nothing."""
+        """Return the object itself, as there is nothing to learn."""
         return self
 
     def transform(self, X: Iterable[str]) -> Any:  # noqa: N803
-        """Embed sentences: N -> [N, D]."""
+        """Embed N sentences as [N, D]."""
         return unit_vectors(self.model, list(X), self.dimensions)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Name the D columns."""
+        """Return the names of the D columns."""
         width = self.dimensions or cached_encoder(self.model).output_dim
         return np.array([f"sentencevectors{column}" for column in range(width)], dtype=object)
 

@@ -1,6 +1,4 @@
-"""Writes models in the formats of other tools; a form is imported, with the libraries it needs,
-when first used.
-"""
+"""Writes models in the formats of other tools; each format is imported when it is first used."""
 
 from typing import TYPE_CHECKING
 

@@ -108,8 +108,9 @@ def check_exportable(encoder: SentenceEncoder, form: str) -> None:
     Raises:
         InputError: if the encoder is not a transformer with mean pooling.
     """
-    kind = encoder.config["architecture"]
-    if kind == DEFAULT_ARCHITECTURE:
+    architecture = encoder.config["architecture"]
+    kind = f"architecture {architecture}"
+    if architecture == DEFAULT_ARCHITECTURE:
         pooling = encoder.size.pooling
         if pooling != "mean":
             kind = f"pooling {pooling}"

@@ -40,7 +40,7 @@ class MtebEncoder:
         encoder = SentenceEncoder.from_pretrained(folder, device)
         return cls(encoder, f"fairseq-lxsr/{folder.resolve().name}")
 
-    def encode(self, inputs, *, batch_size: int = 256, **options) -> np.ndarray:
+    def encode(self, inputs: Any, *, batch_size: int = 256, **options: Any) -> np.ndarray:
         """Embed batches of sentences; prompts and other options of mteb are ignored.
 
         Args:

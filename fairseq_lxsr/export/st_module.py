@@ -1,5 +1,6 @@
-"""Any of our encoders as a module of sentence-transformers, whose modules.json names the class by
-its import path.
+"""A module of sentence-transformers with any encoder of this package.
+
+Exported folders name the class by its import path, so it must not move.
 """
 
 import json
@@ -29,71 +30,86 @@ from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
 
+# Options of `SentenceTransformer` that choose files of a hub
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 class SentenceModule(Module):
-    """From sentences to `sentence_embedding` [B, E], with the weights of a `SentenceEncoder`.
+    """Computes the `sentence_embedding` [B, E] of sentences with the weights of a `SentenceEncoder`.
 
-    For training with the losses of sentence-transformers, and for encoders that its own modules do
-    not compute.
+    It is for training with the losses of sentence-transformers, and for encoders that no module of
+    sentence-transformers computes.
 
         module = SentenceModule(SentenceEncoder.from_pretrained("model"))
         SentenceTransformer(modules=[module]).encode(["A dog."])
 
     Args:
-        encoder: an encoder of a model folder; training changes its weights.
+        encoder: an encoder from a model folder; training changes its weights.
 
     Raises:
-        InputError: for an encoder that was not read from a folder.
+        InputError: if the encoder was not read from a folder.
     """
 
     def __init__(self, encoder: SentenceEncoder):
         super().__init__()
         if encoder.folder is None:
             raise InputError(
-                "an encoder without a folder; expected one of SentenceEncoder.from_pretrained"
+                "encoder without a folder; expected an encoder from SentenceEncoder.from_pretrained"
             )
         self._encoder = encoder
-        self.network, self.tokenizer, self.description = (
-            encoder.model,
-            encoder.tokenizer,
-            encoder.config,
-        )
-        self.texts = dict(
-            zip(TEXT_FILES, text_files(encoder.folder, encoder.tokenizer), strict=True)
-        )
+        self.network = encoder.model
+        self.tokenizer = encoder.tokenizer
+        self.description = encoder.config
+        # Kept in memory, because the folder may be gone when the module is saved.
+        contents = text_files(encoder.folder, encoder.tokenizer)
+        self.texts = dict(zip(TEXT_FILES, contents, strict=True))
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> "SentenceModule":
-        """Load the module from a folder of sentence-transformers or its hub; called by
-        `SentenceTransformer`.
+        """Load the module; `SentenceTransformer` calls this.
+
+        Args:
+            model_name_or_path: folder of sentence-transformers, or its name on the hub.
+            subfolder: folder of the module in it.
+            **options: options of `SentenceTransformer`; only those of the hub are used.
+
+        Raises:
+            InputError: for another backend than torch.
         """
-        known = {name: options[name] for name in HUB_OPTIONS if name in options}
-        if (backend := options.get("backend", "torch")) != "torch":
+        backend = options.get("backend", "torch")
+        if backend != "torch":
             raise InputError(
-                f"backend {shown(backend)}; expected torch: `lxsr export onnx` is for ONNX Runtime"
+                f"backend {shown(backend)}; expected torch: use `lxsr export onnx` for ONNX Runtime"
             )
-        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **known)
+        hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub_options)
         return cls(SentenceEncoder.from_pretrained(folder or subfolder, "cpu"))
 
     def save(self, output_path: str, *args: Any, **options: Any) -> None:
-        """Write a model folder with weights of float32."""
-        config = self.description
+        """Write a model folder with float32 weights."""
+        text = TextOptions(**self.description["text"])
+        training = self.description["training"]
         with tempfile.TemporaryDirectory() as temporary:
             dictionary, pieces = (Path(temporary) / name for name in TEXT_FILES)
             for path in (dictionary, pieces):
                 path.write_bytes(self.texts[path.name])
-            text = TextOptions(**config["text"])
-            save_folder(output_path, self.network, dictionary, pieces, text, config["training"])
+            save_folder(output_path, self.network, dictionary, pieces, text, training)
 
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **options: Any
     ) -> dict[str, Tensor]:
-        """Split sentences into pieces: `input_ids` [B, T], padded at the end; the end of longer
-        ones is cut.
+        """Split sentences into word pieces, and cut them after `max_seq_length` pieces.
+
+        Args:
+            inputs: the sentences [B].
+            prompt: text to put before every sentence.
+            **options: ignored.
+
+        Returns:
+            `input_ids` [B, T], padded at the end.
         """
-        pieces, lengths = self.tokenizer.encode_known([(prompt or "") + text for text in inputs])
+        sentences = [(prompt or "") + text for text in inputs]
+        pieces, lengths = self.tokenizer.encode_known(sentences)
         rows = np.split(pieces, lengths.cumsum()[:-1])
         lengths = np.minimum(lengths, self.max_seq_length).astype(int)
         tokens = np.full((len(rows), lengths.max(initial=0)), self.network.config.padding_idx)
@@ -101,24 +117,25 @@ class SentenceModule(Module):
             row[:length] = ids[:length]
         return {"input_ids": torch.from_numpy(tokens)}
 
-    tokenize = preprocess  # the older name
+    # The name in older versions
+    tokenize = preprocess
 
     def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """Add `sentence_embedding` [B, E] to the features; an empty sentence gives zeros."""
+        """Add `sentence_embedding` [B, E] to the features; an empty sentence has a zero vector."""
         tokens = features["input_ids"]
         padding = self.network.config.padding_idx
-        # networks take at least one position
+        # Networks need at least one position.
         tokens = torch.nn.functional.pad(tokens, (0, int(not tokens.shape[1])), value=padding)
         embeddings = self.network.embed_padded(tokens)
-        features["sentence_embedding"] = torch.where(
-            tokens.ne(padding).any(dim=1, keepdim=True), embeddings, 0
-        )
+        has_pieces = tokens.ne(padding).any(dim=1, keepdim=True)
+        features["sentence_embedding"] = torch.where(has_pieces, embeddings, 0)
         return features
 
     @property
     def max_seq_length(self) -> float:
-        """Largest number of pieces, infinity where there is no limit; not more than the model was
-        trained with.
+        """Largest number of pieces that are read of a sentence; infinity without a limit.
+
+        It can be lowered, but not raised above the maximum of the model.
         """
         return self._encoder.max_seq_length or math.inf
 
@@ -127,28 +144,29 @@ class SentenceModule(Module):
         self._encoder.max_seq_length = pieces
 
     def get_embedding_dimension(self) -> int:
-        """Return E, the width of an embedding."""
+        """Return E, the dimension of an embedding."""
         return self.network.config.output_dim
 
-    get_sentence_embedding_dimension = get_embedding_dimension  # the older name
+    # The name in older versions
+    get_sentence_embedding_dimension = get_embedding_dimension
 
 
 def load_sentence_transformer(folder: str | Path, device: str | None = None) -> SentenceTransformer:
-    """Load a model folder of ours, or what `SentenceTransformer.save` wrote of it, without
-    `trust_remote_code`.
+    """Load a model of this package as a `SentenceTransformer`, without `trust_remote_code`.
+
+        model = load_sentence_transformer("lxsr-static")
+        model.encode(["A dog."])
 
     Args:
-        folder: model folder of `lxsr export folder`, its name or address as in
-            `encoder.locate.find_model`, or a folder with the module in a sub-folder.
-        device: as in `SentenceTransformer`.
+        folder: model folder, name or address of a model as for `SentenceEncoder.from_pretrained`,
+            or a folder that `SentenceTransformer.save` wrote.
+        device: device of the computation, see `SentenceTransformer`.
     """
     folder = find_model(folder)
     encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
-    named = (
-        json.loads((folder / MODULES_FILE).read_text("utf-8"))
-        if is_sentence_transformers_folder(folder)
-        else []
-    )
-    normalize = any(str(module.get("type", "")).endswith(".Normalize") for module in named)
-    modules = [SentenceModule(encoder), *([Normalize()] if normalize else [])]
+    modules: list[Any] = [SentenceModule(encoder)]
+    if is_sentence_transformers_folder(folder):
+        listed = json.loads((folder / MODULES_FILE).read_text("utf-8"))
+        if any(str(module.get("type", "")).endswith(".Normalize") for module in listed):
+            modules.append(Normalize())
     return SentenceTransformer(modules=modules, device=device)

@@ -1,7 +1,6 @@
-"""Exports a model without layers and the sentences of a corpus as a page that searches in the
-browser, without server.
+"""Exports a model without layers and a corpus as a web page that searches the corpus.
 
-Its content security policy forbids every request.
+The page runs in the browser without a server; its content security policy forbids every request.
 """
 
 import base64
@@ -29,17 +28,17 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sen
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
 
 PAGE_FILE = "index.html"
-# every website has a file of this name
+# Every website has an index.html; only one with this sign is replaced.
 PAGE_SIGN = '<meta name="generator" content="lxsr export web">'
 PAGE_PARTS = Path(__file__).parent / "web"
-UNKNOWN_PENALTY = 10  # SentencePiece's, below the lowest score of a piece
-READ = {
-    NORMAL,
-    2,
-    3,
-    5,
-}  # types of pieces: with unknown, control and unused ones; not user-defined ones and bytes
+# SentencePiece scores an unknown letter lower than the least likely piece, by this much.
+UNKNOWN_PENALTY = 10
+# Types of pieces that the page reads: normal, unknown, control and unused ones. It cannot read
+# user-defined pieces and bytes.
+READABLE_TYPES = {NORMAL, 2, 3, 5}
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
+# A regular expression that matches nothing
+NOTHING = "(?!)"
 
 
 def export_web(
@@ -49,109 +48,130 @@ def export_web(
     title: str,
     example: str = "",
 ) -> int:
-    """Write the folder; it appears under its name only when it is complete.
+    """Write a folder with a page that searches sentences.
 
-        export_web(SentenceEncoder.from_pretrained("lxsr-static"), ["A dog.", "Un chat."], "page", "Pets")
+        encoder = SentenceEncoder.from_pretrained("lxsr-static")
+        export_web(encoder, ["A dog.", "Un chat."], "page", "Pets")
 
     Args:
         encoder: an encoder without layers, whose embedding is a weighted sum of rows of a table.
-        sentences: the corpus; empty lines and those without a known piece are left out.
-        output: folder to write.
+        sentences: the corpus; empty lines and lines without a known piece are left out.
+        output: folder to write; it appears only when it is complete.
         title: heading of the page.
         example: first query.
 
     Returns:
-        Number of sentences.
+        The number of sentences on the page.
 
     Raises:
-        InputError: for an encoder with layers, pieces that the page cannot make, or a corpus
-            without text.
+        InputError: if the encoder has layers or pieces that the page cannot compute, or if the
+            corpus has no text.
     """
-    config = encoder.size
-    if not getattr(config, "is_bag", False):
-        kind = (
-            f"{config.num_layers} layers" if config.num_layers else encoder.config["architecture"]
-        )
+    size = encoder.size
+    if not getattr(size, "is_bag", False):
+        kind = f"architecture {encoder.config['architecture']}"
+        if size.num_layers:
+            kind = f"{size.num_layers} layers"
         raise InputError(
-            f"a model of {kind} cannot be written for a page; take one without layers, such as lxsr_best"
+            f"a model with {kind} cannot be exported to a web page; use a model without layers, "
+            "such as lxsr_best"
         )
     embeddings = encoder.encode(sentences, normalize=True)
-    kept = np.flatnonzero(embeddings.any(axis=1))
-    if not len(kept):
-        raise InputError("no text in the corpus; expected one sentence a line")
-    rows, _ = to_int8(embeddings[kept])
+    known_rows = np.flatnonzero(embeddings.any(axis=1))
+    if not len(known_rows):
+        raise InputError("no text in the corpus; expected one sentence per line")
+    rows, _ = to_int8(embeddings[known_rows])
     table, scales = to_int8(encoder.weights[TABLE])
+    order = encoder.weights[ORDER].tolist() if size.order_coefficients else []
     content: dict[str, Any] = tokenizer_content(encoder.tokenizer) | {
-        "width": config.embed_dim,
-        "most": config.max_positions,
-        "order": encoder.weights[ORDER].tolist() if config.order_coefficients else [],
+        "width": size.embed_dim,
+        "most": size.max_positions,
+        "order": order,
         "table": _base64(table),
         "scales": _base64(scales),
         "corpus": _base64(rows),
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
-        "sentences": [single_line(sentences[row]) for row in kept.tolist()],
+        "sentences": [single_line(sentences[row]) for row in known_rows.tolist()],
     }
+    page = _page(content, single_line(title), single_line(example))
     with atomic_folder(output, PAGE_FILE, sign=PAGE_SIGN) as work:
-        (work / PAGE_FILE).write_text(
-            _page(content, single_line(title), single_line(example)), encoding="utf-8"
-        )
-    return len(kept)
+        (work / PAGE_FILE).write_text(page, encoding="utf-8")
+    return len(known_rows)
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Collect what the page needs to make the pieces of a sentence and their rows."""
+    """Return what the page needs to split a sentence into pieces and to find their rows.
+
+    Raises:
+        InputError: if the page cannot compute the pieces of the SentencePiece model.
+    """
     file = read_sentencepiece(tokenizer.serialized_model())
-    if (
-        file.kind not in ALGORITHMS
-        or not file.plain
-        or {piece.type for piece in file.pieces} - READ
-    ):
-        why = "its pieces are made otherwise than by `lxsr prepare`, or have bytes"
-        raise InputError(f"this SentencePiece model cannot be written for a page: {why}")
-    rows = zip(file.pieces, tokenizer.piece_ids.tolist(), strict=True)
-    normal = ((piece.text, piece.score, row) for piece, row in rows if piece.type == NORMAL)
-    texts, scores, ids = zip(*normal, strict=True)
+    unreadable_types = {piece.type for piece in file.pieces} - READABLE_TYPES
+    if file.kind not in ALGORITHMS or not file.plain or unreadable_types:
+        raise InputError(
+            "this SentencePiece model cannot be exported to a web page: it has byte fallback or "
+            "was not trained by `lxsr prepare`"
+        )
+    pieces = []
+    scores = []
+    rows = []
+    for piece, row in zip(file.pieces, tokenizer.piece_ids.tolist(), strict=True):
+        if piece.type == NORMAL:
+            pieces.append(piece.text)
+            scores.append(piece.score)
+            rows.append(row)
+    letters = letter_replacements(tokenizer)
+    for code, replacement in tokenizer.options.table.items():
+        letters[chr(code)] = replacement
     return {
         "kind": ALGORITHMS[file.kind],
-        "pieces": texts,
+        "pieces": pieces,
         "scores": scores,
-        "rows": ids,
+        "rows": rows,
         "unknown": tokenizer.unknown,
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
-        "longest": max(map(len, texts)),
-        "letters": letter_replacements(tokenizer)
-        | {chr(old): new for old, new in tokenizer.options.table.items()},
-        "marks": [number for number, text in enumerate(texts) if not is_word(text)],
-        **_reading(tokenizer.options),
+        "longest": max(map(len, pieces)),
+        "letters": letters,
+        "marks": [number for number, piece in enumerate(pieces) if not is_word(piece)],
+        **_normalization(tokenizer.options),
         "blanks": BLANKS,
     }
 
 
-def _reading(options: TextOptions) -> dict[str, Any]:
-    """Collect what `normalise` does to a text, as regular expressions."""
-    newer = options.version > 1
+def _normalization(options: TextOptions) -> dict[str, Any]:
+    """Return what normalization does to a text, as regular expressions."""
+    second_dot = NOTHING
+    styled = NOTHING
+    if options.version > 1:
+        second_dot = SECOND_DOT
+        styled = STYLED
     return {
         "lowercase": options.lowercase,
         "splitHan": options.split_han,
         "invisible": steps_of(options.version),
-        "secondDot": SECOND_DOT if newer else "(?!)",
-        "styled": STYLED if newer else "(?!)",
+        "secondDot": second_dot,
+        "styled": styled,
     }
 
 
 def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
-    """Map the letters that SentencePiece normalizes otherwise than NFKC does; it keeps ～ and drops
-    controls.
+    """Map the letters that SentencePiece normalizes in another way than Unicode's form NFKC.
+
+    It keeps ～, for example, and drops control characters.
     """
-    every = map(chr, range(0x20, sys.maxunicode + 1))
-    letters = [letter for letter in every if unicodedata.category(letter) not in ("Cn", "Co", "Cs")]
-    normal = tokenizer.normalized([f"0{letter}0" for letter in letters])
-    mapped = {}
-    for letter, result in zip(letters, normal, strict=True):
-        inner = result.replace("\u2581", " ").strip()[1:-1]
-        if inner != unicodedata.normalize("NFKC", letter):
-            mapped[letter] = inner
-    return mapped
+    letters = []
+    for code in range(0x20, sys.maxunicode + 1):
+        # Unassigned, private and surrogate code points occur in no text.
+        if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs"):
+            letters.append(chr(code))
+    # Zeros keep a blank from being stripped.
+    normalized = tokenizer.normalized([f"0{letter}0" for letter in letters])
+    replacements = {}
+    for letter, text in zip(letters, normalized, strict=True):
+        replacement = text.replace("\u2581", " ").strip()[1:-1]
+        if replacement != unicodedata.normalize("NFKC", letter):
+            replacements[letter] = replacement
+    return replacements
 
 
 def _base64(array: np.ndarray) -> str:
@@ -159,10 +179,12 @@ def _base64(array: np.ndarray) -> str:
 
 
 def _page(content: dict[str, Any], title: str, example: str) -> str:
-    script, style = (
-        (PAGE_PARTS / name).read_text(encoding="utf-8") for name in ("search.js", "page.css")
-    )
-    return Template((PAGE_PARTS / "page.html").read_text(encoding="utf-8")).substitute(
+    template = Template((PAGE_PARTS / "page.html").read_text(encoding="utf-8"))
+    script = (PAGE_PARTS / "search.js").read_text(encoding="utf-8")
+    style = (PAGE_PARTS / "page.css").read_text(encoding="utf-8")
+    # `</script>` in a sentence would end the element.
+    data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c")
+    return template.substitute(
         sign=PAGE_SIGN,
         title=escape(title),
         example=escape(example, quote=True),
@@ -170,9 +192,10 @@ def _page(content: dict[str, Any], title: str, example: str) -> str:
         style=style,
         script_hash=_hash(script),
         style_hash=_hash(style),
-        data=json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"),
+        data=data,
     )
 
 
 def _hash(text: str) -> str:
+    """Return the hash of a script or style, as a content security policy names it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

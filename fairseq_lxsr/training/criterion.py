@@ -1,6 +1,4 @@
-"""The base of all criterions, whose logged values are sums over workers and batches, divided by
-their counts.
-"""
+"""Base class of all criterions, which log means over all workers and batches."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +8,7 @@ from fairseq.logging import metrics
 
 
 class SummedCriterion(FairseqCriterion):
-    """A criterion whose logged values fairseq may sum over workers."""
+    """A criterion whose logged values fairseq sums over workers."""
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -18,11 +16,15 @@ class SummedCriterion(FairseqCriterion):
 
 
 def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[str, Any]:
-    """Log means of the values named in `counts`, each with the name of its divisor, and return all
-    sums by name.
+    """Log the means of summed values.
 
-    `outputs` are the values of each batch, which all have the same names; values that were not
-    computed are skipped.
+    Args:
+        outputs: the values of each batch; all batches have the same names.
+        counts: names of the values to log, and for each the name of the count that divides it;
+            values that were not computed are skipped.
+
+    Returns:
+        The sums of all values by name.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

@@ -1,18 +1,20 @@
-"""Random numbers as a function of (seed, epoch, sample, draw) alone, and the one list of draws.
+"""Random numbers as a function of (seed, epoch, sample, draw) alone, and the list of draws.
 
-Workers, batch order, padding and resuming never change what is drawn, because no state is kept: the
-numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), not from a
-stream.
+The numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), which has
+no state. So workers, batch order, padding and resuming never change them.
 """
 
 from enum import IntEnum, unique
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
-@unique  # two draws of one number would be the same number; a number that changes changes every training
+# Draws of the same number would give the same random numbers. Changing a number changes every
+# training.
+@unique
 class Draw(IntEnum):
     """What a random number decides about a sentence pair."""
 
@@ -35,17 +37,25 @@ class Draw(IntEnum):
 
 @unique
 class ContextDraw(IntEnum):
-    """What a random number decides about a sentence in its context, which is never in a batch of
-    pairs.
+    """What a random number decides about a sentence in its context.
+
+    The numbers may equal those of `Draw`, because such sentences are never in a batch of pairs.
     """
 
     STAYS = 0
     REPLACEMENT = 1
 
 
-def uniform(seed: int, epoch: int, *counters) -> FloatArray:
-    """Compute random numbers in [0, 1), one for each element of the broadcast counters (sample,
-    draw, ...).
+def uniform(seed: int, epoch: int, *counters: ArrayLike) -> FloatArray:
+    """Compute random numbers in [0, 1).
+
+    Args:
+        seed: seed of the training.
+        epoch: number of the epoch.
+        *counters: arrays or integers such as sample and draw, which are broadcast.
+
+    Returns:
+        One number for each element of the broadcast counters.
     """
     with np.errstate(over="ignore"):
         state = _mix(_mix(np.asarray(seed).astype(np.uint64)) + np.asarray(epoch).astype(np.uint64))
@@ -55,6 +65,7 @@ def uniform(seed: int, epoch: int, *counters) -> FloatArray:
 
 
 def _mix(state):
+    """Return the output of splitmix64 for a state."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

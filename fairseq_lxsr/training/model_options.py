@@ -1,4 +1,4 @@
-"""Options that several models share, and named sizes."""
+"""Options that several models share, and presets of sizes."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
@@ -20,15 +20,15 @@ INIT_WEIGHTS = ("scaled", "released")
 class EncoderOptions(FairseqDataclass):
     dropout: float = option("dropout probability of embeddings and layers", 0.1, PROBABILITY)
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = option(  # type: ignore[valid-type]
-        "precision of the matrix products on a CPU; bfloat16 is up to twice as fast where the CPU has "
-        "instructions for it, auto takes it there and float32 elsewhere; on CUDA use --fp16 or --amp",
+        "precision of matrix products on a CPU: bfloat16 is up to twice as fast if the CPU has "
+        "instructions for it, and auto uses it only then; on CUDA use --fp16 or --amp",
         "float32",
     )
 
 
 @dataclass
 class TransformerOptions(EncoderOptions):
-    encoder_embed_dim: int = option("width D of the states, in units", 512, WIDTH)
+    encoder_embed_dim: int = option("dimension D of the states", 512, WIDTH)
     encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 1024, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
     encoder_layers: int = option("number of transformer layers", 2, LAYERS)
@@ -39,7 +39,7 @@ class TransformerOptions(EncoderOptions):
 
 
 def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[str, Any]:
-    """Fill the fields that the configs of our transformer encoders share."""
+    """Return the fields that the configs of our transformer encoders share."""
     return {
         "vocab_size": len(dictionary),
         "padding_idx": dictionary.pad(),
@@ -56,19 +56,21 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
 def transformer_preset(
     embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int
 ) -> dict[str, Any]:
-    """Name the four sizes that each preset of a transformer has."""
-    names = (
-        "encoder_embed_dim",
-        "encoder_ffn_embed_dim",
-        "encoder_attention_heads",
-        "encoder_layers",
-    )
-    return dict(zip(names, (embed_dim, ffn_embed_dim, attention_heads, layers), strict=True))
+    """Return the option values of a preset of a transformer."""
+    return {
+        "encoder_embed_dim": embed_dim,
+        "encoder_ffn_embed_dim": ffn_embed_dim,
+        "encoder_attention_heads": attention_heads,
+        "encoder_layers": layers,
+    }
 
 
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
-    """Make `--arch NAME` stand for option values of `model`; options on the command line take
-    precedence.
+    """Register presets as values of `--arch`; options on the command line take precedence.
+
+    Args:
+        model: name of the model.
+        presets: option values of each preset, by its name.
     """
     for arch, preset in presets.items():
         register_model_architecture(model, arch)(partial(_fill_in, preset))
@@ -76,16 +78,16 @@ def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
 
 
 def _fill_in(preset: dict[str, Any], cfg: Any) -> None:
-    """Set missing options; fairseq-train calls this with its options as a Namespace."""
+    """Set the options that are not given; fairseq-train passes its options as a Namespace."""
     for name, value in preset.items():
         vars(cfg).setdefault(name, value)
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
-    """Derive a dataclass from `config` with other defaults."""
+    """Return a subclass of a dataclass of options, with the values of a preset as defaults."""
     declared = {item.name: item for item in fields(config)}
-    changed = [
-        (name, declared[name].type, field(default=value, metadata=declared[name].metadata))
-        for name, value in preset.items()
-    ]
+    changed = []
+    for name, value in preset.items():
+        default = field(default=value, metadata=declared[name].metadata)
+        changed.append((name, declared[name].type, default))
     return make_dataclass(f"{config.__name__}_{arch}", changed, bases=(config,))

@@ -1,10 +1,8 @@
-"""Subword regularization on ids: a piece is replaced, with some probability, by the two pieces it
-was merged from.
+"""Subword regularization: random pieces are replaced by the two pieces they were merged from.
 
-It has the effect of BPE-dropout (Provilkov, Emelianenko and Voita 2020): the model sees a word in
-several segmentations. BPE-dropout omits merges while text is segmented; here merges are undone
-afterwards, so that no text is needed. Like masking, the result is a function of (seed, epoch, pair
-index, side) alone.
+As with BPE-dropout (Provilkov, Emelianenko and Voita 2020), the model sees a word in several
+segmentations. BPE-dropout omits merges while text is segmented; here merges are undone in
+binarised text. Like masking, the result is a function of (seed, epoch, pair index, side) alone.
 """
 
 from collections.abc import Sequence
@@ -17,9 +15,13 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 class SubwordDropout:
-    """Splits pieces with some probability, one for all or [V] of each, and then their parts again.
+    """Splits pieces with some probability, and then their parts.
 
-    The dictionary has `symbols` in the order of its ids, and pieces from `first_piece` on.
+    Args:
+        symbols: the V symbols of the dictionary, in the order of their ids.
+        first_piece: id of the first piece, after the special symbols.
+        probability: probability of splitting a piece: one for all, or one for each symbol [V].
+        seed: seed of the training.
     """
 
     def __init__(
@@ -31,25 +33,33 @@ class SubwordDropout:
     ):
         self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
         self.seed = seed
-        self.halves = merged_from(symbols, first_piece)  # [V, 2]
-        self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)  # [V]
+        # Ids of the two parts of each piece [V, 2]
+        self.halves = merged_from(symbols, first_piece)
+        # [V]
+        self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)
 
     def __call__(
         self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int
     ) -> list[IntArray]:
-        """Split pieces of S sentences, ids [T] each, of pairs `index` [S], into ids [T'] of the
-        same text, T' >= T.
+        """Split pieces of sentences.
 
-        `side` is 0 for the source, 1 for the target.
+        Args:
+            sentences: ids [T] of each of S sentences.
+            epoch: number of the epoch.
+            index: indices of the pairs [S].
+            side: 0 for the source, 1 for the target.
+
+        Returns:
+            Ids [T'] of each sentence, with T' >= T.
         """
-        ids, row = (
-            np.concatenate(sentences),
-            np.repeat(np.arange(len(sentences)), [len(ids) for ids in sentences]),
-        )
-        # positions of the text so far that may be split now
+        ids = np.concatenate(sentences)
+        # The sentence of each piece
+        row = np.repeat(np.arange(len(sentences)), [len(sentence) for sentence in sentences])
+        # Places in `ids` of the pieces that may be split in this round
         new = np.flatnonzero(self.can_split[ids])
         for round_ in range(SPLIT_ROUNDS):
-            position = new - np.searchsorted(row, row[new])  # in the sentence
+            # Position of each piece in its sentence
+            position = new - np.searchsorted(row, row[new])
             drawn = uniform(
                 self.seed, epoch, index[row[new]], Draw.SUBWORD_SPLIT, side, round_, position
             )
@@ -59,9 +69,11 @@ class SubwordDropout:
             times = np.ones(len(ids), np.int64)
             times[split] = 2
             halves = self.halves[ids[split]]
-            ids, row = np.repeat(ids, times), np.repeat(row, times)
+            ids = np.repeat(ids, times)
+            row = np.repeat(row, times)
             first = split + np.arange(len(split))
-            ids[first], ids[first + 1] = halves.T
+            ids[first] = halves[:, 0]
+            ids[first + 1] = halves[:, 1]
             parts = np.stack((first, first + 1), axis=1).ravel()
             new = parts[self.can_split[ids[parts]]]
         return np.split(ids, np.searchsorted(row, np.arange(1, len(sentences))))

@@ -1,15 +1,14 @@
-"""Two Cython modules of fairseq in numpy, and its count for BLEU, so that it is installed without
-being built.
+"""Two Cython modules of fairseq and its counts for BLEU, in numpy.
 
-`training/fairseq_patches.py` provides them where fairseq has no compiled ones: its functions import
-them when they are called. The tasks here cut batches themselves; fairseq's own data sets need them,
-also under this --user-dir, and fairseq-generate scores by BLEU. Names and results are those of
-fairseq 0.12.2, which the tests compare.
+`training/fairseq_patches.py` provides them if fairseq was installed without being compiled. The
+tasks of this package cut batches themselves, but fairseq's own datasets need these functions, and
+fairseq-generate scores by BLEU. Names and results are those of fairseq 0.12.2, with which the tests
+compare them.
 """
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,10 +18,15 @@ from fairseq_lxsr.vectors.rows import IntArray
 def batch_by_size_vec(
     indices: IntArray, num_tokens_vec: IntArray, max_tokens: int, max_sentences: int, bsz_mult: int
 ) -> list[IntArray]:
-    """Cut `indices` [N] into batches of at most `max_sentences` and `max_tokens`, with padding; 0
-    or less: no limit.
+    """Cut sentences into batches.
 
-    A batch of more than `bsz_mult` sentences has a multiple of it, the rest goes to the next one.
+    Args:
+        indices: indices of the sentences [N].
+        num_tokens_vec: their lengths [N].
+        max_tokens: largest number of tokens of a batch, with padding; 0 or less for no limit.
+        max_sentences: largest number of sentences of a batch; 0 or less for no limit.
+        bsz_mult: a batch of more sentences has a multiple of this number; the rest goes to the
+            next batch.
     """
     if not len(indices):
         return []
@@ -30,37 +34,52 @@ def batch_by_size_vec(
         f"Sentences lengths should not exceed max_tokens={max_tokens}"
     )
     ends: list[int] = []
-    start, complete = 0, 0  # of the batch, and the end of what it is sure to have
+    # Start of the current batch
+    start = 0
+    # End of the sentences that the batch has for certain
+    complete = 0
     while True:
         full = _first_too_many(num_tokens_vec, start, max_tokens, max_sentences)
         count = full - start
-        complete = max(complete, start + (count if count < bsz_mult else count - count % bsz_mult))
+        if count >= bsz_mult:
+            count -= count % bsz_mult
+        complete = max(complete, start + count)
         if full == len(indices):
             break
         ends.append(complete)
         rest = num_tokens_vec[complete : full + 1]
-        # the rest is too much for one batch with the next sentence
+        # The rest is a batch of its own if it has no room for the next sentence.
         if 0 < max_tokens < len(rest) * rest.max():
             ends.append(full)
-        start, complete = ends[-1], full + 1
-    return np.split(indices, ends + [complete] * (complete != len(indices)))
+        start = ends[-1]
+        complete = full + 1
+    if complete != len(indices):
+        ends.append(complete)
+    return np.split(indices, ends)
 
 
 def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentences: int) -> int:
-    """Find the first sentence that a batch from `start` on has no room for; all that there are if
-    it has for each.
+    """Return the first sentence for which a batch has no room; N if it has room for all.
+
+    Args:
+        lengths: lengths of the sentences [N].
+        start: first sentence of the batch.
+        max_tokens: see `batch_by_size_vec`.
+        max_sentences: see `batch_by_size_vec`.
     """
-    most = min(start + max_sentences, len(lengths)) if max_sentences > 0 else len(lengths)
+    limit = len(lengths)
+    if max_sentences > 0:
+        limit = min(start + max_sentences, limit)
     window = 64
     while max_tokens > 0:
-        longest = np.maximum.accumulate(lengths[start : min(start + window, most)])
+        longest = np.maximum.accumulate(lengths[start : min(start + window, limit)])
         too_many = longest * np.arange(1, len(longest) + 1) > max_tokens
         if too_many[-1]:
             return start + int(too_many.argmax())
-        if start + window >= most:
+        if start + window >= limit:
             break
         window *= 4
-    return most
+    return limit
 
 
 def batch_by_size_fn(
@@ -70,7 +89,7 @@ def batch_by_size_fn(
     max_sentences: int,
     bsz_mult: int,
 ) -> list[IntArray]:
-    """Do what `batch_by_size_vec` does, with a function that tells the length of a sentence."""
+    """Cut sentences into batches as `batch_by_size_vec`, with a function that returns lengths."""
     lengths = np.fromiter(map(num_tokens_fn, indices.tolist()), np.int64, len(indices))
     return batch_by_size_vec(indices, lengths, max_tokens, max_sentences, bsz_mult)
 
@@ -78,12 +97,17 @@ def batch_by_size_fn(
 def batch_fixed_shapes_fast(
     indices: IntArray, num_tokens_fn: Callable[[int], int], fixed_shapes_sorted: IntArray
 ) -> list[list[int]]:
-    """Cut `indices` [N] into batches that fit one of the shapes [K, 2], sentences and tokens,
-    smallest first.
+    """Cut sentences into batches of fixed shapes.
+
+    Args:
+        indices: indices of the sentences [N].
+        num_tokens_fn: returns the length of a sentence.
+        fixed_shapes_sorted: numbers of sentences and tokens, smallest first [K, 2].
     """
     batches: list[list[int]] = []
     batch: list[int] = []
-    shapes, longest = fixed_shapes_sorted, 0
+    shapes = fixed_shapes_sorted
+    longest = 0
     for index in indices.tolist():
         length = num_tokens_fn(index)
         longest = max(longest, length)
@@ -92,74 +116,102 @@ def batch_fixed_shapes_fast(
             shapes = shapes[fits.argmax() :]
         else:
             batches.append(batch)
-            # fairseq forgets this sentence's length as well
-            batch, shapes, longest = ([], fixed_shapes_sorted, 0)
+            batch = []
+            shapes = fixed_shapes_sorted
+            # As in fairseq, the length of this sentence is forgotten.
+            longest = 0
         batch.append(index)
-    return batches + [batch] * bool(batch)
+    if batch:
+        batches.append(batch)
+    return batches
 
 
 def _get_slice_indices_fast(
     sizes: IntArray, break_mode: str, block_size: int, document_sep_len: int
 ) -> IntArray:
-    """Cut a text of sentences of `sizes` [N] into blocks: the places in the text where they begin
-    and end, [M, 2].
+    """Cut a text into blocks.
 
-    `break_mode`: none, blocks of equal size; complete, of whole sentences; complete_doc, of one
-    document, which ends with a sentence of `document_sep_len`; eos, a sentence each.
+    Args:
+        sizes: lengths of the sentences [N].
+        break_mode: `none` for blocks of equal size, `complete` for complete sentences,
+            `complete_doc` for complete sentences of one document, `eos` for one sentence each.
+        block_size: largest number of tokens of a block.
+        document_sep_len: length of the sentence that ends a document.
+
+    Returns:
+        The places in the text where the blocks begin and end [M, 2].
     """
     ends = sizes.cumsum()
-    total = int(ends[-1]) if len(ends) else 0
+    total = int(sizes.sum())
     if break_mode == "none":
         starts = np.arange(0, total, block_size)
         return np.stack([starts, np.minimum(starts + block_size, total)], axis=1)
     if break_mode == "eos":
         return np.stack([ends - sizes, ends], axis=1)
     if break_mode == "complete":
-        return _pairs(_whole_sentences(ends.tolist(), 0, total, block_size))
+        return _as_array(_complete_sentences(ends.tolist(), 0, total, block_size))
     if break_mode != "complete_doc":
         raise ValueError(f"Invalid break_mode: {break_mode}")
-    places = ends.tolist()
     separators = sizes == document_sep_len
-    documents = zip(
-        [0, *ends[separators].tolist()], [*(ends - sizes)[separators].tolist(), total], strict=True
-    )
-    blocks = (
-        block
-        for start, end in documents
-        for block in _whole_sentences(places, start, end, block_size)
-    )
-    # fairseq leaves out a block of one token
-    return _pairs((start, end) for start, end in blocks if end - start > 1)
+    document_starts = [0, *ends[separators].tolist()]
+    document_ends = [*(ends - sizes)[separators].tolist(), total]
+    places = ends.tolist()
+    blocks = []
+    for document_start, document_end in zip(document_starts, document_ends, strict=True):
+        for start, end in _complete_sentences(places, document_start, document_end, block_size):
+            # As in fairseq, a block of one token is left out.
+            if end - start > 1:
+                blocks.append((start, end))
+    return _as_array(blocks)
 
 
-def _whole_sentences(
-    ends: list[int], start: int, total: int, block_size: int
+def _complete_sentences(
+    ends: list[int], start: int, stop: int, block_size: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut the text between two places where sentences end into blocks; a longer sentence is a block
-    of its own.
+    """Cut text into blocks of complete sentences; a longer sentence is a block of its own.
+
+    Args:
+        ends: places in the text where sentences end.
+        start: place where the text begins.
+        stop: place where the text ends.
+        block_size: largest number of tokens of a block.
+
+    Yields:
+        The places where a block begins and ends.
     """
-    while start < total:
+    while start < stop:
         last = bisect_right(ends, start + block_size)
-        end = ends[last - 1] if last and ends[last - 1] > start else ends[bisect_right(ends, start)]
-        yield start, min(end, total)
-        start = min(end, total)
+        end = ends[last - 1] if last else start
+        if end <= start:
+            # The first sentence is longer than a block.
+            end = ends[bisect_right(ends, start)]
+        end = min(end, stop)
+        yield start, end
+        start = end
 
 
-def _pairs(blocks: Iterator[tuple[int, int]]) -> IntArray:
+def _as_array(blocks: Iterable[tuple[int, int]]) -> IntArray:
     return np.array([*blocks], dtype=np.int64).reshape(-1, 2)
 
 
 def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -> IntArray:
-    """Find for blocks [M, 2] the sentence of the first token, its place in it, and the sentence of
-    the last, [M, 3].
+    """Find the sentences in which blocks begin and end.
 
-    Where a sentence begins after empty ones, it is the first of these that counts.
+    If a block begins after empty sentences, it begins in the first of these.
+
+    Args:
+        sizes: lengths of the sentences [N].
+        slice_indices: places in the text where blocks begin and end [M, 2].
+
+    Returns:
+        The sentence of the first token, its place in the sentence, and the sentence of the last
+        token [M, 3].
     """
     starts = np.concatenate([[0], sizes.cumsum()])
 
     def sentence_at(place: IntArray) -> IntArray:
-        found = np.searchsorted(starts, place)
-        return np.where(starts[found] == place, found, found - 1)
+        sentence = np.searchsorted(starts, place)
+        return np.where(starts[sentence] == place, sentence, sentence - 1)
 
     begin, end = slice_indices.T
     first = sentence_at(begin)
@@ -169,24 +221,40 @@ def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -
 def count_for_bleu(
     reference: Sequence[int], prediction: Sequence[int], pad: int, end: int
 ) -> dict[str, int]:
-    """Count what BLEU is made of: lengths, n-grams of the prediction and those of them that the
-    reference has too.
+    """Count the lengths and n-grams of a sentence for BLEU.
 
-    Padding before and after a side does not count, nor does its `end`, unless that is all.
+    Padding at both sides and the end symbol are not counted, unless there is nothing else.
+
+    Args:
+        reference: ids of the reference.
+        prediction: ids of the prediction.
+        pad: id of the padding.
+        end: id of the end symbol.
+
+    Returns:
+        The lengths `reflen` and `predlen`, and for n from 1 to 4 the number of n-grams of the
+        prediction, `countN`, and of those that the reference has as well, `matchN`.
     """
-    reference, prediction = (_trimmed(side, pad, end) for side in (reference, prediction))
-    found = {"reflen": len(reference), "predlen": len(prediction)}
+    reference = _trimmed(reference, pad, end)
+    prediction = _trimmed(prediction, pad, end)
+    counts = {"reflen": len(reference), "predlen": len(prediction)}
     for n in range(1, 5):
-        grams = [
-            Counter(zip(*(side[i:] for i in range(n)), strict=False))
-            for side in (reference, prediction)
-        ]
-        found |= {f"match{n}": (grams[0] & grams[1]).total(), f"count{n}": grams[1].total()}
-    return found
+        reference_ngrams = _count_ngrams(reference, n)
+        ngrams = _count_ngrams(prediction, n)
+        counts[f"match{n}"] = (reference_ngrams & ngrams).total()
+        counts[f"count{n}"] = ngrams.total()
+    return counts
+
+
+def _count_ngrams(ids: Sequence[int], n: int) -> Counter[tuple[int, ...]]:
+    shifted = [ids[start:] for start in range(n)]
+    return Counter(zip(*shifted, strict=False))
 
 
 def _trimmed(ids: Sequence[int], pad: int, end: int) -> Sequence[int]:
-    start, stop = 0, len(ids)
+    """Return ids without padding and end symbol."""
+    start = 0
+    stop = len(ids)
     while start < stop and ids[start] == pad:
         start += 1
     while stop > start + 1 and ids[stop - 1] in (pad, end):

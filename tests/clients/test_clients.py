@@ -51,11 +51,9 @@ def test_nothing_is_imported_before_it_is_asked_for():
 def test_a_tool_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "langchain_core.embeddings", None)
     monkeypatch.delitem(sys.modules, "fairseq_lxsr.clients.langchain", raising=False)
-    with pytest.raises(
-        InputError, match=r"LangChainEmbeddings needs langchain_core.*: pip install langchain-core"
-    ):
+    with pytest.raises(InputError, match=r"langchain_core.* pip install langchain-core"):
         _ = clients.LangChainEmbeddings
-    with pytest.raises(AttributeError, match="'Other'; expected one of BertalignEncoder, Chroma"):
+    with pytest.raises(AttributeError, match=r"'Other'.* BertalignEncoder, Chroma"):
         _ = clients.Other
 
 

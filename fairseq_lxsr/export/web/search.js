@@ -1,36 +1,47 @@
 "use strict";
-// The encoder and the search of the page: the pieces of a sentence, the mean of their embeddings, cosines.
+// Encodes a query in the browser (word pieces, then the mean of their embeddings), and finds the nearest sentences.
 const data = JSON.parse(document.getElementById("data").textContent);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
-const table = new Int8Array(bytes(data.table)), scales = new Float32Array(bytes(data.scales)); // [V, D], [V]
-const corpus = new Int8Array(bytes(data.corpus)), order = data.order; // [N, D], [k, D]
-const lengths = new Float32Array(bytes(data.lengths)); // [N], of the rows of `corpus`
+// The embedding table [V, D] in 8 bits, with a scale for each row [V].
+const table = new Int8Array(bytes(data.table));
+const scales = new Float32Array(bytes(data.scales));
+// Embeddings of the corpus [N, D] in 8 bits, and their lengths [N].
+const corpus = new Int8Array(bytes(data.corpus));
+const lengths = new Float32Array(bytes(data.lengths));
+// Word-order coefficients [k, D].
+const order = data.order;
 const width = data.width;
 const pieces = new Map(data.pieces.map((piece, number) => [piece, number]));
-const apart = data.pieces.every((piece) => piece.lastIndexOf("\u2581") <= 0); // no piece has a part of two words
-const marks = new Set(data.marks); // numbers of pieces without a letter or digit
+// Words can be split one by one if no piece spans two words.
+const wordsAreSeparate = data.pieces.every((piece) => piece.lastIndexOf("\u2581") <= 0);
+// Numbers of the pieces without a letter or digit.
+const marks = new Set(data.marks);
 const UNKNOWN = -1;
-const LONGEST = 4; // a letter with three marks
-const JOINS = /^[\p{M}\u1161-\u1175\u11a8-\u11c2]$/u; // marks, and the jamo after the first of a syllable
+// A letter may have up to three marks.
+const LONGEST = 4;
+// Marks, and the jamo after the first one of a syllable.
+const JOINS = /^[\p{M}\u1161-\u1175\u11a8-\u11c2]$/u;
 const HAN = /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]/gu;
 
-/** Whether SentencePiece composes letters to one: undivided ones in the canonical order, for it exchanges no marks. */
+/** Return whether SentencePiece composes letters into one; it does not reorder marks, as NFKC does. */
 function isOne(letters) {
-  const text = letters.join(""), parts = letters.map((letter) => letter.normalize("NFKD"));
+  const text = letters.join("");
+  const parts = letters.map((letter) => letter.normalize("NFKD"));
   const ordered = parts.join("") === text.normalize("NFKD") && parts.every((part) => [...part].length === 1);
   return ordered && [...text.normalize("NFKC")].length === 1;
 }
 
-/** Small letters that NFKC keeps: without a second dot, and of capitals in disguise too. */
+/** Lower-case a text, including styled capitals that only NFKC makes plain, and drop the second dot of a letter. */
 function lower(text) {
   text = text.toLowerCase().replace(new RegExp(data.secondDot, "gu"), "$1");
   return text.replace(new RegExp(data.styled, "gu"), (letter) => {
-    const plain = letter.normalize("NFKC"), small = plain.toLowerCase();
+    const plain = letter.normalize("NFKC");
+    const small = plain.toLowerCase();
     return plain === small ? letter : small;
   });
 }
 
-/** What is done to text before it is split: as in training. */
+/** Normalize a text as in training, before it is split. */
 function normalize(text) {
   for (const [pattern, replacement] of data.invisible) text = text.replace(new RegExp(pattern, "gu"), replacement);
   if (data.splitHan) text = text.replace(HAN, " $& ");
@@ -48,13 +59,19 @@ function normalize(text) {
 }
 
 /**
- * Merge the neighbours whose union has the best score, the first of equal ones, until no union is a piece. A tree has
- * the best score of each half of the text, half of a half and so on, so that a merge costs its depth.
+ * Merge neighbours by score, the best first and the leftmost of equal ones, until no two of them form a piece.
+ *
+ * A binary tree holds the best score of every half, quarter and so on of the text, so that a merge takes logarithmic
+ * time.
  */
 function bytePairs(text) {
-  const parts = [...text], half = 2 ** Math.ceil(Math.log2(parts.length + 1));
-  const after = parts.map((_, i) => i + 1), before = parts.map((_, i) => i - 1); // the neighbours of each part
-  const best = new Float64Array(2 * half).fill(-Infinity); // node i is above 2i and 2i + 1; part i is leaf half + i
+  const parts = [...text];
+  const half = 2 ** Math.ceil(Math.log2(parts.length + 1));
+  // The neighbours of each part.
+  const after = parts.map((_, i) => i + 1);
+  const before = parts.map((_, i) => i - 1);
+  // Node i is the parent of 2i and 2i + 1; part i is leaf half + i.
+  const best = new Float64Array(2 * half).fill(-Infinity);
   const score = (i) => {
     const number = after[i] < parts.length ? pieces.get(parts[i] + parts[after[i]]) : undefined;
     return number === undefined ? -Infinity : data.scores[number];
@@ -69,28 +86,30 @@ function bytePairs(text) {
   while (best[1] > -Infinity) {
     let node = 1;
     while (node < half) node = best[2 * node] === best[1] ? 2 * node : 2 * node + 1;
-    const place = node - half, other = after[place];
-    parts[place] += parts[other];
-    parts[other] = "";
-    after[place] = after[other];
+    const place = node - half;
+    const next = after[place];
+    parts[place] += parts[next];
+    parts[next] = "";
+    after[place] = after[next];
     if (after[place] < parts.length) before[after[place]] = place;
-    update(other, -Infinity);
+    update(next, -Infinity);
     update(place, score(place));
     if (place) update(before[place], score(before[place]));
   }
   return parts.filter((part) => part);
 }
 
-/** The pieces of the first words, as many as the encoder reads; of all words where a piece may go across them. */
+/** Yield the pieces of a text. If no piece spans two words, a caller that stops early splits only the first words. */
 function* piecesOf(text) {
   if (data.kind === "unigram") yield* unigram(text);
-  else for (const word of apart ? text.match(/\u2581?[^\u2581]*/gu) : [text]) yield* bytePairs(word);
+  else for (const word of wordsAreSeparate ? text.match(/\u2581?[^\u2581]*/gu) : [text]) yield* bytePairs(word);
 }
 
-/** The pieces with the largest sum of scores; a letter that is no piece has the score of an unknown one. */
+/** Return the pieces with the largest sum of scores; a letter that is no piece has the score of an unknown one. */
 function unigram(text) {
   const letters = [...text];
-  const best = [0], from = [0];
+  const best = [0];
+  const from = [0];
   for (let end = 1; end <= letters.length; end++) {
     best[end] = -Infinity;
     let piece = "";
@@ -98,7 +117,8 @@ function unigram(text) {
       piece = letters[start] + piece;
       const number = pieces.get(piece);
       const score = number !== undefined ? data.scores[number] : start === end - 1 ? data.unknownScore : -Infinity;
-      const sum = Math.fround(best[start] + score); // SentencePiece adds up in 32 bits
+      // SentencePiece adds in 32 bits.
+      const sum = Math.fround(best[start] + score);
       if (sum > best[end]) [best[end], from[end]] = [sum, start];
     }
   }
@@ -107,15 +127,17 @@ function unigram(text) {
   return parts.reverse();
 }
 
-/** Rows of the table, one for each piece; unknown pieces in a row count once. */
+/** Return the rows of the table, one for each piece; adjacent unknown pieces count once. */
 function encode(text) {
   return read(text).rows;
 }
 
-/** The rows, and whether any is known: a text with an unknown piece is empty where it has no known word. */
+/** Return the rows, and whether the text is known: with an unknown piece, it needs a known word. */
 function read(text) {
   const rows = [];
-  let before = 0, hasUnknown = false, hasWord = false;
+  let before = 0;
+  let hasUnknown = false;
+  let hasWord = false;
   for (const part of piecesOf(normalize(text))) {
     if (hasWord && rows.length === data.most) break;
     const number = pieces.has(part) ? pieces.get(part) : UNKNOWN;
@@ -128,7 +150,7 @@ function read(text) {
   return {rows: rows.slice(0, data.most), isKnown: rows.length > 0 && (hasWord || !hasUnknown)};
 }
 
-/** The embedding of a sentence, length one, or null where it has no known piece. */
+/** Return the embedding of a sentence, scaled to unit length, or null if no piece is known. */
 function embed(text) {
   const {rows, isKnown} = read(text);
   if (!isKnown) return null;
@@ -146,24 +168,28 @@ function embed(text) {
   return length ? sum.map((value) => value / length) : null;
 }
 
-/** The `count` nearest sentences: [cosine, number] each, the nearest first. */
+/** Return the `count` nearest sentences as [cosine, number], the nearest first. */
 function nearest(embedding, count) {
-  const found = [];
+  const neighbours = [];
   for (let row = 0; row < data.sentences.length; row++) {
     let cosine = 0;
     for (let unit = 0; unit < width; unit++) cosine += embedding[unit] * corpus[row * width + unit];
-    found.push([cosine / lengths[row], row]);
+    neighbours.push([cosine / lengths[row], row]);
   }
-  return found.sort((one, other) => other[0] - one[0] || one[1] - other[1]).slice(0, count);
+  return neighbours.sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, count);
 }
 
-const query = document.getElementById("query"), list = document.getElementById("found");
+const query = document.getElementById("query");
+const list = document.getElementById("found");
+
+/** Show the sentences that are nearest to the query. */
 function show() {
   const start = performance.now();
   const embedding = embed(query.value);
-  const found = embedding ? nearest(embedding, 10) : [];
-  list.replaceChildren(...found.map(([cosine, row]) => {
-    const item = document.createElement("li"), score = document.createElement("span");
+  const neighbours = embedding ? nearest(embedding, 10) : [];
+  list.replaceChildren(...neighbours.map(([cosine, row]) => {
+    const item = document.createElement("li");
+    const score = document.createElement("span");
     score.className = "score";
     score.textContent = cosine.toFixed(2);
     item.append(score, data.sentences[row]);

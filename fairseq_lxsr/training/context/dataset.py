@@ -1,8 +1,7 @@
 """Sentences in their contexts, for training without parallel text.
 
 Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the
-encoder reads: the sentences before, one in the middle, and the sentences after; those before and
-after are of one document.
+encoder reads: a sentence between the sentences before and after one place in a document.
 """
 
 from collections.abc import Sequence
@@ -21,38 +20,61 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """The sentences of one language, document after document; each sentence ends in EOS."""
+    """The sentences of one language, document after document.
+
+    Attributes:
+        language: name of the language.
+        sentences: ids of the pieces of every sentence, which end in EOS.
+        starts: first sentence of every document, then the number of all sentences [documents + 1].
+    """
 
     language: str
-    sentences: FairseqDataset  # pieces of all sentences
-    starts: IntArray  # [documents + 1] first sentence of each document, then the number of all sentences
+    sentences: FairseqDataset
+    starts: IntArray
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Find the first sentences [N], and the last (exclusive) [N], of contexts of N sentences in
-        their documents.
+        """Return where the contexts of sentences begin and end, within their documents.
+
+        Args:
+            index: the sentences [N].
+            context: number of sentences on each side.
+
+        Returns:
+            The first sentence of each context, and the one after the last, [N] each.
         """
         document = np.searchsorted(self.starts, index, side="right")
-        first = np.maximum(index - context, self.starts[document - 1])
-        return first, np.minimum(index + context + 1, self.starts[document])
+        begin = np.maximum(index - context, self.starts[document - 1])
+        end = np.minimum(index + context + 1, self.starts[document])
+        return begin, end
 
 
 @dataclass(frozen=True)
 class CoherentPairs:
-    """Sentences of two languages that mining found to be similar, and their similarity."""
+    """Mined pairs of similar sentences.
 
-    left: IntArray  # [N, 2] index of the language and of the sentence in it
-    right: IntArray  # [N, 2] the same of the other side
-    labels: FloatArray  # [N] cosines
+    Attributes:
+        left: index of the language, and of the sentence in it, of one side [N, 2].
+        right: the same of the other side [N, 2].
+        labels: cosine similarities [N].
+    """
+
+    left: IntArray
+    right: IntArray
+    labels: FloatArray
 
 
 class ContextDataset(EpochDataset):
-    """Samples that consist of a context, a middle sentence and a label; sub-classes set the
-    attributes for an epoch.
+    """Samples of a context, a sentence in its middle and a label; subclasses set the attributes.
+
+    Attributes:
+        places: language and sentence whose context is read [S, 2].
+        middles: language and sentence that is read in the middle of it [S, 2].
+        labels: what the model learns to predict [S].
     """
 
-    places: IntArray  # [S, 2] language and sentence whose context is read
-    middles: IntArray  # [S, 2] language and sentence that is read in the middle
-    labels: FloatArray  # [S]
+    places: IntArray
+    middles: IntArray
+    labels: FloatArray
 
     def __init__(
         self,
@@ -65,10 +87,11 @@ class ContextDataset(EpochDataset):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
-        # number of pieces before each sentence: the length of a context is a difference of two
-        self.pieces_before = [
-            np.concatenate(([0], np.cumsum(corpus.sentences.sizes - 1))) for corpus in self.corpora
-        ]
+        # The number of pieces before each sentence gives the length of a context as a difference.
+        self.pieces_before = []
+        for corpus in self.corpora:
+            lengths = corpus.sentences.sizes - 1
+            self.pieces_before.append(np.concatenate(([0], np.cumsum(lengths))))
 
     def __len__(self) -> int:
         return len(self.places)
@@ -76,13 +99,12 @@ class ContextDataset(EpochDataset):
     def __getitem__(self, index: int) -> dict:
         language, sentence = self.places[index]
         corpus = self.corpora[language]
-        first, last = (int(bound) for bound in corpus.around(sentence, self.context))
-        parts = [corpus.sentences[other] for other in range(first, last)]
-        other, middle = self.middles[index]
-        parts[sentence - first] = self.corpora[other].sentences[middle]
-        pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])[
-            : self.max_positions
-        ]
+        begin, end = (int(bound) for bound in corpus.around(sentence, self.context))
+        parts = [corpus.sentences[row] for row in range(begin, end)]
+        middle_language, middle = self.middles[index]
+        parts[sentence - begin] = self.corpora[middle_language].sentences[middle]
+        pieces = np.concatenate([strip_eos(part, self.eos_idx) for part in parts])
+        pieces = pieces[: self.max_positions]
         return {"id": index, "pieces": pieces, "label": self.labels[index]}
 
     @property
@@ -90,19 +112,19 @@ class ContextDataset(EpochDataset):
         """Number of pieces of each sample [S], at most `max_positions`."""
         lengths = np.empty(len(self), dtype=np.int64)
         for number, corpus in enumerate(self.corpora):
-            here = self.places[:, 0] == number
-            sentence, before = self.places[here, 1], self.pieces_before[number]
-            first, last = corpus.around(sentence, self.context)
-            lengths[here] = before[last] - before[first] - corpus.sentences.sizes[sentence] + 1
+            in_language = self.places[:, 0] == number
+            sentence = self.places[in_language, 1]
+            before = self.pieces_before[number]
+            begin, end = corpus.around(sentence, self.context)
+            replaced = corpus.sentences.sizes[sentence] - 1
+            lengths[in_language] = before[end] - before[begin] - replaced
         for number, corpus in enumerate(self.corpora):
-            here = self.middles[:, 0] == number
-            lengths[here] += corpus.sentences.sizes[self.middles[here, 1]] - 1
+            in_language = self.middles[:, 0] == number
+            lengths[in_language] += corpus.sentences.sizes[self.middles[in_language, 1]] - 1
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Sort the samples of this epoch by length, equal lengths in random order, and leave out
-        empty ones.
-        """
+        """Sort the samples by length; equal lengths are shuffled, empty samples left out."""
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:
@@ -112,7 +134,7 @@ class ContextDataset(EpochDataset):
     def batch_by_size(
         self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
     ):
-        """Cut into batches of `max_sentences` samples, or of at most `max_tokens` tokens."""
+        """Cut samples into batches of `max_sentences`, or of at most `max_tokens` tokens."""
         return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
 
     def num_tokens_vec(self, indices):
@@ -124,8 +146,11 @@ class ContextDataset(EpochDataset):
     num_tokens = size
 
     def collater(self, samples: list[dict]) -> dict:
-        """Make a batch: `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B],
-        `nsentences`, `ntokens`.
+        """Make a batch of samples.
+
+        Returns:
+            `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B], `nsentences` and
+            `ntokens`.
         """
         if not samples:
             return {}
@@ -142,64 +167,73 @@ class ContextDataset(EpochDataset):
 
 
 class ReplacedSentences(ContextDataset):
-    """Stage 1: every sentence that has a context, in its place or exchanged for another.
+    """Stage 1: every sentence with a context, which is read in its place or replaced.
 
-    With `both`, every sentence twice per epoch, once in its place and once exchanged; else once,
-    with one of the two drawn. The other sentence is one of all languages with `negatives` corpus,
-    as Wang et al. draw it, else of its own.
+    Args:
+        corpora: the corpora of all languages.
+        doubled: read every sentence twice per epoch, once in its place and once replaced; otherwise
+            once, which is drawn.
+        negatives: where replacements come from: `language`, the language of the sentence, or
+            `corpus`, all languages as in Wang et al.
+        **options: see `ContextDataset`.
     """
 
     def __init__(
         self,
         corpora: Sequence[DocumentCorpus],
         *,
-        both: bool = False,
+        doubled: bool = False,
         negatives: str = "language",
         **options: Any,
     ):
         super().__init__(corpora, **options)
-        self.both, self.negatives = both, negatives
+        self.is_doubled = doubled
+        self.negatives = negatives
         places = []
         for number, corpus in enumerate(self.corpora):
             sentences = np.arange(corpus.starts[-1])
-            first, last = corpus.around(sentences, self.context)
-            alone = sentences[last - first > 1]
-            places.append(np.stack((np.full_like(alone, number), alone), axis=1))
-        self.places = np.concatenate(places * (1 + both))
+            begin, end = corpus.around(sentences, self.context)
+            # A document of one sentence gives no context.
+            with_context = sentences[end - begin > 1]
+            language = np.full_like(with_context, number)
+            places.append(np.stack((language, with_context), axis=1))
+        self.places = np.concatenate(places * (1 + doubled))
         self.set_epoch(1)
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
         samples = np.arange(len(self))
-        # with both, the first half of the samples stays in its place
-        stays = (
-            2 * samples < len(self)
-            if self.both
-            else uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
-        )
+        if self.is_doubled:
+            # The first half of the samples stays in its place, the second half is replaced.
+            stays = 2 * samples < len(self)
+        else:
+            stays = uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
         self.labels = stays.astype(np.float32)
-        self.middles = np.where(stays[:, None], self.places, self._others(epoch))
+        self.middles = np.where(stays[:, None], self.places, self._replacements(epoch))
 
-    def _others(self, epoch: int) -> IntArray:
-        """Draw another sentence for every sample [S, 2], of its language or of all."""
+    def _replacements(self, epoch: int) -> IntArray:
+        """Draw another sentence for every sample [S, 2], of its language or of all languages."""
         language, sentence = self.places.T
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])
         before = sizes.cumsum() - sizes
-        whole = self.negatives == "corpus"
-        number, count = (
-            (before[language] + sentence, sizes.sum()) if whole else (sentence, sizes[language])
-        )
-        # a step of 1 to count - 1, modulo the number of sentences, always reaches another sentence
+        from_all = self.negatives == "corpus"
+        if from_all:
+            number = before[language] + sentence
+            count = sizes.sum()
+        else:
+            number = sentence
+            count = sizes[language]
+        # A step of 1 to count - 1, modulo the number of sentences, always reaches another sentence.
         drawn = uniform(self.seed, epoch, np.arange(len(self)), ContextDraw.REPLACEMENT)
-        others = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count
-        if whole:
-            language = np.searchsorted(before, others, side="right") - 1
-            others = others - before[language]
-        return np.stack((language, others), axis=1)
+        replacement = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count
+        if from_all:
+            language = np.searchsorted(before, replacement, side="right") - 1
+            replacement = replacement - before[language]
+        return np.stack((language, replacement), axis=1)
 
 
 class InsertedSentences(ContextDataset):
-    """Stage 2: both sentences of every mined pair, each in the context of the other."""
+    """Stage 2: both sentences of every mined pair, each in the context of the other sentence."""
 
     def __init__(self, corpora: Sequence[DocumentCorpus], mined: CoherentPairs, **options: Any):
         super().__init__(corpora, **options)

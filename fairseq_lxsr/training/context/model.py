@@ -1,6 +1,4 @@
-"""fairseq model `context_transformer`: an encoder and one linear score of how well a sentence fits
-its context.
-"""
+"""fairseq model `context_transformer`, which scores how well a sentence fits its context."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -25,11 +23,11 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Wang et al.: three layers of width 512 and 8 heads; they do not state the feed-forward width
+# Wang et al. have three layers of width 512 and 8 heads; they do not state the feed-forward width.
 CONTEXT_PRESETS = {
     "context_transformer_base": transformer_preset(512, 2048, 8, layers=3),
     "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
-    # no layers, for little text; examples/context compares the poolings
+    # Without layers, for little text; examples/context compares the poolings.
     "context_transformer_static": transformer_preset(256, 512, 4, layers=0),
     "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0)
     | {"pooling": "mean"},
@@ -48,8 +46,14 @@ class ContextTransformerConfig(TransformerOptions):
 
 @register_model("context_transformer", dataclass=ContextTransformerConfig)
 class ContextTransformerModel(BaseFairseqModel):
-    """Scores sentences in their contexts: a logit in stage 1, a cosine in stage 2, which starts
-    from stage 1.
+    """An encoder and a linear layer, which scores a sentence in its context.
+
+    The score is a logit in stage 1 and a cosine in stage 2, which starts from the weights of
+    stage 1.
+
+    Args:
+        config: sizes of the encoder.
+        cpu_precision: precision of the matrix products on a CPU.
     """
 
     def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
@@ -68,7 +72,7 @@ class ContextTransformerModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Score tokens [B, T] of sentences and their contexts as [B]."""
+        """Compute the scores [B] of tokens [B, T], sentences with their contexts."""
         with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)
@@ -84,38 +88,36 @@ class SentContextLossConfig(FairseqDataclass):
 
 @register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
 class SentContextLoss(SummedCriterion):
-    """Binary cross-entropy in nats, or squared error, per sample."""
+    """Binary cross-entropy in nats (stage 1) or squared error (stage 2), per sample."""
 
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
         self.classifies = cfg.mined is None
-        # validation can choose the best by these
+        # Names by which validation can choose the best checkpoint
         self.metrics = ("loss", "accuracy") if self.classifies else ("loss",)
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss summed over the samples, their number, and the logged values, without
-        synchronizing.
+        """Compute the loss of a batch without synchronizing with the device.
+
+        Returns:
+            The loss summed over the samples, the number of samples, and the values to log.
         """
-        scores, labels, samples = (
-            model(**sample["net_input"]),
-            sample["label"],
-            sample["nsentences"],
-        )
-        loss_of = (
-            losses.context_classification_loss
-            if self.classifies
-            else losses.coherence_regression_loss
-        )
-        loss = loss_of(scores, labels)
+        scores = model(**sample["net_input"])
+        labels = sample["label"]
+        num_samples = sample["nsentences"]
+        if self.classifies:
+            loss = losses.context_classification_loss(scores, labels)
+        else:
+            loss = losses.coherence_regression_loss(scores, labels)
         logged = {
             "loss": loss.detach(),
             "ntokens": sample["ntokens"],
-            "nsentences": samples,
-            "sample_size": samples,
+            "nsentences": num_samples,
+            "sample_size": num_samples,
         }
         if self.classifies:
             logged["accuracy"] = scores.detach().gt(0).eq(labels.gt(0)).sum()
-        return loss, samples, logged
+        return loss, num_samples, logged
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:

@@ -1,8 +1,5 @@
-"""fairseq task `sent_context`: sentences and their contexts, which train embeddings without
-parallel text.
-"""
+"""fairseq task `sent_context`, which trains sentence embeddings without parallel text."""
 
-import itertools
 import logging
 import math
 from collections.abc import Sequence
@@ -32,53 +29,49 @@ from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
 logger = logging.getLogger(__name__)
 
-# of mined pairs; text follows
+# First columns of a file of mined pairs; the text follows.
 COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")
 
 
 @dataclass
 class SentContextConfig(LxsrTaskConfig):
     both_samples: bool = option(
-        "every sentence twice in an epoch, in its place and replaced by another; without it once, one of "
-        "the two at random; not with --mined",
+        "read every sentence twice per epoch, in its place and replaced by another, instead of "
+        "once, in one of the two ways at random; not with --mined",
         False,
     )
     negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
-        "sentences that are put in the place of another: of its language, or of the whole corpus, all languages "
-        "together (Wang et al.); not with --mined",
+        "where sentences that replace another come from: its language, or the corpus of all "
+        "languages (Wang et al.); not with --mined",
         "language",
     )
     langs: Optional[str] = option(
-        "languages, for example en,fr; without it every train.LANG of the folder", None
+        "languages, for example en,fr (default: every train.LANG of the folder)", None
     )
     mined: Optional[str] = option(
-        "a file of mined pairs: learn how well a sentence fits into the place of the other; without it, "
-        "whether a sentence is the one that stood in its place",
+        "file of mined pairs: learn how well a sentence fits into the place of its pair, instead "
+        "of whether a sentence is in its own place",
         None,
     )
     max_positions: int = option(
-        "pieces of a sentence with its context; the rest is cut", 150, POSITIONS
+        "most word pieces of a sentence with its context; the rest is cut off", 150, POSITIONS
     )
 
 
 @register_task("sent_context", dataclass=SentContextConfig)
 class SentContextTask(LxsrTask):
-    """Makes batches of sentences in their contexts, of all languages, for `--criterion
-    sent_context_loss`.
-    """
+    """Makes batches of sentences in their contexts for `--criterion sent_context_loss`."""
 
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
         self.languages = find_languages(self.shards[0], cfg.langs)
         if cfg.both_samples and cfg.mined is not None:
-            raise InputError(
-                "--both-samples with --mined, whose pairs have no samples; expected one of them"
-            )
+            raise InputError("both --both-samples and --mined given; use one")
         if cfg.negatives != "language" and cfg.mined is not None:
-            raise InputError(
-                f"--negatives {cfg.negatives} with --mined, whose pairs have none; expected one of them"
-            )
-        logger.info(f"{', '.join(self.languages)}; dictionary of {len(self.dictionary):,}")
+            raise InputError(f"both --negatives {cfg.negatives} and --mined given; use one")
+        logger.info(
+            f"languages {', '.join(self.languages)}; dictionary of {len(self.dictionary):,} entries"
+        )
 
     def read_dictionary(self, folder: Path) -> Dictionary:
         path = folder / DICTIONARY_FILE
@@ -89,12 +82,13 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of every language; with `--mined` the samples are the mined pairs of all
-        shards.
-        """
-        if self.cfg.mined is not None and split != "train":
+        """Read a split of every language; with `--mined`, the samples are the pairs of all shards."""
+        mined = self.cfg.mined
+        if mined is not None and split != "train":
             raise InputError(f"--mined has no {split} samples; expected --disable-validation")
-        folders = [self.folder_of(split, epoch)] if self.cfg.mined is None else self.shards
+        folders = self.shards
+        if mined is None:
+            folders = [self.folder_of(split, epoch)]
         corpora = [
             read_documents(folders, split, language, self.num_symbols)
             for language in self.languages
@@ -107,39 +101,46 @@ class SentContextTask(LxsrTask):
             "shuffle": split == "train",
         }
         dataset: InsertedSentences | ReplacedSentences
-        if self.cfg.mined is not None:
-            dataset = InsertedSentences(
-                corpora, read_mined(Path(self.cfg.mined), corpora), **options
-            )
+        if mined is not None:
+            dataset = InsertedSentences(corpora, read_mined(Path(mined), corpora), **options)
         else:
             options["negatives"] = str(self.cfg.negatives)
-            dataset = ReplacedSentences(corpora, both=self.cfg.both_samples, **options)
+            dataset = ReplacedSentences(corpora, doubled=self.cfg.both_samples, **options)
         if not len(dataset):
             raise InputError(
-                f"{folders[0]}: no sentence of {split} has another beside it; look at the documents"
+                f"{folders[0]}: no {split} document of two sentences or more; check the documents"
             )
-        documents = sum(len(corpus.starts) - 1 for corpus in corpora)
-        logger.info(f"{split}: {len(dataset):,} samples of {documents:,} documents")
+        num_documents = sum(len(corpus.starts) - 1 for corpus in corpora)
+        logger.info(f"{split}: {len(dataset):,} samples from {num_documents:,} documents")
         self.datasets[split] = dataset
 
     def max_positions(self) -> int:
         return self.cfg.max_positions
 
 
-def find_languages(folder: Path, wanted: str | None) -> list[str]:
-    """Find the languages, from `--langs` or from the names of the training files."""
-    there = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
-    if not there:
+def find_languages(folder: Path, langs: str | None) -> list[str]:
+    """Return the languages of the training.
+
+    Args:
+        folder: data folder of `lxsr train-context`.
+        langs: value of `--langs`; None for all languages of the folder.
+
+    Raises:
+        InputError: if the folder has no text of a language.
+    """
+    available = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
+    if not available:
         raise InputError(
-            f"{folder}: has no train.LANG.documents.npy; expected a data folder of `lxsr train-context`"
+            f"{folder}: no train.LANG.documents.npy; expected a data folder of `lxsr train-context`"
         )
-    if wanted is None:
-        return there
-    languages = [name.strip() for name in wanted.split(",")]
+    if langs is None:
+        return available
+    languages = [name.strip() for name in langs.split(",")]
     for language in languages:
-        if language not in there:
+        if language not in available:
             raise InputError(
-                f"--langs {language}: {folder} has no text of it; it has {', '.join(there)}"
+                f"--langs {language}: no text of this language in {folder}; expected one of "
+                f"{', '.join(available)}"
             )
     return languages
 
@@ -147,66 +148,101 @@ def find_languages(folder: Path, wanted: str | None) -> list[str]:
 def read_documents(
     folders: Sequence[Path], split: str, language: str, num_symbols: int
 ) -> DocumentCorpus:
-    """Read the documents of one language from all data folders, one after the other; ids are below
-    `num_symbols`.
+    """Read the documents of one language from all data folders, one folder after the other.
+
+    Args:
+        folders: data folders of `lxsr train-context`.
+        split: `train` or `valid`.
+        language: name of the language.
+        num_symbols: size of the dictionary, which ids must not exceed.
+
+    Raises:
+        InputError: if a file is missing or damaged.
     """
     parts = [_read_part(folder, split, language, num_symbols) for folder in folders]
     if len(parts) == 1:
         return parts[0]
-    ends = itertools.accumulate((part.starts[-1] for part in parts), initial=0)
-    starts = [part.starts[:-1] + before for part, before in zip(parts, ends, strict=False)]
-    starts.append(np.array([sum(part.starts[-1] for part in parts)]))
-    return DocumentCorpus(
-        language, ConcatDataset([part.sentences for part in parts]), np.concatenate(starts)
-    )
+    starts = []
+    num_sentences = 0
+    for part in parts:
+        starts.append(part.starts[:-1] + num_sentences)
+        num_sentences += part.starts[-1]
+    starts.append(np.array([num_sentences]))
+    sentences = ConcatDataset([part.sentences for part in parts])
+    return DocumentCorpus(language, sentences, np.concatenate(starts))
 
 
 def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> DocumentCorpus:
     prefix = folder / f"{split}.{language}"
-    sentences, path = read_sentences(prefix, num_symbols), Path(f"{prefix}.documents.npy")
+    sentences = read_sentences(prefix, num_symbols)
+    path = Path(f"{prefix}.documents.npy")
     if not path.is_file():
         raise InputError(f"{path}: no such file; prepare the documents again")
     try:
         starts = np.array(open_array(path))
     except ValueError as error:
         raise InputError(
-            f"{path}: no array of numbers ({error}); prepare the documents again"
+            f"{path}: not an array of numbers ({error}); prepare the documents again"
         ) from None
     if starts.ndim != 1 or starts.dtype.kind not in "iu" or not len(starts):
         raise InputError(
-            f"{path}: {starts.dtype} of shape {starts.shape}; expected numbers [documents + 1]"
+            f"{path}: {starts.dtype} of shape {starts.shape}; expected integers [documents + 1]: "
+            "prepare the documents again"
         )
     if starts[0] != 0 or starts[-1] != len(sentences) or (starts[1:] < starts[:-1]).any():
         raise InputError(
-            f"{path}: from sentence {starts[0]:,} to {starts[-1]:,} of {len(sentences):,}; expected all of them in "
-            "order, prepare the documents again"
+            f"{path}: documents from sentence {starts[0]:,} to {starts[-1]:,} of "
+            f"{len(sentences):,}; expected all sentences in order: prepare the documents again"
         )
     return DocumentCorpus(language, sentences, starts)
 
 
 def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
-    """Read a file of mined pairs, tab-separated `COLUMNS`."""
+    """Read a file of mined pairs.
+
+    Args:
+        path: a file with the tab-separated `COLUMNS`.
+        corpora: the corpora to which the numbers of sentences refer.
+
+    Raises:
+        InputError: for a line of another form, or an empty file.
+    """
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
-    left, right, labels = [], [], []
-    for row, line in enumerate(read_lines(path, is_sentence=False), start=1):
+    left = []
+    right = []
+    labels = []
+    for line_number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         fields = line.split("\t")
         try:
-            cosine, places = (
-                float(fields[1]),
-                [(numbers[fields[at]], int(fields[at + 1])) for at in (2, 4)],
-            )
-            inside = math.isfinite(cosine) and all(
-                0 <= at < len(corpora[of].sentences) for of, at in places
-            )
+            cosine = float(fields[1])
+            if not math.isfinite(cosine):
+                raise ValueError(cosine)
+            left_place = _parse_place(fields[2], fields[3], numbers, corpora)
+            right_place = _parse_place(fields[4], fields[5], numbers, corpora)
         except (IndexError, ValueError, KeyError):
-            inside = False
-        if not inside:
             raise InputError(
-                f"{path}, line {row}: {line!r:.60}; expected {', '.join(COLUMNS)} of the data folder"
-            )
+                f"{path}, line {line_number}: {line!r:.60}; expected {', '.join(COLUMNS)} of the "
+                "data folder"
+            ) from None
+        left.append(left_place)
+        right.append(right_place)
         labels.append(cosine)
-        left.append(places[0])
-        right.append(places[1])
     if not labels:
         raise InputError(f"{path}: empty file; expected mined pairs")
     return CoherentPairs(np.array(left), np.array(right), np.array(labels))
+
+
+def _parse_place(
+    language: str, row: str, numbers: dict[str, int], corpora: list[DocumentCorpus]
+) -> tuple[int, int]:
+    """Return the index of a language, and of a sentence in its corpus.
+
+    Raises:
+        KeyError: for an unknown language.
+        ValueError: if the corpus does not have the sentence.
+    """
+    number = numbers[language]
+    sentence = int(row)
+    if not 0 <= sentence < len(corpora[number].sentences):
+        raise ValueError(sentence)
+    return number, sentence

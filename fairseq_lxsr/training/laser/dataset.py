@@ -1,4 +1,4 @@
-"""Batches of sentences and their translations, which train LASER and T-LASER."""
+"""Batches of sentences and their translations, for LASER and T-LASER."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,13 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class TranslationDataset(PairDataset):
-    """Pairs with a direction, source to target, one corpus for each.
+    """Pairs of source and target, one corpus per direction.
 
-    `target_languages` has the index of the target language of each corpus, `target_start` the ids
-    that the decoder predicts before each target: BOS, or nothing.
+    Args:
+        corpora: the corpora, one per direction.
+        target_languages: index of the target language of each corpus.
+        target_start: ids that the decoder predicts before each target: BOS, or nothing.
+        **options: see `PairDataset`.
     """
 
     def __init__(
@@ -28,31 +31,34 @@ class TranslationDataset(PairDataset):
         self.target_start = np.array(target_start, dtype=np.int64)
 
     def num_tokens_vec(self, indices):
-        return super().num_tokens_vec(indices) + 1 + len(self.target_start)  # EOS, or the tag
+        # The target ends in EOS, and the source of T-LASER has a tag.
+        return super().num_tokens_vec(indices) + 1 + len(self.target_start)
 
     def collater(self, samples: list[dict]) -> dict:
-        """Pad both sides.
+        """Make a batch of pairs.
 
         Returns:
-            `net_input` with `src_tokens` [B, S] without EOS, `target_language` [B] and
-            `prev_output_tokens` [B, T], an
-                EOS, `target_start`, the pieces; `target` [B, T], `target_start`, the pieces, EOS;
-                `target_positions` [P], where the flattened target is not padding; `target_tokens`
-                [B, T'], the pieces alone, as the encoder reads them; `id` [B]; `nsentences`;
-                `ntokens` (P).
+            `net_input`, with `src_tokens` [B, S] without EOS, `target_language` [B] and
+            `prev_output_tokens` [B, T]: EOS, `target_start` and the pieces of the target;
+            `target` [B, T]: `target_start`, the pieces of the target and EOS;
+            `target_positions` [P], where the flattened `target` is not padding;
+            `target_tokens` [B, T'], only the pieces of the target, as the encoder reads them;
+            `id` [B], `nsentences` (B) and `ntokens` (P).
         """
         if not samples:
             return {}
         samples = self.resegmented(samples)
-        sources, targets = ([sample[side] for sample in samples] for side in ("source", "target"))
-        eos, start = np.array([self.eos_idx]), self.target_start
+        sources = [sample["source"] for sample in samples]
+        targets = [sample["target"] for sample in samples]
+        eos = np.array([self.eos_idx])
+        start = self.target_start
         previous = padded(
             [np.concatenate((eos, start, target)) for target in targets], self.padding_idx
         )
         gold = padded(
             [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
         )
-        # computed on the host: a device would have to synchronize
+        # Computed here, because their number would have to be copied from a device.
         positions = np.flatnonzero(gold != self.padding_idx)
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]

@@ -1,11 +1,10 @@
-"""fairseq model `laser`: bidirectional LSTM encoder with max pooling, LSTM decoder without
-attention.
-"""
+"""fairseq model `laser`: a bidirectional LSTM encoder with max pooling and an LSTM decoder."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import register_model
 from omegaconf import II
 from torch import Tensor, nn
@@ -23,9 +22,9 @@ from fairseq_lxsr.training.laser.translation import (
 )
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
-# encoder: Artetxe and Schwenk 2019; numbers of layers: Li and Mak 2020; the width of the decoder's
-# embeddings is a decision taken here: fairseq's examples/laser has 320 on both sides, the code of
-# Li and Mak 512 (recipe laser_1_released)
+# The encoder is from Artetxe and Schwenk 2019, the numbers of layers from Li and Mak 2020. The width
+# of the decoder's embeddings is our choice: fairseq's examples/laser has 320 on both sides, and the
+# code of Li and Mak 512 (recipe laser_1_released).
 LASER_1 = {
     "encoder_embed_dim": 320,
     "encoder_hidden_size": 512,
@@ -65,34 +64,40 @@ class LaserModelConfig(EncoderOptions):
     decoder_hidden_size: int = option("units of the decoder's LSTM", 2048, WIDTH)
     decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
     encoder_append_eos: bool = option(
-        "the encoder reads <s> before each sentence and </s> after it", False
+        "let the encoder read <s> before each sentence and </s> after it", False
     )
-    # not bool: fairseq would take this text as true
+    # Any instead of bool, because fairseq would take this text as true.
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = option(
-        "the decoder reads its own last output at every step; its steps then run one by one", False
+        "let the decoder read its last output at every step, so that steps run one by one", False
     )
 
 
 class LaserDecoder(SentenceDecoder):
-    """An LSTM that reads the previous piece, the sentence embedding and the target language at
-    every step.
+    """An LSTM that reads the previous piece, the sentence embedding and the target language.
 
     With input feeding it also reads its last output, as the decoder of Li and Mak does
     (laser_lstm.py, line 286).
+
+    Args:
+        dictionary: the dictionary of fairseq.
+        num_languages: number of target languages.
+        sentence_dim: dimension E of the sentence embedding.
+        cfg: options of the model.
     """
 
-    def __init__(self, dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig):
+    def __init__(
+        self, dictionary: Dictionary, num_languages: int, sentence_dim: int, cfg: LaserModelConfig
+    ):
         super().__init__(dictionary)
-        embed_dim, hidden, language_dim = (
-            cfg.decoder_embed_dim,
-            cfg.decoder_hidden_size,
-            cfg.decoder_lang_embed_dim,
-        )
+        embed_dim = cfg.decoder_embed_dim
+        hidden = cfg.decoder_hidden_size
+        language_dim = cfg.decoder_lang_embed_dim
         self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
         nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
         self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))
-        self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))  # hidden and cell
+        # Computes the initial hidden and cell states.
+        self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))
         self.input_feeding = cfg.decoder_input_feeding
         fed = hidden if self.input_feeding else 0
         self.lstm = uniform_(
@@ -133,11 +138,15 @@ class LaserDecoder(SentenceDecoder):
     def _feed(
         self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run one step after the other, each with the last output, from inputs [B, T, I] without
-        the outputs.
+        """Run the steps one by one, each with the output of the previous step.
 
-        It begins with hidden and cell states [1, B, H] and the output [B, 1, H] of the step before,
-        and returns outputs after dropout [B, T, H] and the last states.
+        Args:
+            x: inputs without the outputs [B, T, I].
+            states: hidden and cell states before the first step [1, B, H].
+            output: output of the previous step [B, 1, H].
+
+        Returns:
+            Outputs after dropout [B, T, H], and the last states.
         """
         outputs = []
         for step in x.split(1, dim=1):
@@ -158,9 +167,7 @@ class LaserDecoder(SentenceDecoder):
 
 @register_model("laser", dataclass=LaserModelConfig)
 class LaserModel(SentenceTranslationModel):
-    """LASER (Artetxe and Schwenk 2019); with the distance constraint of the criterion it is
-    cLASER.
-    """
+    """LASER (Artetxe and Schwenk 2019), or cLASER with the distance constraint of the criterion."""
 
     @classmethod
     def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":

@@ -1,6 +1,4 @@
-"""fairseq task `xling_translation`: translation between several languages through one vector, for
-LASER and T-LASER.
-"""
+"""fairseq task `xling_translation`: translation through one embedding, for LASER and T-LASER."""
 
 import argparse
 from dataclasses import dataclass
@@ -23,12 +21,16 @@ DEFAULT_MAX_TOKENS = 4096
 @dataclass
 class XlingTranslationConfig(PairTaskConfig):
     lang_pairs: Optional[str] = option(
-        "directions to train, for example de-en,en-de; without it every train.SRC-TGT of the folder, both ways",
+        "directions to train, for example de-en,en-de (default: both directions of every "
+        "train.SRC-TGT of the data folder)",
         None,
     )
-    max_positions: int = option("longest sentence, in pieces; the rest is cut off", 750, POSITIONS)
+    max_positions: int = option(
+        "maximum number of pieces of a sentence; longer sentences are cut", 750, POSITIONS
+    )
     sampling_temperature: float = option(
-        "directions share an epoch by size^(1/temperature): inf evenly, 5 less so, 1 by size",
+        "an epoch draws from the directions in proportion to size^(1/temperature): inf evenly, "
+        "5 less evenly, 1 by size",
         float("inf"),
         positive(infinite=True),
     )
@@ -39,9 +41,7 @@ class XlingTranslationConfig(PairTaskConfig):
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Makes batches of one direction each, for `--criterion xling_translation_loss` and for
-    fairseq-generate.
-    """
+    """Makes batches of one direction for `--criterion xling_translation_loss` and fairseq-generate."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -50,15 +50,17 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces them by those of its checkpoint, so that a language keeps its
-        # index
+        # fairseq-generate replaces them by the languages of its checkpoint, so that a language
+        # keeps its index.
         self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
         if self.cfg.lang_pairs is not None:
             return language_pairs(folder, self.cfg.lang_pairs)
-        there = language_pairs(folder, None)
-        return sorted({direction for pair in there for direction in (pair, pair[::-1])})
+        directions = set()
+        for source, target in language_pairs(folder, None):
+            directions |= {(source, target), (target, source)}
+        return sorted(directions)
 
     def make_dataset(
         self,
@@ -69,9 +71,9 @@ class XlingTranslationTask(PairTask):
     ) -> TranslationDataset:
         for source, target in corpora:
             if target not in self.languages:
-                known = ", ".join(self.languages)
                 raise InputError(
-                    f"--lang-pairs {source}-{target}: this model translates into {known}"
+                    f"--lang-pairs {source}-{target}: unknown target language {target}; expected "
+                    f"one of {', '.join(self.languages)}"
                 )
         numbers = [self.languages.index(target) for _, target in corpora]
         start = [self.dictionary.bos()] if self.cfg.target_bos else []

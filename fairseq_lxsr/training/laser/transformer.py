@@ -1,10 +1,12 @@
-"""fairseq model `tlaser`: a transformer encoder whose tag is the sentence embedding, one
-transformer decoder layer.
+"""fairseq model `tlaser`: a transformer encoder and one transformer decoder layer.
+
+The sentence embedding is the state of a tag before the sentence.
 """
 
 from dataclasses import dataclass
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
@@ -38,7 +40,8 @@ TLASER_PRESETS = {
     "tlaser_tiny": transformer_preset(32, 64, 2, layers=2) | DECODER,
 }
 LANGUAGE_AT = ("input", "memory")
-BERT_STD = 0.02  # of initial weights
+# Standard deviation of initial weights in BERT
+BERT_STD = 0.02
 
 
 @dataclass
@@ -49,41 +52,48 @@ class TLaserModelConfig(TransformerOptions):
     encoder_layers: int = option("number of encoder layers", 6, SOME_LAYERS)
     decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
     dropout: float = option("dropout probability of embeddings and layers", 0.3, PROBABILITY)
-    encoder_append_eos: bool = option("the encoder reads </s> after each sentence", False)
+    encoder_append_eos: bool = option("let the encoder read </s> after each sentence", False)
     decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = option(  # type: ignore[valid-type]
-        "where the decoder gets the target language: beside each piece that it reads, or beside the "
-        "sentence embedding that it attends to",
+        "where the decoder reads the target language: with each input piece, or with the sentence "
+        "embedding (memory)",
         "input",
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "initial weights: scaled, Xavier matrices and embeddings of standard deviation D^-0.5; or those of "
-        "the released code, matrices and embeddings N(0, 0.02) as in BERT, except the output's",
+        "initial weights: Xavier matrices, and embeddings of standard deviation D^-0.5 (scaled); "
+        "or N(0, 0.02) except for the output projection, as in the released code (released)",
         "scaled",
     )
 
 
 class TLaserDecoder(SentenceDecoder):
-    """One layer: causal self-attention, cross-attention to the sentence embedding only,
-    feed-forward.
+    """One layer: causal self-attention, cross-attention to the sentence embedding, feed-forward.
 
-    The target language stands beside each input embedding, which a matrix takes back to width D
-    (`input`), or beside the sentence embedding (`memory`, as in the code of Li and Mak:
-    transformer_lw.py, line 1516).
+    The embedding of the target language is concatenated to each input embedding, and a matrix
+    reduces the result to width D (`input`), or to the sentence embedding (`memory`, as in the code
+    of Li and Mak: transformer_lw.py, line 1516).
+
+    Args:
+        dictionary: the dictionary of fairseq.
+        num_languages: number of target languages.
+        cfg: options of the model.
     """
 
     positions: Tensor
 
-    def __init__(self, dictionary, num_languages: int, cfg: TLaserModelConfig):
+    def __init__(self, dictionary: Dictionary, num_languages: int, cfg: TLaserModelConfig):
         super().__init__(dictionary)
-        dim = self.embed_dim = cfg.encoder_embed_dim
+        dim = cfg.encoder_embed_dim
+        self.embed_dim = dim
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
-        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)  # like the token embeddings
+        # Like the token embeddings
+        nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)
         self.language_in_memory = cfg.decoder_lang_at == "memory"
         if not self.language_in_memory:
             self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
         self.num_positions = 1 + cfg.max_positions
-        table = sinusoidal_positions(self.num_positions + 1, dim)  # a target may begin with BOS
+        # One more position, because a target may begin with BOS.
+        table = sinusoidal_positions(self.num_positions + 1, dim)
         self.register_buffer("positions", table, persistent=False)
         self.layer = TransformerDecoderLayerBase(_layer_config(cfg))
         self.layer_norm = nn.LayerNorm(dim)
@@ -97,11 +107,11 @@ class TLaserDecoder(SentenceDecoder):
         positions = self.positions[: prev_output_tokens.shape[1]]
         future = None
         if incremental_state is not None:
-            prev_output_tokens, positions = prev_output_tokens[:, -1:], positions[-1:]
+            prev_output_tokens = prev_output_tokens[:, -1:]
+            positions = positions[-1:]
         else:
-            future = torch.full((len(positions),) * 2, float("-inf"), device=positions.device).triu(
-                1
-            )
+            shape = (len(positions), len(positions))
+            future = torch.full(shape, float("-inf"), device=positions.device).triu(1)
         language = self.embed_languages(encoder_out["target_language"])  # [B, L]
         memory = encoder_out["embedding"]  # [B, D]
         x = self.embed_tokens(prev_output_tokens)  # [B, T, D]
@@ -114,7 +124,7 @@ class TLaserDecoder(SentenceDecoder):
         x = self.dropout(x * self.embed_dim**0.5 + positions)
         x, *_ = self.layer(
             x.transpose(0, 1),  # [T, B, D]
-            memory[None],  # of length one
+            memory[None],  # [1, B, D or D + L]
             incremental_state=incremental_state,
             self_attn_mask=None if future is None else future.to(x.dtype),
         )
@@ -128,7 +138,8 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
     layer = TransformerConfig(dropout=cfg.dropout, attention_dropout=cfg.attention_dropout)
     layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
     if cfg.decoder_lang_at == "memory":
-        layer.encoder.embed_dim += cfg.decoder_lang_embed_dim  # width of what it attends to
+        # Width of the memory
+        layer.encoder.embed_dim += cfg.decoder_lang_embed_dim
     layer.decoder.ffn_embed_dim = cfg.encoder_ffn_embed_dim
     layer.decoder.attention_heads = cfg.encoder_attention_heads
     layer.decoder.normalize_before = True
@@ -137,7 +148,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
 
 @register_model("tlaser", dataclass=TLaserModelConfig)
 class TLaserModel(SentenceTranslationModel):
-    """T-LASER (Li and Mak 2020); with the distance constraint of the criterion it is cT-LASER."""
+    """T-LASER (Li and Mak 2020), or cT-LASER with the distance constraint of the criterion."""
 
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
@@ -145,21 +156,18 @@ class TLaserModel(SentenceTranslationModel):
         config = TLaserConfig(
             **transformer_sizes(cfg, dictionary), append_eos=cfg.encoder_append_eos
         )
-        network, decoder = (
-            TLaserSentenceEncoder(config),
-            TLaserDecoder(dictionary, len(task.languages), cfg),
-        )
+        network = TLaserSentenceEncoder(config)
+        decoder = TLaserDecoder(dictionary, len(task.languages), cfg)
         if cfg.init_weights == "released":
             _initialize_as_released(network, decoder)
         return cls(TranslationEncoder(dictionary, network), decoder, cfg.cpu_precision)
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
-    """Draw matrices and embeddings from N(0, 0.02), as BERT does; the output projection keeps its
-    D^-0.5.
+    """Draw matrices and embeddings from N(0, 0.02), as in BERT, except the output projection.
 
-    The code of Li and Mak does so by fairseq's init_bert_params (transformer_lw.py, line 400),
-    which leaves out the output projection, a plain parameter there.
+    The code of Li and Mak calls fairseq's init_bert_params (transformer_lw.py, line 400), which
+    leaves out the output projection, because it is a plain parameter there.
     """
     output = decoder.output_projection.weight.detach().clone()
     for part in (network, decoder):

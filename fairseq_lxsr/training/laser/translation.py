@@ -1,4 +1,4 @@
-"""Translation through one vector, the base of LASER and T-LASER."""
+"""Base classes of LASER and T-LASER, which translate through one sentence embedding."""
 
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor
@@ -19,8 +19,15 @@ class TranslationEncoder(FairseqEncoder):
     def forward(
         self, src_tokens: Tensor, target_language: Tensor, src_lengths: Tensor | None = None
     ) -> EncoderOut:
-        """Encode src_tokens [B, S] without EOS as embedding [B, E]; target_language [B] is passed
-        on.
+        """Encode source sentences.
+
+        Args:
+            src_tokens: ids of the sources without EOS [B, S].
+            target_language: indices of the target languages [B], which are passed on.
+            src_lengths: ignored.
+
+        Returns:
+            `embedding` [B, E] and `target_language` [B].
         """
         return {"embedding": self.network(src_tokens), "target_language": target_language}
 
@@ -32,9 +39,7 @@ class TranslationEncoder(FairseqEncoder):
 
 
 class SentenceDecoder(FairseqIncrementalDecoder):
-    """Reads only the embedding of the source; sub-classes compute the states and have an
-    `output_projection`.
-    """
+    """Decodes from the sentence embedding; subclasses have `states` and an `output_projection`."""
 
     def forward(
         self,
@@ -43,28 +48,38 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Compute the logits of the next pieces [B, T, V] from the target after an EOS [B, T].
+        """Compute the logits of the next pieces.
 
-        With `incremental_state`, the cache of beam search, only the last step is computed, [B, 1,
-        V]; with `positions` [P], indices into the flattened target, logits are [P, V].
+        Args:
+            prev_output_tokens: EOS and the target so far [B, T].
+            encoder_out: output of `TranslationEncoder`.
+            incremental_state: cache of beam search, with which only the last step is computed.
+            positions: indices into the flattened target [P]; None for all.
+
+        Returns:
+            Logits [B, T, V]; [B, 1, V] with a cache, [P, V] with positions. And None, for fairseq.
         """
-        states = self.states(prev_output_tokens, encoder_out, incremental_state)  # [B, T, D]
+        # [B, T, D]
+        states = self.states(prev_output_tokens, encoder_out, incremental_state)
         if positions is not None:
-            states = states.flatten(0, 1)[positions]  # [P, D]
+            # [P, D]
+            states = states.flatten(0, 1)[positions]
         return self.output_projection(states), None
 
     def states(
         self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
     ) -> Tensor:
-        """Compute states [B, T, D] of prev_output_tokens [B, T], or [B, 1, D] with
-        `incremental_state`.
-        """
+        """Compute the states [B, T, D], or [B, 1, D] with a cache; the arguments are as in `forward`."""
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Translates through the sentence embedding, which is all that the decoder sees of the
-    source.
+    """Translates through the sentence embedding, the only input of the decoder from the source.
+
+    Args:
+        encoder: a `TranslationEncoder`.
+        decoder: a `SentenceDecoder`.
+        cpu_precision: precision of the matrix products on a CPU.
     """
 
     def __init__(
@@ -84,14 +99,21 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         positions: Tensor | None = None,
         target_tokens: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        """Translate with teacher forcing; sources [B, S] have no EOS, the rest is as in
-        `SentenceDecoder`.
+        """Translate with teacher forcing.
 
-        Beside the logits it returns embeddings `source` [B, E] and, of `target_tokens` [C, T'] as
-        the encoder reads them, `target` [C, E].
+        Args:
+            src_tokens: ids of the sources without EOS [B, S].
+            target_language: indices of the target languages [B].
+            prev_output_tokens: EOS and the targets [B, T].
+            positions: indices into the flattened targets [P]; None for all.
+            target_tokens: targets as the encoder reads them [C, T'], to embed them too.
+
+        Returns:
+            Logits, see `SentenceDecoder`, and the embeddings `source` [B, E] and `target` [C, E].
         """
         with cpu_autocast(self.cpu_dtype, src_tokens):
-            network, target = self.encoder.network, None
+            network = self.encoder.network
+            target = None
             if target_tokens is None:
                 source = network(src_tokens)
             else:

@@ -96,7 +96,7 @@ def test_half_are_replaced_by_a_sentence_of_the_whole_corpus_on_request():
 
 
 def test_both_samples_of_every_sentence_on_request():
-    data = ReplacedSentences([numbered("en", 20, 1), numbered("fr", 30)], both=True, **OPTIONS)
+    data = ReplacedSentences([numbered("en", 20, 1), numbered("fr", 30)], doubled=True, **OPTIONS)
     assert len(data) == 2 * 50  # the document of one sentence has no context
     samples = sorted(zip(map(tuple, data.places.tolist()), data.labels.tolist(), strict=True))
     places = [(0, sentence) for sentence in range(20)] + [(1, sentence) for sentence in range(30)]

@@ -59,22 +59,22 @@ def test_files_are_checked(tmp_path):
     assert read_teacher(tmp_path, "train", pair) is None
     np.save(tmp_path / "train.en-fr.fr.npy", rows(5, 0))
     assert read_teacher(tmp_path, "train", pair, 5).width == 3
-    with pytest.raises(InputError, match=r"train.en-fr.fr.npy: 5 rows, the text has 6 sentences"):
+    with pytest.raises(InputError, match=r"train.en-fr.fr.npy: 5 rows.* 6 sentences"):
         read_teacher(tmp_path, "train", pair, 6)
     np.save(tmp_path / "train.en-fr.en.npy", rows(5, 0)[:, :2])
-    with pytest.raises(InputError, match=r"\(5, 2\).*\(5, 3\); expected the same shape"):
+    with pytest.raises(InputError, match=r"en.npy.*\(5, 2\).*fr.npy.*\(5, 3\)"):
         read_teacher(tmp_path, "train", pair)
     packed = np.array([{"code": 1}], dtype=object)
-    for array, message in ((packed, "no array of numbers"), (np.arange(5), "int64 of shape")):
+    for array, message in ((packed, "npy"), (np.arange(5), r"int64.*\(5,\)")):
         np.save(tmp_path / "train.en-fr.en.npy", array, allow_pickle=True)
         with pytest.raises(InputError, match=rf"train.en-fr.en.npy: .*{message}"):
             read_teacher(tmp_path, "train", pair)
     (tmp_path / "train.en-fr.en.npy").write_bytes(b"PK\3\4, and no array")
-    with pytest.raises(InputError, match=r"train.en-fr.en.npy: no array of numbers"):
+    with pytest.raises(InputError, match=r"train.en-fr.en.npy"):
         read_teacher(tmp_path, "train", pair)
     np.save(tmp_path / "train.en-fr.en.npy", np.zeros((5, 0), dtype=np.float32))
     (tmp_path / "train.en-fr.fr.npy").unlink()
-    with pytest.raises(InputError, match=r"float32 of shape \(5, 0\)"):
+    with pytest.raises(InputError, match=r"float32.*\(5, 0\)"):
         read_teacher(tmp_path, "train", pair)
 
 
@@ -86,7 +86,7 @@ def test_a_row_that_is_no_embedding_is_named(tmp_path, monkeypatch, dtype, value
     with np.errstate(over="ignore"):
         embeddings[5, 1] = value
     np.save(tmp_path / "train.en-fr.en.npy", embeddings)
-    message = r"train.en-fr.en.npy: row 6 has (nan|inf|-inf|-1e\+06|70000) at place 2; expected"
+    message = r"train.en-fr.en.npy.* (nan|inf|-inf|-1e\+06|70000)\b.*row 6\b.*\b2\b"
     with pytest.raises(InputError, match=message):
         read_teacher(tmp_path, "train", ("en", "fr"))
 
@@ -119,7 +119,7 @@ def test_a_folder_for_several_shards_with_the_same_pair_is_refused(tmp_path):
     for value, shards in ((f"{t}", [a, b]), (f"{t}:{u}:{t}", [a, c, b])):
         with pytest.raises(
             InputError,
-            match=r"--option: .*/t for .*/a and for .*/b, which both have fr-en; expected a",
+            match=r"--option.*/t\b.*/a\b.*/b\b.* fr-en\b",
         ):
             teacher.embedding_folders("--option", value, shards, pairs)
 

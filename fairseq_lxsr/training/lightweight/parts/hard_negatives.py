@@ -1,8 +1,8 @@
 """Hard negatives: sentences that differ slightly from a translation and mean something else.
 
-A sentence with two words exchanged has the same bag of words; one with a word added, removed or
-replaced has nearly the same. They teach word order and detail. Like masking, they are a function of
-(seed, epoch, pair index) alone.
+A sentence with two words swapped has the same bag of words, and a sentence with one word added,
+removed or replaced has nearly the same. They teach the model word order and details. Like masking,
+they are a function of (seed, epoch, pair index) alone.
 """
 
 from dataclasses import dataclass
@@ -26,57 +26,66 @@ CHANGE_DRAWS = (
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Part of a batch: one additional negative for each pair, a changed copy of one of its sides,
-    which is drawn.
+    """Part of a batch: a negative for each pair, which is a changed copy of one side.
+
+    Attributes:
+        kind: `swap` swaps two words, `edit` removes, replaces or adds a word, `both` does either
+            with equal probability.
+        starts_word: whether a piece begins a word [V].
     """
 
-    kind: str  # `swap`: two words are exchanged; `edit`: a word is removed, replaced or added; `both`: half of each
-    starts_word: BoolArray  # [V] True for pieces that begin a word
+    kind: str
+    starts_word: BoolArray
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         batch["net_input"]["negative"], batch["negative_of"] = self.make(pairs)
 
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
-        """Make the negatives of a batch [B, T], only padding where nothing changed.
+        """Make the negatives of a batch.
 
-        The second array [B, 2] says whether a row is a negative of the source, a changed target,
-        and of the target.
+        Returns:
+            Ids of the negatives [B, T], only padding if a sentence could not be changed; and
+            whether a row is a negative of the source (a changed target), and of the target [B, 2].
         """
-        data, index = pairs.dataset, pairs.index
+        data = pairs.dataset
+        index = pairs.index
         of_target = uniform(data.seed, data.epoch, index, Draw.NEGATIVE_SIDE) < 0.5
         draws = np.stack(
             [uniform(data.seed, data.epoch, index, draw) for draw in CHANGE_DRAWS], axis=1
         )
         sides = [SIDES[side] for side in of_target.astype(int)]
-        changed = self._swapped if self.kind == "swap" else self._changed
-        rows = changed(pairs, sides, draws)
-        there = np.array([len(row) > 0 for row in rows])
+        if self.kind == "swap":
+            rows = self._swap_all(pairs, sides, draws)
+        else:
+            rows = self._change_each(pairs, sides, draws)
+        is_changed = np.array([len(row) > 0 for row in rows])
         padding = data.padding_idx
         rows = [row if len(row) else np.array([padding]) for row in rows]
         tokens = padded(rows, padding, data.padded_width(max(map(len, rows))))
-        return tokens, np.stack((of_target & there, ~of_target & there), axis=1)
+        return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
-    def _swapped(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Do what `_changed` does for `swap`, all sentences together: one by one takes ten times as
-        long.
-        """
+    def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
+        """Swap two words in each sentence; one by one, as `_change_each`, takes ten times as long."""
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
-        ids, lengths = np.concatenate(rows), np.array([len(row) for row in rows])
+        ids = np.concatenate(rows)
+        lengths = np.array([len(row) for row in rows])
         ends = lengths.cumsum()
         places = swapped_places(self.starts_word[ids], lengths, *draws[:, 1:3].T)
         sentence = np.repeat(np.arange(len(rows)), lengths)
-        differ = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
+        is_changed = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
+        swapped_rows = np.split(ids[places], ends[:-1])
+        # A row is emptied if nothing changed, for example if the two words are equal.
         return [
-            row[: len(row) * there]
-            for row, there in zip(np.split(ids[places], ends[:-1]), differ, strict=True)
+            row[: len(row) * changed] for row, changed in zip(swapped_rows, is_changed, strict=True)
         ]
 
-    def _changed(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Change sides of pairs by four draws each, [B, 4]; a row is empty where nothing
-        changes.
-        """
-        data, rows = pairs.dataset, []
-        for sample, side, (kind, first, second, other) in zip(
+    def _change_each(
+        self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
+    ) -> list[IntArray]:
+        """Change a side of each pair by its draws [B, 4]; a row is empty if nothing changed."""
+        data = pairs.dataset
+        rows = []
+        for sample, side, (kind, first, second, donor) in zip(
             pairs.samples, sides, draws, strict=True
         ):
             ids = sample[side]
@@ -84,21 +93,25 @@ class HardNegatives:
             if self.kind == "both" and kind < 0.5:
                 words = swap_words(words, first, second)
             else:
-                others = self._split(data.other_sentence(sample["id"], other, side))
-                words = edit_words(words, others, first, second)
+                new_words = self._split(data.other_sentence(sample["id"], donor, side))
+                words = edit_words(words, new_words, first, second)
             row = np.concatenate([ids[:0], *words])[: data.max_positions]
             rows.append(ids[:0] if np.array_equal(row, ids) else row)
         return rows
 
     def _split(self, ids: IntArray) -> list[IntArray]:
-        """Split ids [T] of a sentence into words; pieces before the first word start belong to the
-        first word.
-        """
+        """Split ids [T] into words; pieces before the first word start belong to the first word."""
         return np.split(ids, np.flatnonzero(self.starts_word[ids])[1:])
 
 
 def swap_words(words: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Exchange two words, drawn by two numbers in [0, 1); a single word stays as it is."""
+    """Swap two words in place; a single word stays.
+
+    Args:
+        words: ids of each word.
+        first: number in [0, 1) that draws one word.
+        second: number in [0, 1) that draws another word.
+    """
     if len(words) < 2:
         return words
     i = int(first * len(words))
@@ -110,41 +123,61 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
 def swapped_places(
     starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray
 ) -> IntArray:
-    """Exchange two words in each of many sentences, as `swap_words` does: where the piece at each
-    place comes from [P].
+    """Swap two words in each of many sentences, as `swap_words` does.
 
-    The sentences, of `lengths` [N], follow each other; `starts_word` [P] is True for pieces that
-    begin a word. `first` and `second` [N] draw the words.
+    Args:
+        starts_word: whether each piece of all sentences, one after the other, begins a word [P].
+        lengths: number of pieces of each sentence [N].
+        first: numbers in [0, 1) that draw one word of each sentence [N].
+        second: numbers in [0, 1) that draw another word [N].
+
+    Returns:
+        For each position, the position from which its piece is taken [P].
     """
     ends = lengths.cumsum()
     begins = ends - lengths
     starts = np.flatnonzero(starts_word)
     sentence = np.searchsorted(ends, starts, side="right")
-    later = np.diff(sentence, prepend=-1) == 0  # what stands before the first word belongs to it
-    words = 1 + np.bincount(sentence[later], minlength=len(lengths))  # [N]
-    bounds = np.append(
-        np.sort(np.concatenate([begins, starts[later]]), kind="stable"), len(starts_word)
-    )
+    # Pieces before the first word start belong to the first word.
+    later = np.diff(sentence, prepend=-1) == 0
+    # Number of words [N]
+    words = 1 + np.bincount(sentence[later], minlength=len(lengths))
+    word_starts = np.sort(np.concatenate([begins, starts[later]]), kind="stable")
+    bounds = np.append(word_starts, len(starts_word))
     i = (first * words).astype(np.int64)
     j = (i + 1 + (second * (words - 1)).astype(np.int64)) % words
     before = words.cumsum() - words
-    low, high = before + np.minimum(i, j), before + np.maximum(i, j)
-    a, b, c, d = bounds[low], bounds[low + 1], bounds[high], bounds[high + 1]
-    c = np.maximum(b, c)  # a single word stays where it is
-    parts = np.stack([begins, c, b, a, d], axis=1)  # [N, 5] in their new order
+    low = before + np.minimum(i, j)
+    high = before + np.maximum(i, j)
+    # The first word is a to b, the second c to d.
+    a = bounds[low]
+    b = bounds[low + 1]
+    # The maximum keeps a single word where it is.
+    c = np.maximum(b, bounds[high])
+    d = bounds[high + 1]
+    # The parts of each sentence in their new order [N, 5]
+    parts = np.stack([begins, c, b, a, d], axis=1)
     sizes = np.stack([a - begins, d - c, c - b, b - a, ends - d], axis=1).ravel()
     return np.repeat(parts.ravel() - (sizes.cumsum() - sizes), sizes) + np.arange(len(starts_word))
 
 
 def edit_words(
-    words: list[IntArray], others: list[IntArray], first: float, second: float
+    words: list[IntArray], new_words: list[IntArray], first: float, second: float
 ) -> list[IntArray]:
-    """Remove a word, replace it by a word of another sentence, or add such a word, each with
-    probability 1/3.
+    """Remove, replace or add a word, each with probability 1/3.
 
-    `first` in [0, 1) draws the position, `second` the action and the other word.
+    Args:
+        words: ids of each word.
+        new_words: words of another sentence, from which the new word is drawn.
+        first: number in [0, 1) that draws the position.
+        second: number in [0, 1) that draws the action and the new word.
     """
     place = int(first * len(words))
     action, rest = divmod(second * 3, 1)
-    new = [] if action == 0 else [others[int(rest * len(others))]]
-    return [*words[:place], *new, *words[place + (action < 2) :]]
+    before = words[:place]
+    if action == 0:
+        return [*before, *words[place + 1 :]]
+    new_word = new_words[int(rest * len(new_words))]
+    if action == 1:
+        return [*before, new_word, *words[place + 1 :]]
+    return [*before, new_word, *words[place:]]

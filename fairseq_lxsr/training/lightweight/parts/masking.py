@@ -1,6 +1,4 @@
-"""Deterministic masking: a function of (seed, epoch, pair index) alone, vectorised over a batch;
-see `draws`.
-"""
+"""Masking of batches, as a function of (seed, epoch, pair index) alone; see `draws`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +16,30 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 BoolArray = NDArray[np.bool_]
 
 MASKINGS = ("one", "tokens")
-# share of pieces that `mask_tokens` chooses; of those, the share replaced by <mask> and by a random
-# piece; the others are kept (Devlin et al. 2019)
-MASKED_SHARE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
+# Share of the pieces that `mask_tokens` chooses. Of these, MASK_SHARE are replaced by <mask> and
+# RANDOM_SHARE by a random piece; the rest is kept (Devlin et al. 2019).
+MASKED_SHARE = 0.15
+MASK_SHARE = 0.8
+RANDOM_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """Meaning of the ids: real pieces begin at `first_piece` and end before `mask_idx`, the last
-    symbol, <mask>.
+    """What the ids of the dictionary mean.
+
+    Attributes:
+        padding_idx: id of the padding.
+        mask_idx: id of <mask>, the last symbol.
+        first_piece: id of the first piece; pieces end before <mask>.
+        is_punctuation: whether a symbol is punctuation [V].
+        starts_word: whether a symbol begins a word [V].
     """
 
     padding_idx: int
     mask_idx: int
     first_piece: int
-    is_punctuation: BoolArray  # [V]
-    starts_word: BoolArray  # [V] pieces that begin a word
+    is_punctuation: BoolArray
+    starts_word: BoolArray
 
 
 def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
@@ -46,6 +52,7 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
         mask_idx=mask_idx,
         first_piece=dictionary.nspecial,
         is_punctuation=np.array([*punctuation, False]),
+        # Without marks of word starts, every piece is a word.
         starts_word=np.array(
             [symbol.startswith(WORD_START) or not marked for symbol in dictionary.symbols]
         ),
@@ -54,13 +61,17 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """One side of a batch: the ids that the encoder reads, and the masked ones (`padding_idx` at
-    unused positions).
+    """One side of a masked batch.
+
+    Attributes:
+        tokens: ids that the encoder reads [B, T].
+        masked_ids: original ids of the masked pieces, then padding [B, M].
+        positions: positions of the masked pieces, then 0 [B, M].
     """
 
-    tokens: IntArray  # [B, T]
-    masked_ids: IntArray  # [B, M] original ids of the masked pieces
-    positions: IntArray  # [B, M] their positions, 0 at unused positions
+    tokens: IntArray
+    masked_ids: IntArray
+    positions: IntArray
 
 
 def mask_one_piece(
@@ -71,21 +82,32 @@ def mask_one_piece(
     epoch: int,
     vocabulary: MaskingVocabulary,
 ) -> tuple[MaskedBatch, MaskedBatch]:
-    """Draw one side of each pair (p = 1/2) and replace one of its pieces by <mask>; the other side
-    stays whole.
+    """Replace one piece of one side of each pair by <mask>; each side has probability 1/2.
 
-    Pieces of punctuation are drawn only where a sentence has nothing else (Mao et al. 2021, section
-    3.2). The sides are padded ids, [B, T] and [B, T'], of the pairs `index` [B].
+    Punctuation is drawn only if a sentence has nothing else (Mao et al. 2021, section 3.2).
+
+    Args:
+        source: padded ids of the sources [B, T].
+        target: padded ids of the targets [B, T'].
+        index: indices of the pairs [B].
+        seed: seed of the training.
+        epoch: number of the epoch.
+        vocabulary: what the ids mean.
+
+    Returns:
+        The masked source and target.
     """
-    draw_source = uniform(seed, epoch, index, Draw.MASKED_SIDE) < 0.5  # [B]
-    which = uniform(seed, epoch, index, Draw.MASKED_PIECE)  # [B]
+    # [B]
+    draw_source = uniform(seed, epoch, index, Draw.MASKED_SIDE) < 0.5
+    draw_piece = uniform(seed, epoch, index, Draw.MASKED_PIECE)
     sides = []
     for tokens, drawn in ((source, draw_source), (target, ~draw_source)):
         real = tokens != vocabulary.padding_idx
         candidates = real & ~vocabulary.is_punctuation[tokens]
         candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, real)
-        nth = (which * candidates.sum(axis=1)).astype(np.int64)  # [B], which candidate
-        position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]  # [B, 1]
+        # Number of the candidate [B], and its position in the sentence [B, 1].
+        nth = (draw_piece * candidates.sum(axis=1)).astype(np.int64)
+        position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]
         masked_ids = np.where(
             drawn[:, None], np.take_along_axis(tokens, position, axis=1), vocabulary.padding_idx
         )
@@ -104,23 +126,28 @@ def drop_pieces(
     probability: float,
     vocabulary: MaskingVocabulary,
 ) -> IntArray:
-    """Replace pieces by padding, each with some probability; <mask> and the piece of a row with the
-    highest draw stay.
+    """Replace pieces by padding with some probability; <mask> and one piece of a row always stay.
 
-    `tokens` are the padded ids [B, T] of one side, 0 for the source and 1 for the target, of the
-    pairs `index` [B].
+    Args:
+        tokens: padded ids [B, T].
+        index: indices of the pairs [B].
+        side: 0 for the source, 1 for the target.
+        seed: seed of the training.
+        epoch: number of the epoch.
+        probability: probability of each piece.
+        vocabulary: what the ids mean.
     """
     # [B, T]
     drawn = uniform(
         seed, epoch, index[:, None], Draw.WORD_DROPOUT, side, np.arange(tokens.shape[1])
     )
     drawn[tokens == vocabulary.padding_idx] = 0
-    kept = (
+    stays = (
         (drawn >= probability)
         | (drawn == drawn.max(axis=1, keepdims=True))
         | (tokens == vocabulary.mask_idx)
     )
-    return np.where(kept, tokens, vocabulary.padding_idx)
+    return np.where(stays, tokens, vocabulary.padding_idx)
 
 
 def mask_tokens(
@@ -131,27 +158,26 @@ def mask_tokens(
     epoch: int,
     vocabulary: MaskingVocabulary,
 ) -> MaskedBatch:
-    """Choose 15 percent of the pieces of each sentence, at least one: 80 percent become <mask>, 10
-    a random piece.
+    """Choose 15 percent of the pieces of each sentence, at least one, and mask them.
 
-    The other 10 percent are kept. The arguments are those of `drop_pieces`.
+    Of the chosen pieces, 80 percent become <mask>, 10 percent a random piece, and 10 percent stay.
+    The arguments are those of `drop_pieces`.
     """
     b, t = tokens.shape
     real = tokens != vocabulary.padding_idx
     lengths = real.sum(axis=1)
 
     def draw(kind: Draw) -> FloatArray:
-        return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))  # [B, T]
+        """Draw a number for every position [B, T]."""
+        return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))
 
-    counts = (
-        np.floor(MASKED_SHARE * lengths + draw(Draw.MASKED_COUNT)[:, 0])
-        .astype(np.int64)
-        .clip(1, None)
-    )
+    # The random number rounds the count up or down, so that its mean is exact.
+    counts = np.floor(MASKED_SHARE * lengths + draw(Draw.MASKED_COUNT)[:, 0])
+    counts = counts.astype(np.int64).clip(1, None)
+    # Padding comes last.
     order = np.where(real, draw(Draw.MASKED_POSITIONS), 2.0).argsort(axis=1, kind="stable")
-    positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)[
-        :, : counts.max(initial=1)
-    ]
+    positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)
+    positions = positions[:, : counts.max(initial=1)]
     used = positions < t
     positions = np.where(used, positions, 0)
     masked_ids = np.where(
@@ -162,8 +188,8 @@ def mask_tokens(
     span = vocabulary.mask_idx - vocabulary.first_piece
     nth = np.take_along_axis(draw(Draw.MASK_REPLACEMENT), positions, axis=1) * span
     random = vocabulary.first_piece + nth.astype(np.int64)
-    other = np.where(action < MASK_SHARE + RANDOM_SHARE, random, masked_ids)
-    replacement = np.where(action < MASK_SHARE, vocabulary.mask_idx, other)
+    random_or_same = np.where(action < MASK_SHARE + RANDOM_SHARE, random, masked_ids)
+    replacement = np.where(action < MASK_SHARE, vocabulary.mask_idx, random_or_same)
     masked = tokens.copy()
     rows = np.broadcast_to(np.arange(b)[:, None], positions.shape)
     masked[rows[used], positions[used]] = replacement[used]
@@ -173,21 +199,24 @@ def mask_tokens(
 class Masking:
     """Part of a batch: masks pieces on the fly.
 
-    The kind `one` masks one piece of one side of each pair (xtr, smlm, ugt), `tokens` 15 percent of
-    the pieces of both sides (mlm, mlm_xtr).
+    Args:
+        kind: `one` masks one piece of one side of each pair (objectives xtr, smlm and ugt),
+            `tokens` masks 15 percent of the pieces of both sides (mlm and mlm_xtr).
+        vocabulary: what the ids mean.
     """
 
     def __init__(self, kind: str, vocabulary: MaskingVocabulary):
         if kind not in MASKINGS:
             raise ValueError(f"masking is {kind!r}; expected one of {MASKINGS}")
-        self.kind, self.vocabulary = kind, vocabulary
+        self.kind = kind
+        self.vocabulary = vocabulary
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side, original, masked in zip(SIDES, pairs.tokens, self._mask(pairs), strict=True):
             batch["net_input"][side] = masked.tokens
             batch[f"{side}_masked_ids"] = masked.masked_ids
             if self.kind == "tokens":
-                # computed on the host: a device would have to synchronize to know their number
+                # Computed here, because their number would have to be copied from a device.
                 rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
                 batch[f"{side}_positions"] = (
                     rows * original.shape[1] + masked.positions[rows, columns]
@@ -195,19 +224,17 @@ class Masking:
                 batch[f"{side}_masked_index"] = rows * masked.masked_ids.shape[1] + columns
 
     def _mask(self, pairs: DrawnPairs) -> tuple[MaskedBatch, MaskedBatch]:
-        draw = pairs.dataset.seed, pairs.dataset.epoch, self.vocabulary
+        settings = (pairs.dataset.seed, pairs.dataset.epoch, self.vocabulary)
         source, target = pairs.tokens
         if self.kind == "one":
-            return mask_one_piece(source, target, pairs.index, *draw)
-        return mask_tokens(source, pairs.index, 0, *draw), mask_tokens(
-            target, pairs.index, 1, *draw
-        )
+            return mask_one_piece(source, target, pairs.index, *settings)
+        masked_source = mask_tokens(source, pairs.index, 0, *settings)
+        masked_target = mask_tokens(target, pairs.index, 1, *settings)
+        return masked_source, masked_target
 
 
 class MaskedTargets:
-    """Part of a batch, after `Masking`: the other side predicts the ids with their masks, not the
-    original ones.
-    """
+    """Part of a batch after `Masking`: the targets of each side are its ids with masks."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side in SIDES:
@@ -216,16 +243,19 @@ class MaskedTargets:
 
 @dataclass(frozen=True)
 class WordDropout:
-    """Part of a batch: hides pieces from the encoder, after masking; hard negatives are read
-    whole.
+    """Part of a batch after masking: hides pieces from the encoder, except in hard negatives.
+
+    Attributes:
+        probability: probability of hiding a piece.
+        vocabulary: what the ids mean.
     """
 
-    probability: float  # of hiding a piece
+    probability: float
     vocabulary: MaskingVocabulary
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
-        draw = pairs.dataset.seed, pairs.dataset.epoch, self.probability, self.vocabulary
+        data = pairs.dataset
+        settings = (data.seed, data.epoch, self.probability, self.vocabulary)
         for number, side in enumerate(SIDES):
-            batch["net_input"][side] = drop_pieces(
-                batch["net_input"][side], pairs.index, number, *draw
-            )
+            tokens = batch["net_input"][side]
+            batch["net_input"][side] = drop_pieces(tokens, pairs.index, number, *settings)

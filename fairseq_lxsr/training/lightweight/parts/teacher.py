@@ -15,13 +15,18 @@ from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.dataset import DrawnPairs
 from fairseq_lxsr.vectors.rows import IntArray
 
-VALUES_AT_ONCE = 1 << 22  # numbers checked at a time
-LARGEST = 65_504  # largest absolute value, that of float16: --fp16 turns larger ones into infinity
+# Number of values that are checked at a time
+VALUES_AT_ONCE = 1 << 22
+# Largest value of float16: --fp16 would turn larger ones into infinity.
+LARGEST_FLOAT16 = 65_504
 
 
 class TeacherEmbeddings:
-    """Embeddings [N, E] of one or both sides of aligned text, in any float type; one without takes
-    the other's.
+    """A teacher's embeddings of aligned text, in any float type.
+
+    Args:
+        source: embeddings of the sources [N, E]; None to use those of the targets.
+        target: embeddings of the targets [N, E]; None to use those of the sources.
     """
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
@@ -29,84 +34,123 @@ class TeacherEmbeddings:
         self.width: int = self.sides[0].shape[1]
 
     def rows(self, pairs: IntArray) -> tuple[np.ndarray, np.ndarray]:
-        """Read the embeddings of the sources and of the targets of pairs [B], each [B, E]
-        float32.
-        """
-        found = [side[pairs].astype(np.float32) for side in self.sides]
-        return found[0], found[-1]
+        """Read the embeddings of sources and targets, float32 [B, E] each, of pairs [B]."""
+        embeddings = [side[pairs].astype(np.float32) for side in self.sides]
+        return embeddings[0], embeddings[-1]
 
 
 @dataclass(frozen=True)
 class TeacherRows:
-    """Part of a batch: the teacher's embeddings of its pairs."""
+    """Part of a batch: the teacher's embeddings of its pairs.
 
-    teachers: Sequence[TeacherEmbeddings]  # one for each corpus of the dataset
+    Attributes:
+        teachers: the embeddings of every corpus of the dataset.
+    """
+
+    teachers: Sequence[TeacherEmbeddings]
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        # the same for all pairs: a batch comes from one corpus
-        which = data.corpus_of(pairs.index[0])
-        rows = pairs.index % len(data) - data.offsets[which]
-        batch["teacher"] = np.concatenate(self.teachers[which].rows(rows))
+        # All pairs of a batch are from one corpus.
+        corpus = data.corpus_of(pairs.index[0])
+        rows = pairs.index % len(data) - data.offsets[corpus]
+        batch["teacher"] = np.concatenate(self.teachers[corpus].rows(rows))
 
 
 def read_teacher(
     folder: Path, split: str, pair: tuple[str, str], count: int | None = None
 ) -> TeacherEmbeddings | None:
-    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages, None where neither exists.
+    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages.
 
-    `count` is the number of pairs of the text, if it is known.
+    Args:
+        folder: folder of the embeddings.
+        split: `train`, `valid` or `test`.
+        pair: source and target language.
+        count: number of pairs of the text, if it is known.
+
+    Returns:
+        The embeddings; None if neither file exists.
+
+    Raises:
+        InputError: if a file does not have the embeddings of the text.
     """
-    paths = [folder / name for name in teacher_files(split, pair)]
-    sides = [open_rows(path, count) if path.is_file() else None for path in paths]
-    there = [side for side in sides if side is not None]
-    if len({side.shape for side in there}) > 1:
+    source_path, target_path = (folder / name for name in teacher_files(split, pair))
+    source = _open_if_exists(source_path, count)
+    target = _open_if_exists(target_path, count)
+    if source is None and target is None:
+        return None
+    if source is not None and target is not None and source.shape != target.shape:
         raise InputError(
-            f"{paths[0]}: {there[0].shape}, {paths[1].name}: {there[1].shape}; expected the same shape"
+            f"{source_path}: shape {source.shape}, and {target_path.name}: shape {target.shape}; "
+            "expected the same shape"
         )
-    return TeacherEmbeddings(*sides) if there else None
+    return TeacherEmbeddings(source, target)
+
+
+def _open_if_exists(path: Path, count: int | None) -> np.ndarray | None:
+    return open_rows(path, count) if path.is_file() else None
 
 
 def embedding_folders(
     option: str, value: str, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]
 ) -> list[Path]:
-    """Split the value of an option that names a folder of embeddings, one for each shard of the
-    text or one for all.
+    """Return the folders of embeddings that an option names.
+
+    Args:
+        option: name of the option, for messages.
+        value: its value: one folder, or one folder per shard, joined by colons.
+        shards: data folders of the text.
+        pairs: language pairs of the training.
+
+    Raises:
+        InputError: for another number of folders, a missing folder, or one folder for several
+            shards with the same language pair.
     """
     folders = [Path(name) for name in value.split(os.pathsep)]
     if len(folders) not in (1, len(shards)):
         raise InputError(
-            f"{option}: {len(folders)} folders; expected {len(shards)}, as of the text"
+            f"{option}: {len(folders)} folders; expected 1, or one per shard of the text "
+            f"({len(shards)})"
         )
     for folder in folders:
         if not folder.is_dir():
-            raise InputError(f"{option}: {folder}: no such folder; make it with `lxsr embed`")
-    wanted = ",".join(map("-".join, pairs))
-    # whose text the rows of a pair belong to
+            raise InputError(f"{option}: {folder}: no such folder; create it with `lxsr embed`")
+    lang_pairs = ",".join(map("-".join, pairs))
+    # The shard whose text the rows of a language pair in a folder belong to
     shard_of: dict[tuple[Path, frozenset[str]], Path] = {}
-    # one folder is that of all shards
+    # A single folder serves all shards.
     for shard, folder in zip(shards, folders * len(shards), strict=False):
-        for name in count_pairs(shard, wanted):
-            known = shard_of.setdefault((folder.resolve(), frozenset(name.split("-"))), shard)
-            if known.resolve() != shard.resolve():
+        for name in count_pairs(shard, lang_pairs):
+            key = (folder.resolve(), frozenset(name.split("-")))
+            first_shard = shard_of.setdefault(key, shard)
+            if first_shard.resolve() != shard.resolve():
                 raise InputError(
-                    f"{option}: {folder} for {known} and for {shard}, which both have {name}; expected a folder for "
-                    f"each shard, joined by {os.pathsep!r}"
+                    f"{option}: {folder} for {first_shard} and for {shard}, which both have "
+                    f"{name}; expected one folder per shard, joined by {os.pathsep!r}"
                 )
     return folders
 
 
 def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
+    """Return the file names of the embeddings of sources and targets."""
     return [f"{split}.{'-'.join(pair)}.{language}.npy" for language in pair]
 
 
 def open_rows(path: Path, count: int | None) -> np.ndarray:
-    """Open the embeddings of `count` sentences, where that is known, and check their values."""
+    """Open embeddings and check their values.
+
+    Args:
+        path: an .npy file.
+        count: expected number of rows; None if it is unknown.
+
+    Raises:
+        InputError: if the file is not a matrix of finite floats, or has another number of rows.
+    """
     try:
         rows = open_array(path)
     except ValueError as error:
         raise InputError(
-            f"{path}: no array of numbers ({error}); expected embeddings as .npy"
+            f"{path}: not an array of numbers ({error}); expected embeddings as .npy"
         ) from None
     if rows.ndim != 2 or rows.dtype.kind != "f" or not rows.shape[1]:
         raise InputError(
@@ -114,7 +158,8 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
         )
     if count is not None and len(rows) != count:
         raise InputError(
-            f"{path}: {len(rows):,} rows, the text has {count:,} sentences; embed the very text that was binarised"
+            f"{path}: {len(rows):,} rows for {count:,} sentences; embed the same text that was "
+            "binarised"
         )
     stat = path.stat()
     _check_values(path, stat.st_size, stat.st_mtime_ns)
@@ -123,20 +168,25 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
 
 @functools.cache
 def _check_values(path: Path, *size_and_time: int) -> None:
-    """Check the values, once per process and file: shards are opened again every few epochs."""
+    """Check the values of a file, once per process: shards are opened again every few epochs.
+
+    Args:
+        path: an .npy file.
+        *size_and_time: size and modification time, so that a changed file is checked again.
+    """
     check_described(path)
     rows = open_array(path)
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        # compared as Python floats, not in the type of the file; min and max are NaN if any number
-        # is
-        if not -LARGEST <= float(block.min()) <= float(block.max()) <= LARGEST:
-            row, column = (
-                int(place)
-                for place in np.argwhere(~(np.abs(block.astype(np.float64)) <= LARGEST))[0]
-            )
-            raise InputError(
-                f"{path}: row {start + row + 1:,} has {block[row, column]:g} at place {column + 1:,}; expected finite "
-                f"numbers of at most {LARGEST:,}, embed the text again"
-            )
+        # Python floats, because the limit may be infinite in the type of the file. Minimum and
+        # maximum are NaN if a value is.
+        if -LARGEST_FLOAT16 <= float(block.min()) <= float(block.max()) <= LARGEST_FLOAT16:
+            continue
+        is_invalid = ~(np.abs(block.astype(np.float64)) <= LARGEST_FLOAT16)
+        row, column = (int(position) for position in np.argwhere(is_invalid)[0])
+        raise InputError(
+            f"{path}: value {block[row, column]:g} in row {start + row + 1:,}, column "
+            f"{column + 1:,}; expected finite numbers of at most {LARGEST_FLOAT16:,}: embed the "
+            "text again"
+        )

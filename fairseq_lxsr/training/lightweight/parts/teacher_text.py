@@ -1,6 +1,4 @@
-"""Text of any language with a teacher's embeddings of it, words or sentences, drawn beside the
-pairs of a batch.
-"""
+"""Text of any language with a teacher's embeddings, which is added to batches of pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,38 +19,53 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 @dataclass(frozen=True)
 class TeacherText:
-    """Texts of one file as pieces, and the teacher's embeddings [N, E] of them."""
+    """The N texts of one file, words or sentences.
 
-    ids: IntArray  # [P] pieces of all texts, one text after the other
-    ends: IntArray  # [N]
+    Attributes:
+        ids: ids of the pieces of all texts, one text after the other [P].
+        ends: where each text ends in `ids` [N].
+        vectors: the teacher's embeddings [N, E].
+    """
+
+    ids: IntArray
+    ends: IntArray
     vectors: "ChosenRows"
 
-    def pieces(self, row: int, most: int) -> IntArray:
-        """Return the first `most` pieces of a text."""
+    def pieces(self, row: int, max_length: int) -> IntArray:
+        """Return the first `max_length` ids of a text."""
         start = self.ends[row - 1] if row else 0
-        return self.ids[start : min(self.ends[row], start + most)]
+        return self.ids[start : min(self.ends[row], start + max_length)]
 
 
 def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
-    """Read every NAME.txt of a folder with NAME.npy beside it, split as the text of the data
-    folders was.
+    """Read every NAME.txt of a folder, with its embeddings in NAME.npy.
+
+    Args:
+        folder: folder of the texts, one text per line.
+        data: data folders of the training, whose tokenizer splits the texts.
+
+    Raises:
+        InputError: if a file is missing, or does not fit the others.
     """
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise InputError(
-            f"--teacher-text {folder}: has no .txt; expected NAME.txt, and NAME.npy with a row a line"
+            f"--teacher-text {folder}: no .txt file; expected NAME.txt, and NAME.npy with one row "
+            "per line"
         )
     text = find_text(list(data))
     tokenizer = Tokenizer(text.sentencepiece_model, text.options, read_dictionary(text.dictionary))
-    found = [_read(path, tokenizer) for path in files]
-    if len({part.vectors.shape[1] for part in found}) > 1:
+    texts = [_read_texts(path, tokenizer) for path in files]
+    dimensions = sorted({part.vectors.shape[1] for part in texts})
+    if len(dimensions) > 1:
         raise InputError(
-            f"--teacher-text {folder}: embeddings of several widths; expected one teacher"
+            f"--teacher-text {folder}: embeddings of dimensions "
+            f"{', '.join(map(str, dimensions))}; expected embeddings of one teacher"
         )
-    return found
+    return texts
 
 
-def _read(path: Path, tokenizer: Tokenizer) -> TeacherText:
+def _read_texts(path: Path, tokenizer: Tokenizer) -> TeacherText:
     lines = list(read_lines(path))
     vectors = open_rows(path.with_suffix(".npy"), len(lines))
     ids, lengths = tokenizer.encode_flat(lines)
@@ -60,50 +73,57 @@ def _read(path: Path, tokenizer: Tokenizer) -> TeacherText:
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0
     if not is_known.any():
         raise InputError(
-            f"{path}: no line has a piece of the dictionary; expected text in the languages of the model"
+            f"{path}: no line has a piece of the dictionary; expected text in the languages of the "
+            "model"
         )
-    return TeacherText(
-        ids[is_known[line]],
-        lengths[is_known].cumsum(),
-        ChosenRows(vectors, np.flatnonzero(is_known)),
-    )
+    # Lines without a known piece are left out.
+    known_rows = ChosenRows(vectors, np.flatnonzero(is_known))
+    return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), known_rows)
 
 
 class ChosenRows:
-    """Rows of an array on disk, chosen by their numbers."""
+    """Some rows of an array on disk, which are read when they are indexed.
+
+    Args:
+        rows: the array [M, E].
+        chosen: numbers of the rows [N].
+    """
 
     def __init__(self, rows: np.ndarray, chosen: IntArray):
-        self._rows, self._chosen = rows, chosen
-        self.shape = len(chosen), rows.shape[1]
+        self._rows = rows
+        self._chosen = chosen
+        self.shape = (len(chosen), rows.shape[1])
 
-    def __getitem__(self, places: IntArray) -> np.ndarray:
-        return self._rows[self._chosen[places]]
+    def __getitem__(self, index: IntArray) -> np.ndarray:
+        return self._rows[self._chosen[index]]
 
 
 @dataclass(frozen=True)
 class DrawnTeacherTexts:
-    """Part of a batch: as many texts as pairs, files drawn alike, and the teacher's embeddings of
-    them.
+    """Part of a batch: one text per pair, from files with equal probability, and its embedding.
 
-    A text is drawn for each pair, so neither the order of batches nor the number of workers changes
-    which.
+    The draw depends on the pair, so neither the order of batches nor the number of workers changes
+    the texts.
+
+    Attributes:
+        texts: the texts of each file.
     """
 
     texts: Sequence[TeacherText]
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        draws = (Draw.TEACHER_FILE, Draw.TEACHER_TEXT)
-        file, row = (uniform(data.seed, data.epoch, pairs.index, draw) for draw in draws)
-        files = (file * len(self.texts)).astype(np.int64)
-        rows = (row * np.array([len(part.ends) for part in self.texts])[files]).astype(np.int64)
-        drawn = [
+        draw_file = uniform(data.seed, data.epoch, pairs.index, Draw.TEACHER_FILE)
+        draw_text = uniform(data.seed, data.epoch, pairs.index, Draw.TEACHER_TEXT)
+        files = (draw_file * len(self.texts)).astype(np.int64)
+        counts = np.array([len(part.ends) for part in self.texts])
+        rows = (draw_text * counts[files]).astype(np.int64)
+        pieces = [
             self.texts[i].pieces(j, data.max_positions) for i, j in zip(files, rows, strict=True)
         ]
         vectors = np.empty((len(rows), self.texts[0].vectors.shape[1]), dtype=np.float32)
         for i in np.unique(files):
             vectors[files == i] = self.texts[i].vectors[rows[files == i]]
-        batch["net_input"]["teacher_text"] = padded(
-            drawn, data.padding_idx, data.padded_width(max(map(len, drawn)))
-        )
+        width = data.padded_width(max(map(len, pieces)))
+        batch["net_input"]["teacher_text"] = padded(pieces, data.padding_idx, width)
         batch["teacher_text"] = vectors
