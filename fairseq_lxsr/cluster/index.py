@@ -108,7 +108,7 @@ def index_shards(
         num_done = run_missing(tasks, workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         total = sum(counts)
-        # Then all shards are flat.
+        # If each shard is too short for the kind, all of them are flat.
         if max(counts) < min_sentences:
             raise InputError(
                 f"{total:,} sentences are too few for {options.kind}; expected at least "

@@ -74,7 +74,7 @@ class Corpus:
         """
         first_lines = list(islice(distinct(self.path), max(k, 1) + within))
         if not first_lines:
-            raise InputError(f"{self.path}: no text in it; expected one sentence per line")
+            raise InputError(f"{self.path}: no text; expected one sentence per line")
         check_k(k, len(first_lines), self.path, within)
         number, line = first_lines[0]
         return self.text([line], np.array([number]))
@@ -326,7 +326,7 @@ def mine_shards(
 
 
 def _check_sides(sides: list[Corpus], options: Mining, workers: Workers) -> None:
-    """Refuse now what would otherwise fail after hours of encoding."""
+    """Check the sides before the work, which may take hours."""
     widths = []
     for side in sides:
         first_sentence = side.check(options.k, within=len(sides) == 1)

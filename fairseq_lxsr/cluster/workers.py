@@ -106,7 +106,7 @@ class LoadModel(Task):
 
 @dataclass(frozen=True)
 class MeasureWidth(Task):
-    """Returns the width of the embeddings of a text."""
+    """The task of measuring the width of the embeddings of a text."""
 
     text: Text
 
@@ -124,7 +124,7 @@ def run_missing(tasks: Sequence[ShardTask], workers: "Workers") -> int:
 
 
 class Worker:
-    """What runs as an actor of Ray. It loads its encoder once."""
+    """The actor that Ray runs. It loads its encoder once."""
 
     def __init__(self, load: LoadEncoder):
         self.load = cache(load)

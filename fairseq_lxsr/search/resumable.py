@@ -199,7 +199,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     existed = folder.exists()
     if existed and not _belongs_to(folder, verb):
         raise InputError(
-            f"{folder}: exists and is not a folder of this command; choose another name"
+            f"{folder}: exists and was not created by `lxsr {verb}`; choose another name"
         )
     folder.mkdir(parents=True, exist_ok=True)
     # If the run is interrupted here, the marker is empty.

@@ -37,7 +37,7 @@ TRAINING_ROWS_PER_LIST = 64
 MIN_ROWS_PER_LIST = 39
 # The dimensions per byte of ivf-pq.
 PQ_WIDTH = 8
-# The number of values of a byte.
+# The least number of vectors for ivf-pq, which learns 256 values for each byte of its codes.
 MIN_PQ_ROWS = 256
 # The candidates of `binary` that are scored again: at least this number, and at least so many for
 # each neighbour.
@@ -84,7 +84,7 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
         InputError: if the kind is unknown, or does not fit the other arguments.
     """
     if kind not in INDEX_KINDS:
-        raise InputError(f"index {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
+        raise InputError(f"index kind {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
     if lists is not None:
         _check_lists(kind, lists, count)
     if kind == "ivf-pq":
