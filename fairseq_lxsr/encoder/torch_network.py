@@ -1,4 +1,4 @@
-"""Reads and writes the networks of model folders, by torch; nothing in them can run code."""
+"""Reads and writes the networks of model folders with torch; loading one cannot run code."""
 
 import copy
 import itertools
@@ -41,32 +41,47 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 def read_model(
     folder: Path, config: dict[str, Any], untrained: bool = False
 ) -> tuple[SentenceNetwork, Tokenizer]:
-    """Read network and tokenizer of a model folder, or random weights (seed 1); its files must fit
-    together.
+    """Read the network and the tokenizer of a model folder, and check that they fit together.
+
+    Args:
+        folder: the model folder.
+        config: its description, from config.json.
+        untrained: use random weights (seed 1) instead of those of the folder.
     """
     weights = {name: torch.tensor(value) for name, value in read_weights(folder, config).items()}
-    size, tokenizer = size_of(config), read_tokenizer(folder, config)
+    tokenizer = read_tokenizer(folder, config)
     kind = all_networks()[config["architecture"]]
-    return build_network(kind, size, weights, folder / WEIGHTS_FILE, untrained), tokenizer
+    network = build_network(kind, size_of(config), weights, folder / WEIGHTS_FILE, untrained)
+    return network, tokenizer
 
 
 def build_network(
     kind: type[SentenceNetwork],
     size: Any,
     weights: Mapping[str, Tensor],
-    where: str | Path,
+    place: str | Path,
     untrained: bool = False,
 ) -> SentenceNetwork:
-    """Build a network and load its weights, or keep random ones; the shapes are compared before
-    memory is allocated.
+    """Build a network, and load its weights.
+
+    Args:
+        kind: class of the network.
+        size: its sizes, a `kind.Config`.
+        weights: its weights, by name.
+        place: where they come from, for messages.
+        untrained: keep random weights (seed 1) instead.
+
+    Raises:
+        InputError: if the weights do not have the names and shapes of the network.
     """
     if size.num_layers > len(weights):
         raise InputError(
-            f"{where}: {len(weights)} weights; the options ask for {size.num_layers:,} layers; {ADVICE}"
+            f"{place}: {len(weights)} weights for {size.num_layers:,} layers; {ADVICE}"
         )
+    # The shapes are compared before any memory is allocated for the network.
     with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
-    check_weights(weights, expected, where)
+    check_weights(weights, expected, place)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         network = kind(size)
@@ -84,17 +99,24 @@ def save_folder(
     training: dict[str, Any],
     dtype: str = "float32",
 ) -> None:
-    """Write a model folder; `training` as in `folder.TRAINING`, `dtype` is the precision on
-    disk.
+    """Write a model folder.
+
+    Args:
+        folder: the folder to write.
+        model: the network.
+        dictionary: the dictionary file.
+        sentencepiece_model: the SentencePiece model.
+        text: how text is read.
+        training: how the model was trained, for config.json.
+        dtype: type of the weights on disk.
     """
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         weights |= stored_weight(name, value.detach(), dtype)
-    sizes, options = asdict(model.config), text.record()
     description = {
         "architecture": model.name,
-        "encoder": sizes,
-        "text": options,
+        "encoder": asdict(model.config),
+        "text": text.record(),
         "training": training,
     }
     texts = [path.read_bytes() for path in (dictionary, sentencepiece_model)]
@@ -102,29 +124,35 @@ def save_folder(
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return what is stored of a weight: in `int8` the codes and scales of a matrix, and a vector
-    as float32.
+    """Return the tensors that are stored for a weight, by name.
 
-    In `int4` only the embeddings of pieces, of an even width, have 4 bits; the other matrices have
-    8.
+    For `int8` these are the codes and the scales of a matrix; vectors stay in float32. For `int4`
+    only the embeddings of pieces have 4 bits, if their width is even; other matrices have 8.
     """
     if dtype not in ("int8", "int4"):
         return {name: rounded(name, value, dtype)}
     value = rounded(name, value, "float32").cpu()
     if value.dim() != 2:
         return {name: value}
-    halved = dtype == "int4" and name == TABLE and value.shape[1] % 2 == 0
-    codes, scales = map(torch.from_numpy, (to_int4 if halved else to_int8)(value.numpy()))
-    return {name: codes, name + SCALE: scales}
+    quantize = to_int8
+    # Two codes of 4 bits share a byte, so the width must be even.
+    if dtype == "int4" and name == TABLE and value.shape[1] % 2 == 0:
+        quantize = to_int4
+    codes, scales = quantize(value.numpy())
+    return {name: torch.from_numpy(codes), name + SCALE: torch.from_numpy(scales)}
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
-    """Convert a weight to another precision."""
+    """Convert a weight to another type.
+
+    Raises:
+        InputError: if a value is too large for the type.
+    """
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
         raise InputError(
-            f"--dtype {dtype}: {name} has numbers as large as {float(value.abs().max()):.3g}, which {dtype} has not; "
-            "take float32, or another checkpoint"
+            f"--dtype {dtype}: {name} has values up to {float(value.abs().max()):.3g}, too large for "
+            f"{dtype}; use float32, or another checkpoint"
         )
     return result
 
@@ -138,8 +166,13 @@ _RUNNING = ForksWait()
 
 
 class NetworkCopies:
-    """A network in float32, and its copies on other devices and in other precisions, each made once
-    and kept.
+    """A network in float32, and its copies on other devices and in other precisions.
+
+    Each copy is made when it is first needed.
+
+    Args:
+        network: the network.
+        device: device of the network, by default a GPU if there is one.
     """
 
     def __init__(self, network: SentenceNetwork, device: str | None = None):
@@ -149,12 +182,14 @@ class NetworkCopies:
         self._lock = ThreadLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the lock and the copies, which the other process
-        creates itself.
+        """Return the state to pickle.
+
+        The other process makes its own lock and copies.
         """
-        return {
-            name: value for name, value in vars(self).items() if name not in ("_copies", "_lock")
-        }
+        state = dict(vars(self))
+        del state["_copies"]
+        del state["_lock"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _copies={}, _lock=ThreadLock())
@@ -162,78 +197,102 @@ class NetworkCopies:
     def embed(
         self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield numbers of the sentences of a batch [n], and their embeddings [n, D], see
-        `Bag.embed`.
+        """Yield the numbers of the sentences of a batch [n], and their embeddings [n, D].
+
+        Args:
+            pieces: the sentences.
+            batch_size: sentences of a batch on a CPU; a GPU takes `GPU_FACTOR` times as many.
+            device: device to compute on, by default that of the network.
+            dtype: precision to compute in.
         """
         model = self._model(device, dtype)
         _one_thread_in_forks()
         target = model.embed_tokens.weight.device
-        factor = 1 if target.type == "cpu" else GPU_FACTOR
+        factor = 1
+        if target.type != "cpu":
+            factor = GPU_FACTOR
         for sentences, inputs in model.batches(pieces, factor * batch_size, factor * BATCH_PIECES):
             with _RUNNING, torch.inference_mode():
-                vectors = model.embed_batch(
-                    *(torch.from_numpy(values).to(target) for values in inputs)
-                )
+                tensors = [torch.from_numpy(values).to(target) for values in inputs]
+                vectors = model.embed_batch(*tensors)
             yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
-        """Return the network on a device in a precision."""
-        key = (torch.device(device) if device else self.device, dtype)
-        if dtype == "int8" and key[0].type != "cpu":
-            raise InputError(f"dtype int8 on {key[0]}; expected cpu, or float16 or bfloat16")
-        name, known = self.network.name, self.network.dtypes
-        if dtype not in known:
-            raise InputError(f"dtype {dtype} of a {name} encoder; expected {', '.join(known)}")
-        if key == (self.device, "float32") and key[0].type != "cpu":
+        """Return the network on a device in a precision.
+
+        Raises:
+            InputError: if the network cannot compute in this precision, or not on this device.
+        """
+        target = self.device
+        if device:
+            target = torch.device(device)
+        is_cpu = target.type == "cpu"
+        if dtype == "int8" and not is_cpu:
+            raise InputError(f"dtype int8 on {target}; expected cpu, or float16 or bfloat16")
+        dtypes = self.network.dtypes
+        if dtype not in dtypes:
+            raise InputError(
+                f"dtype {dtype} of a {self.network.name} encoder; expected {', '.join(dtypes)}"
+            )
+        # On a CPU even float32 has a copy, whose matrices are packed.
+        if target == self.device and dtype == "float32" and not is_cpu:
             return self.network
+        key = (target, dtype)
         with self._lock:
             if key not in self._copies:
-                self._copies[key] = _converted(self.network, *key)
+                self._copies[key] = _converted(self.network, target, dtype)
         return self._copies[key]
 
 
 @cache
 def _one_thread_in_forks() -> None:
-    """Let torch compute with one thread in forks from now on: those of OpenMP are gone there, and
-    it waits for them.
+    """Let torch use one thread in processes that are forked from now on.
+
+    The threads of OpenMP do not exist in a fork, and torch would wait for them.
     """
-    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    # Windows has no fork.
+    if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def network_of(bag: Bag) -> SentenceNetwork:
-    """Make the network of a bag; the two share their weights."""
+    """Build the network of a bag, which shares the weights of the bag."""
     network = TransformerSentenceEncoder(bag.config)
-    network.load_state_dict(
-        {name: torch.from_numpy(value) for name, value in bag.weights.items()}, assign=True
-    )
+    weights = {name: torch.from_numpy(value) for name, value in bag.weights.items()}
+    network.load_state_dict(weights, assign=True)
     return network
 
 
 def _converted(model: Any, device: torch.device, dtype: str) -> Any:
-    """Copy a model to another device or precision; int8 quantizes the weights of matrix products by
-    row.
-    """
-    # a copy in float32 on the same device shares all weights, but those that are packed
-    shares = dtype == "float32" and device == model.embed_tokens.weight.device
-    weights = itertools.chain(model.parameters(), model.buffers()) if shares else ()
-    model = copy.deepcopy(model, {id(weight): weight for weight in weights}).to(device)
-    if dtype != "int8":
-        model = model.to(getattr(torch, dtype))
-        if device.type == "cpu":
-            if any(isinstance(part, PRODUCTS) for part in model.modules()):
-                warn_if_slow(dtype)
-            pack_linears(model)
-        return model
+    """Copy a model to another device or precision."""
+    shared: dict[int, Tensor] = {}
+    if dtype == "float32" and device == model.embed_tokens.weight.device:
+        # The copy shares all weights except for those that are packed.
+        weights = itertools.chain(model.parameters(), model.buffers())
+        shared = {id(weight): weight for weight in weights}
+    model = copy.deepcopy(model, shared).to(device)
+    if dtype == "int8":
+        return _quantized(model)
+    model = model.to(getattr(torch, dtype))
+    if device.type == "cpu":
+        if any(isinstance(part, PRODUCTS) for part in model.modules()):
+            warn_if_slow(dtype)
+        pack_linears(model)
+    return model
+
+
+def _quantized(model: Any) -> Any:
+    """Quantize the weights of the matrix products of a model to int8, each row with its scale."""
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 
     engine = torch.backends.quantized.engine
     if "onednn" in torch.backends.quantized.supported_engines:
-        # twice as fast as the other engines on processors with AMX
+        # It is twice as fast as the other engines on processors with AMX.
         torch.backends.quantized.engine = "onednn"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that it will move these functions
+            # torch warns that it will move these functions.
+            warnings.simplefilter("ignore")
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:
         torch.backends.quantized.engine = engine
