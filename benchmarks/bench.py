@@ -294,7 +294,8 @@ ROWS = {
         bfloat16=True,
     ),
     "speed.static": Row(
-        "{data} --source {text}.en --target {text}.fr --sentences 20000 --widths 512 --updates 60 --repeats 1",
+        "{data} --source {text}.en --target {text}.fr --sentences 20000 --widths 512 --updates 60 "
+        "--repeats 1",
         "--small",
         (
             Figure("encoding, times the faster of theirs", static_encoding, least=3),
@@ -362,7 +363,8 @@ ROWS = {
         lines=True,
     ),
     "quality.context": Row(
-        f"--data {{studies}} --work {{work}}/context --arch {CONTEXT} --languages fr --draws 500 --pairs 500"
+        f"--data {{studies}} --work {{work}}/context --arch {CONTEXT} --languages fr --draws 500 "
+        "--pairs 500"
         " --epochs 1",
         "--rounds 1 --draws 20 --pairs 20",
         (Figure("P@1", pud),),

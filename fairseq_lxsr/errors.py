@@ -58,7 +58,7 @@ class SentenceError(InputError):
 
 
 def printable(text: str, but: str = "") -> str:
-    """Escape control characters, which a terminal would obey, as `\\x1b`; those in `but` are kept."""
+    """Escape control characters, which a terminal would obey, except for those in `but`."""
 
     def escape(match: re.Match[str]) -> str:
         character = match[0]

@@ -166,7 +166,8 @@ def make_word_dictionary(scratch: Path, options: list[str]) -> Path:
     dictionary = scratch / "dict.all.txt"
     if is_marked(read_dictionary(dictionary)):
         raise InputError(
-            "--words: the text consists of SentencePiece pieces; give the text before it was split, "
+            "--words: the text consists of SentencePiece pieces; give the text before it was "
+            "split, "
             "and --sentencepiece-model"
         )
     return dictionary

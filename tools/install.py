@@ -55,8 +55,8 @@ def check_python():
     version = sys.version_info[:2]
     if not OLDEST <= version <= NEWEST:
         stop(
-            "%s is Python %s; expected %s to %s: name another, for example PYTHON=python3.11 make test"
-            % (sys.executable, dotted(version), dotted(OLDEST), dotted(NEWEST))
+            "%s is Python %s; expected %s to %s: name another, for example PYTHON=python3.11 make "
+            "test" % (sys.executable, dotted(version), dotted(OLDEST), dotted(NEWEST))
         )
 
 

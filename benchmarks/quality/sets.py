@@ -22,7 +22,8 @@ from fairseq_lxsr.vectors import merge_neighbours, nearest_neighbours, normalise
 Encode = Callable[[Sequence[str]], np.ndarray]
 # Aligned sentences of each set, by language.
 Sets = dict[str, dict[str, list[str]]]
-# The file of each set; {code} is the three-letter code of its language, {three} that of the language
+# The file of each set; {code} is the three-letter code of its language, {three} that of the
+# language
 # other than English.
 SETS = {
     "PUD": "pud.{language}",

@@ -37,7 +37,8 @@ from fairseq_lxsr.files.lines import read_parallel
 PAIR = "en-fr"
 LANGUAGES = tuple(PAIR.split("-"))
 TOKEN = re.compile(r"\w+|[^\w\s]")
-# The authors' settings, except for what suits a thousandth of their text: words that occur once, and
+# The authors' settings, except for what suits a thousandth of their text: words that occur once,
+# and
 # fewer buckets for bigrams.
 SETTINGS = (
     "-dim 300 -lr 0.2 -neg 10 -bucket 200000 -dropoutK 4 -loss ns -thread 1 -numCheckPoints 1"
@@ -70,7 +71,7 @@ KEY = ("share", "ngrams", "epochs", "least count", "threshold")
 
 
 def marked(sentence: str, language: str) -> str:
-    """Return lower-cased words and punctuation, each with its language, as the program reads them."""
+    """Return lower-cased words and punctuation with their language, as the program reads them."""
     return " ".join(f"{token}_{language}" for token in TOKEN.findall(sentence.lower()))
 
 

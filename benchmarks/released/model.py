@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 COMMIT = "2ea26dbadaf510f92afc7dc098404d8a68e4c963"
-# The two files that are run, and their hashes in git, so that an exported folder can be checked too.
+# The two files that are run, and their hashes in git, so that an exported folder can be checked
+# too.
 CONFIG = "config.py"
 MODEL = "modeling/bertModel.py"
 BLOBS = {
@@ -27,7 +28,8 @@ BLOBS = {
 }
 # The defaults of torch.
 BETAS = (0.9, 0.999)
-# The linear warm-up of pytorch_warmup 0.0.4, which main.py uses in line 110. These are 1,999 updates,
+# The linear warm-up of pytorch_warmup 0.0.4, which main.py uses in line 110. These are 1,999
+# updates,
 # because 1 - 0.999 is slightly more than 0.001.
 WARMUP = int(2 / (1 - BETAS[1]))
 PADDING = 0

@@ -60,7 +60,7 @@ def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
 
 
 def numbered(path: Path) -> tuple[list[int], str]:
-    """Return the numbers of the lines that are not empty, and their text; Bertalign skips others."""
+    """Return the numbers and texts of the lines that are not empty; Bertalign skips the others."""
     rows = []
     lines = []
     for row, line in enumerate(read_lines(path)):

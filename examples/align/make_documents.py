@@ -38,7 +38,7 @@ def read_groups(gold: Path, sides: list[list[str]]) -> Iterator[list[list[int]]]
 
 
 def parse_group(line: str, sides: list[list[str]]) -> list[list[int]] | None:
-    """Return the line numbers of both sides; None if the line is not an alignment of these sides."""
+    """Return the line numbers of both sides; None if the line does not align these sides."""
     try:
         group = [literal_eval(rows) for rows in line.split(":")[:2]]
         for rows, lines in zip(group, sides, strict=True):

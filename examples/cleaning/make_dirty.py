@@ -62,7 +62,8 @@ def main() -> None:
 def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if not 0 <= args.rate * len(FAULTS) < 1:
         raise InputError(
-            f"--rate {args.rate}; expected from 0 to less than {1 / len(FAULTS)}, for {len(FAULTS)} faults"
+            f"--rate {args.rate}; expected from 0 to less than {1 / len(FAULTS)}, for "
+            f"{len(FAULTS)} faults"
         )
     sides: dict[str, list[str]] = {}
     for side in ("source", "target", "other"):

@@ -27,7 +27,8 @@ def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
             row = dirty.index(line, start)
         except ValueError:
             raise InputError(
-                f"{path}, line {number}: {line!r:.60} does not follow in the dirty corpus; expected "
+                f"{path}, line {number}: {line!r:.60} does not follow in the dirty corpus; "
+                "expected "
                 "pairs of the corpus in their order"
             ) from None
         rows.append(row)

@@ -100,7 +100,7 @@ class Side:
         self.vectors = normalise_rows(encoder.encode(words))
 
     def read(self, sentence: str) -> tuple[list[tuple[int, int]], np.ndarray]:
-        """Return the start and end of each of the N words of a sentence, and their vectors [N, D]."""
+        """Return starts and ends of the N words of a sentence, and their vectors [N, D]."""
         words = list(WORD.finditer(sentence))
         spans = [word.span() for word in words]
         numbers = [self.numbers[word[0]] for word in words]

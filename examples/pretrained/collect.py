@@ -1,4 +1,4 @@
-"""Collect the training text of one model from the sources of a table, and check that it is complete.
+"""Collect the training text of a model from the sources of a table, and check its size.
 
 python examples/pretrained/collect.py --data DIR --output work/static/text
 

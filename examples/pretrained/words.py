@@ -3,9 +3,9 @@
 python examples/pretrained/words.py --wordnets omw-data/wns --english dict --output DIR/words
 
 WNS is the folder `wns` of the repository omwn/omw-data, DICT the folder of WordNet 3.0 with
-data.noun and cntlist.rev (in Debian's wordnet-base /usr/share/wordnet). Only wordnets are used whose
-licence requires no more than attribution. A word is paired with one English word of its synset: of
-those that occur in WordNet's own texts, the one with the fewest other senses.
+data.noun and cntlist.rev (in Debian's wordnet-base /usr/share/wordnet). Only wordnets are used
+whose licence requires no more than attribution. A word is paired with one English word of its
+synset: of those that occur in WordNet's own texts, the one with the fewest other senses.
 """
 
 import argparse

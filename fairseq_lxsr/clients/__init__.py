@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
 
 
 def filters_of_opuscleaner() -> Path:
-    """Return the folder with our filter for OpusCleaner: `opuscleaner-clean --filters FOLDER/*.json`."""
+    """Return the folder of the filter for `opuscleaner-clean --filters FOLDER/*.json`."""
     return Path(__file__).parent
 
 

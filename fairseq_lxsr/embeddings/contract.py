@@ -110,7 +110,7 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """Add the number of zero rows to `counts` as `empty` sentences; return the embeddings [N, D]."""
+    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty`."""
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings

@@ -161,7 +161,8 @@ def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
     """
     if source != target:
         raise InputError(
-            f"embeddings of {names[0]} have width {source}, and those of {names[1]} width {target}; "
+            f"embeddings of {names[0]} have width {source}, and those of {names[1]} width "
+            f"{target}; "
             "expected the same model for both"
         )
 

@@ -151,7 +151,8 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
         raise InputError(
-            f"--dtype {dtype}: {name} has values up to {float(value.abs().max()):.3g}, too large for "
+            f"--dtype {dtype}: {name} has values up to {float(value.abs().max()):.3g}, too large "
+            "for "
             f"{dtype}; use float32, or another checkpoint"
         )
     return result
@@ -159,7 +160,8 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
 
 # Modules whose time is that of matrix products.
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)
-# A GPU encodes this many times as many sentences at once as a CPU. With fewer, it waits for the host.
+# A GPU encodes this many times as many sentences at once as a CPU. With fewer, it waits for the
+# host.
 GPU_FACTOR = 32
 # torch and its libraries have locks, which must not be held when the process forks.
 _RUNNING = ForksWait()

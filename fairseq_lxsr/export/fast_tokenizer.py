@@ -1,4 +1,4 @@
-"""Our tokenizer as a tokenizer.json of Hugging Face, which every export for other programs needs."""
+"""The tokenizer as a tokenizer.json of Hugging Face, which exports for other programs need."""
 
 import base64
 import io
@@ -49,11 +49,14 @@ SAMPLE = (
     "printf('%s', a_b) ; x == y && ~/.config/file-name.txt http://a.b/c?d=e",
     "Привет, мир! 你好\uff0c世界。 こんにちは 안녕하세요 مرحبا",
     "aaaaaaaa bbbb abababab 1234567890 1,000,000.00",
-    "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 محم\u0651\u064eد",
-    "hy\u00adphen \u2060wo\u200brd می\u200cشود ภาษา\u200bไทย İSTANBUL i\u0328\u0307 №5 \U0001d400 ❤\ufe0f",
+    "ΔΡΟΜΟΣ Σ ΣΑΣ Λ.Σ. ΔΡΟ\u0301Σ λΣ\u0301λ 中Σ σας it\x92s here e\u0302\u0301 a\u0323\u0302 "
+    "محم\u0651\u064eد",
+    "hy\u00adphen \u2060wo\u200brd می\u200cشود ภาษา\u200bไทย İSTANBUL i\u0328\u0307 №5 \U0001d400 "
+    "❤\ufe0f",
     "สวัสดีครับ 🚀!",
     "the <mask> of <pad> and <unk> in <s> </s>",
-    "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 か\u3099っこう ハ\u309aン",
+    "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 "
+    "か\u3099っこう ハ\u309aン",
 )
 # Python lower-cases Σ to ς after a cased letter unless another one follows; marks and dots between
 # are ignored.
@@ -235,7 +238,7 @@ def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
 
 
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Describe the replacement of letters; SentencePiece compiles thousands of rules to one step."""
+    """Describe the replacement of letters, which SentencePiece does in one compiled step."""
     if not letters:
         return []
     lines = []
@@ -289,7 +292,7 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
 
 
 def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe which letters and marks become one letter in SentencePiece but not in the library."""
+    """Describe letters with marks that SentencePiece joins and the library does not."""
     steps = _rules(_matching_rules(tokenizer, TWO_MARKS))
     pairs = _matching_rules(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:

@@ -206,7 +206,7 @@ def _silence_transformers() -> None:
 
 
 def load_folder(folder: str | Path, device: str | None = None) -> Any:
-    """Load a folder as a `SentenceTransformer`, without running code in it or unpickling weights."""
+    """Load a folder as a `SentenceTransformer`, without running its code or unpickling."""
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer

@@ -35,7 +35,7 @@ HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 class SentenceModule(Module):
-    """Computes the `sentence_embedding` [B, E] of sentences with the weights of a `SentenceEncoder`.
+    """Computes the `sentence_embedding` [B, E] of sentences with a `SentenceEncoder`.
 
     It is for training with the losses of sentence-transformers, and for encoders that no module of
     sentence-transformers computes.

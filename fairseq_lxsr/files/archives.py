@@ -45,7 +45,8 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
         if len(names) > MAX_LISTED:
             listed += ", ..."
         raise InputError(
-            f"{path}: no such file in {archive.name}, which contains {len(names):,} files: {listed}; "
+            f"{path}: no such file in {archive.name}, which contains {len(names):,} files: "
+            f"{listed}; "
             f"expected the name of one: {archive}/MEMBER"
         )
     with _opening(archive) as packed:

@@ -178,7 +178,8 @@ def reading(path: str | Path) -> Iterator[None]:
         if not _is_decompression_error(error, path):
             raise
         raise InputError(
-            f"{path}: damaged or incomplete compressed file ({error}); download or compress it again"
+            f"{path}: damaged or incomplete compressed file ({error}); download or compress it "
+            "again"
         ) from None
 
 
@@ -261,7 +262,8 @@ def _unequal(
     first_unpaired = min(source_count, target_count) + 1
     return (
         f"{source} has {source_count:,} lines and {target} has {target_count:,}; expected aligned "
-        f"files with the same number of lines: line {first_unpaired:,} has no counterpart, {unpaired}"
+        f"files with the same number of lines: line {first_unpaired:,} has no counterpart, "
+        f"{unpaired}"
     )
 
 

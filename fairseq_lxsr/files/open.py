@@ -76,7 +76,8 @@ def _standard_input() -> BinaryIO:
         )
     if sys.stdin.closed or sys.stdin.buffer.closed:
         raise InputError(
-            "-: standard input has been read already; expected a file, because the text is read twice"
+            "-: standard input has been read already; expected a file, because the text is read "
+            "twice"
         )
     return sys.stdin.buffer
 
@@ -119,7 +120,8 @@ class Budget:
         self.left -= count
         if self.left < 0:
             raise InputError(
-                f"{self.path}: decompresses to more than {MAX_RATIO} times its {self.size:,} bytes; "
+                f"{self.path}: decompresses to more than {MAX_RATIO} times its {self.size:,} "
+                "bytes; "
                 "expected text"
             )
 
@@ -159,7 +161,7 @@ def compressing(path: Path, stream: IO) -> IO:
 
 
 def _zstd(path: str | Path):
-    """Return Python's own module for Zstandard (3.14 and later), or the package that backports it."""
+    """Return Python's module for Zstandard (3.14 and later), or the package that backports it."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)

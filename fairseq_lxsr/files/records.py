@@ -149,7 +149,7 @@ def check_archive(path: Path) -> None:
     It reads about 1 GB/s.
 
     Raises:
-        ValueError: for a damaged or compressed archive; `zipfile` raises errors of many other kinds.
+        ValueError: for a damaged or compressed archive; `zipfile` raises many kinds of errors.
     """
     with zipfile.ZipFile(path) as archive:
         if sum(record.file_size for record in archive.infolist()) > path.stat().st_size:

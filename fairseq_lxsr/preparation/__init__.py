@@ -1,1 +1,1 @@
-"""Corpus preparation: from raw text to the data of fairseq-train, in stages with one folder each."""
+"""Corpus preparation: from raw text to the data of fairseq-train, one folder per stage."""

@@ -56,7 +56,8 @@ _DIGIT = re.compile(r"\d")
 _NOT_WORD = re.compile(r"[\W_]+")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _PLACEHOLDER = re.compile(
-    r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
+    r"%(?:\d+\$|\([^()\s]*\))?[-+#0 ]{0,3}\d*(?:\.\d+)?"
+    r"(?:hh|h|ll|l|L|q|j|z|t)?[a-zA-Z@](?![a-zA-Z])"
     r"|%<?\w+>|%\d+|\$\{[^}]*\}|\$\w+\$?|\{[\w.:!]*\}|%%"
 )
 _ACCELERATOR = re.compile(r"\s*\([_&~]\w\)|(?<![\w&_~])[_&~](?=[^\W_])")
@@ -114,7 +115,7 @@ def _normalized(text: str) -> str:
 
 
 def strip_message(text: str) -> str:
-    """Return a program message without mark-up, placeholders, keyboard shortcuts and line breaks."""
+    """Return a program message without mark-up, placeholders, shortcuts and line breaks."""
     for pattern in (_ESCAPE, _TAG, _PLACEHOLDER):
         text = pattern.sub(" ", text)
     text = _ACCELERATOR.sub("", html.unescape(text))

@@ -334,7 +334,8 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messag
         alternatives = f"; {ALTERNATIVES}" if is_messages else ""
         raise InputError(
             f"{text_name}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} of them without a "
-            f"held-out sentence; expected at least {max(1, 2 * (valid_size + test_size)):,} to hold "
+            f"held-out sentence; expected at least {max(1, 2 * (valid_size + test_size)):,} to "
+            "hold "
             f"out {valid_size:,} for validation and {test_size:,} for testing: give more text, "
             f"milder filters, or smaller --valid-size and --test-size{alternatives}"
         )

@@ -270,7 +270,8 @@ def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
             if similar:
                 available = f"; available: {', '.join(similar[:20])}"
             raise InputError(
-                f"{prefix}.{language}: no such file (nor with .txt, {', '.join(COMPRESSED_SUFFIXES)})"
+                f"{prefix}.{language}: no such file (nor with .txt, "
+                f"{', '.join(COMPRESSED_SUFFIXES)})"
                 f"{available}; expected PREFIX.{source} and PREFIX.{target}, one file "
                 f"{', '.join(_ENDINGS)}, or a folder of gettext catalogues"
             )

@@ -260,7 +260,7 @@ def _languages_of_xliff(parents: list[Any]) -> list[str]:
 
 
 def _may_be_translated(elements: list[Any]) -> bool:
-    """Return whether the first of these elements with the attribute `translate` allows translation."""
+    """Return whether the first element with the attribute `translate` allows translation."""
     for element in elements:
         if element.get("translate"):
             return element.get("translate") != "no"

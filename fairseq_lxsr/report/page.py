@@ -21,15 +21,19 @@ from fairseq_lxsr.report.sample import Sample
 from fairseq_lxsr.report.training_log import Curves
 
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 0 auto; padding: 1rem; max-width: 1000px; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; }
+body { margin: 0 auto; padding: 1rem; max-width: 1000px; }
 h1, h2, h3, p, summary, figcaption { overflow-wrap: anywhere; } h1 { font-size: 1.6rem; }
 h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ddd; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; vertical-align: top; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #eee; }
+th, td { vertical-align: top; }
 th[scope=row], .text { text-align: left; } th[scope=row] { font-weight: normal; }
 .sentences th[scope=row], td.text { min-width: 9rem; overflow-wrap: anywhere; }
-figure { margin: 0; } figcaption { font-size: .9rem; color: #444; } summary { cursor: pointer; padding: .25rem 0; }
+figure { margin: 0; } figcaption { font-size: .9rem; color: #444; }
+summary { cursor: pointer; padding: .25rem 0; }
 details .scroll { max-height: 30rem; overflow-y: auto; }
 .signature { font: .75rem/1.4 ui-monospace, monospace; color: #555; overflow-wrap: anywhere; }
 .verdict { font-size: 1.15rem; font-weight: 600; }

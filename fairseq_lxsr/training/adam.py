@@ -75,7 +75,7 @@ class TorchAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
     ) -> None:
-        """Load the moments and the learning rate of a checkpoint; other options are the current ones.
+        """Load the moments and the learning rate of a checkpoint, and no other options.
 
         Raises:
             InputError: if AMSGrad or the sizes of the moments do not fit.
@@ -84,8 +84,10 @@ class TorchAdam(FairseqOptimizer):
         if had_amsgrad != self.cfg.amsgrad:
             prepositions = {True: "with", False: "without"}
             raise InputError(
-                f"--optimizer torch_adam of the checkpoint: {prepositions[had_amsgrad]} --amsgrad, and "
-                f"now {prepositions[self.cfg.amsgrad]}; give the same options, or --reset-optimizer, "
+                f"--optimizer torch_adam of the checkpoint: {prepositions[had_amsgrad]} --amsgrad, "
+                "and "
+                f"now {prepositions[self.cfg.amsgrad]}; give the same options, or "
+                "--reset-optimizer, "
                 "or another --save-dir"
             )
         current = dict(self.optimizer_config)
@@ -96,7 +98,8 @@ class TorchAdam(FairseqOptimizer):
             for value in state.values():
                 if getattr(value, "shape", ()) not in ((), weights.shape):
                     raise InputError(
-                        "--optimizer torch_adam: the moments of the checkpoint do not have the sizes "
+                        "--optimizer torch_adam: the moments of the checkpoint do not have the "
+                        "sizes "
                         "of the weights; give --reset-optimizer"
                     )
 

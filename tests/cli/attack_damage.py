@@ -203,7 +203,8 @@ def main(count: int, seed: int = 1) -> int:
                 print(found, flush=True)
                 wrong.append(found)
         print(
-            f"{count:,} damaged files: {dict(campaign.counts)}, {len(wrong)} used silently or badly ended"
+            f"{count:,} damaged files: {dict(campaign.counts)}, {len(wrong)} used silently or "
+            "badly ended"
         )
     return len(wrong)
 

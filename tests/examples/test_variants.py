@@ -95,7 +95,8 @@ def test_words_with_many_meanings_come_first(tmp_path, monkeypatch):
     script = load_script(FOLDER / "italian.py")
     monkeypatch.setattr(script, "MOST", 3)
     (tmp_path / "wn.tab").write_text(
-        "# name\n1-n\tita:lemma\tcasa\n2-n\tita:lemma\tcane da caccia\n3-n\tlemma\tGatto\n4-n\tita:lemma\tgatto\n"
+        "# name\n1-n\tita:lemma\tcasa\n2-n\tita:lemma\tcane da "
+        "caccia\n3-n\tlemma\tGatto\n4-n\tita:lemma\tgatto\n"
     )
     done = main_here(script, tmp_path / "wn.tab", "--output", tmp_path)
     assert "3 words of 4" in done.stdout

@@ -194,7 +194,8 @@ def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
 def test_what_a_killed_process_left_is_removed(tmp_path):
     script = (
         "import os, signal, sys\nfrom fairseq_lxsr.files.write import atomic_folder, atomic_write\n"
-        "with atomic_write(sys.argv[1] + '/file'), atomic_folder(sys.argv[1] + '/folder', 'marker') as work:\n"
+        "with atomic_write(sys.argv[1] + '/file'), atomic_folder(sys.argv[1] + '/folder', "
+        "'marker') as work:\n"
         "    (work / 'x').write_text('x')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60)

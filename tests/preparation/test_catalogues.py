@@ -104,7 +104,8 @@ def test_catalogues_of_this_machine_are_read_as_python_reads_them_but_for_the_pl
             ["1", "5"],
         ),
         (
-            "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5;",
+            "nplurals=6; plural=n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : "
+            "n%100>=11 ? 4 : 5;",
             ["0", "1", "2", "few", "many", "other"],
             ["1", "other"],
         ),

@@ -82,7 +82,7 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read a split of every language; with `--mined`, the samples are the pairs of all shards."""
+        """Read a split of all languages; with `--mined`, the pairs of all shards."""
         mined = self.cfg.mined
         if mined is not None and split != "train":
             raise InputError(f"--mined has no {split} samples; expected --disable-validation")

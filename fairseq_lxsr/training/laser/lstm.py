@@ -22,7 +22,8 @@ from fairseq_lxsr.training.laser.translation import (
 )
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
-# The encoder is from Artetxe and Schwenk 2019, the numbers of layers from Li and Mak 2020. The width
+# The encoder is from Artetxe and Schwenk 2019, the numbers of layers from Li and Mak 2020. The
+# width
 # of the decoder's embeddings is our choice: fairseq's examples/laser has 320 on both sides, and the
 # code of Li and Mak 512 (recipe laser_1_released).
 LASER_1 = {

@@ -41,7 +41,7 @@ class XlingTranslationConfig(PairTaskConfig):
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Makes batches of one direction for `--criterion xling_translation_loss` and fairseq-generate."""
+    """Makes batches of one direction for `xling_translation_loss` and fairseq-generate."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:

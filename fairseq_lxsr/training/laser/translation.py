@@ -69,7 +69,7 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     def states(
         self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
     ) -> Tensor:
-        """Compute the states [B, T, D], or [B, 1, D] with a cache; the arguments are as in `forward`."""
+        """Compute the states [B, T, D], or [B, 1, D] with a cache; arguments as in `forward`."""
         raise NotImplementedError
 
 

@@ -47,7 +47,8 @@ class XlingSentLoss(SummedCriterion):
         v = encoded["embeddings"]["target"]
         # Both the loss and the accuracy need them.
         encoded["cosines"] = losses.cosine_similarities(u, v)
-        # Without the zero the sum would be empty if distillation is the only term and this split has
+        # Without the zero the sum would be empty if distillation is the only term and this split
+        # has
         # no teacher.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}

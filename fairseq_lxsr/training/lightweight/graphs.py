@@ -23,8 +23,8 @@ class GraphedCriterion:
     launch. A graph launches the forward pass at once, and the backward pass at once. The loss and
     the gradients are those of the criterion, because the same kernels run.
 
-    The gradients that a step leaves in the weights are memory of the graph. They are valid until the
-    next batch, so the caller must not accumulate the gradients of several batches.
+    The gradients that a step leaves in the weights are memory of the graph. The next batch replaces
+    them, so the caller must not accumulate the gradients of several batches.
 
     Args:
         model: the model, whose weights keep their addresses.

@@ -159,7 +159,8 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         at_least(0),
     )
     cuda_graphs: bool = option(
-        "on one GPU, launch the forward pass of a batch as one CUDA graph, and its backward pass as "
+        "on one GPU, launch the forward pass of a batch as one CUDA graph, and its backward pass "
+        "as "
         "another: small batches train several times as fast; batches are padded to a multiple of "
         "8 pieces",
         False,
@@ -258,7 +259,8 @@ class XlingSentTask(PairTask):
             if options.common[name]:
                 # The weights would be rounded to 16 bits before training begins.
                 raise InputError(
-                    f"--frozen-pieces {count:,} with --{name}, which rounds the frozen rows; expected "
+                    f"--frozen-pieces {count:,} with --{name}, which rounds the frozen rows; "
+                    "expected "
                     "--amp, or float32"
                 )
 

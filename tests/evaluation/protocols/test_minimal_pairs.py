@@ -105,7 +105,8 @@ def test_english_is_found_on_either_side_and_the_pairs_are_written(tmp_path):
     assert written == (tmp_path / "fr-en.tsv").read_text()
     assert written.splitlines() == [
         "swap\tLe chien est dans la maison.\tThe dog is in the house.\tThe house is in the dog.",
-        "negation\tLe chien est dans la maison.\tThe dog is in the house.\tThe dog is not in the house.",
+        "negation\tLe chien est dans la maison.\tThe dog is in the house.\tThe dog is not in the "
+        "house.",
     ]
     texts = ("--source", tmp_path / "t.fr", "--target", tmp_path / "t.fr", "--lang-pairs", "fr-de")
     refused(

@@ -42,12 +42,14 @@ lr, weight_decay, warmup, decay_from = (
 )
 BETAS = str(tuple(TRAINING["betas"])).replace(" ", "")
 SHORT = (
-    f"--lr {','.join([str(lr)] * decay_from)},{lr / 10} --warmup-updates {warmup} --weight-decay {weight_decay} "
+    f"--lr {','.join([str(lr)] * decay_from)},{lr / 10} --warmup-updates {warmup} --weight-decay "
+    f"{weight_decay} "
     f"--adam-betas {BETAS}"
 )
 SIZE = (
     f"--encoder-embed-dim {SIZES['embed_dim']} --encoder-ffn-embed-dim {SIZES['ffn_embed_dim']} "
-    f"--encoder-attention-heads {SIZES['num_heads']} --max-positions {SIZES['max_positions']} --batch-size 4"
+    f"--encoder-attention-heads {SIZES['num_heads']} --max-positions {SIZES['max_positions']} "
+    "--batch-size 4"
 )
 EXACT = "--dropout 0 --attention-dropout 0 --cpu-precision float32"
 # settings of the recipe that `paper` has not, and those of `paper` in their place: printed, or our

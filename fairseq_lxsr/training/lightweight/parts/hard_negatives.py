@@ -65,7 +65,7 @@ class HardNegatives:
         return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
     def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Swap two words in each sentence; one by one, as `_change_each`, takes ten times as long."""
+        """Swap two words in each sentence; `_change_each` takes ten times as long."""
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids = np.concatenate(rows)
         lengths = np.array([len(row) for row in rows])

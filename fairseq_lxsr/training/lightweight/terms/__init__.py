@@ -37,7 +37,8 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     if not any(term.weight for term in terms):
         raise InputError(
             f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight "
-            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: no loss "
+            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: no "
+            "loss "
             "to train; expected at least one of them"
         )
     return terms

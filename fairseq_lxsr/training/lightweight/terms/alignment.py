@@ -39,7 +39,8 @@ class AlignmentOptions(FairseqDataclass):
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
         "one more negative for each pair in the align loss, which is one of its sentences with a "
-        "small change: swap, two words exchanged, which teaches the order of words; edit, a word left "
+        "small change: swap, two words exchanged, which teaches the order of words; edit, a word "
+        "left "
         "out, replaced or added; both, half of each; encoding takes half as much time again; needs "
         "--objective none",
         "none",

@@ -42,8 +42,10 @@ class DistillationOptions(FairseqDataclass):
         None,
     )
     distill_loss: ChoiceEnum((*losses.DISTILL_LOSSES, CONTRAST)) = option(  # type: ignore[valid-type]
-        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to their "
-        "width; similarity, between the cosine similarities within a batch; contrast, like align with "
+        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to "
+        "their "
+        "width; similarity, between the cosine similarities within a batch; contrast, like align "
+        "with "
         "the teacher's embeddings as candidates, without a projection, so that embeddings of both "
         "models can be compared",
         "mse",

@@ -45,13 +45,16 @@ class GenerativeOptions(FairseqDataclass):
         "types",
     )
     target_ids: ChoiceEnum(TARGET_IDS) = option(  # type: ignore[valid-type]
-        "pieces of the translation that a sentence predicts: original, or masked, with <mask> in the "
+        "pieces of the translation that a sentence predicts: original, or masked, with <mask> in "
+        "the "
         "place of the masked word (as in the released code)",
         "original",
     )
     target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
-        "weight of a masked word that is also in the translation, with --objective ugt or mlm_xtr; the "
-        "paper allows both readings: sum, of its half and its share in the translation, so that the "
+        "weight of a masked word that is also in the translation, with --objective ugt or mlm_xtr; "
+        "the "
+        "paper allows both readings: sum, of its half and its share in the translation, so that "
+        "the "
         "weights sum to one; translation, its share alone (as in the released code)",
         "sum",
     )
@@ -86,7 +89,8 @@ class GenerativeTerm(Term):
             )
         if cfg.word_dropout and objective == "mlm":
             raise InputError(
-                f"--word-dropout {cfg.word_dropout} with --objective mlm, which predicts pieces from "
+                f"--word-dropout {cfg.word_dropout} with --objective mlm, which predicts pieces "
+                "from "
                 "their own states; expected another objective"
             )
         return cls(cfg, setting.vocabulary)

@@ -17,7 +17,8 @@ SIM_REDUCTIONS = ("pairs", "sum")
 class SimilarityOptions(FairseqDataclass):
     sim_weight: float = option("weight of the sim loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
-        "pairs: the sum over all pairs of sentences, divided by the number of pairs in the batch; sum: "
+        "pairs: the sum over all pairs of sentences, divided by the number of pairs in the batch; "
+        "sum: "
         "the sum alone (as in the released code)",
         "pairs",
     )

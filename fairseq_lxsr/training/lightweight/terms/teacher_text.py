@@ -27,8 +27,10 @@ TEACHER_SCALE = 20.0
 @dataclass
 class TeacherTextOptions(FairseqDataclass):
     teacher_text: Optional[str] = option(
-        "folder with texts in any language and a teacher's embeddings of them, to learn in addition "
-        "to the pairs: NAME.txt, one word or sentence per line, and NAME.npy, one row per line; for "
+        "folder with texts in any language and a teacher's embeddings of them, to learn in "
+        "addition "
+        "to the pairs: NAME.txt, one word or sentence per line, and NAME.npy, one row per line; "
+        "for "
         "each pair a text is drawn, from each file with the same probability",
         None,
     )
