@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import small_model
 import toy
 from conftest import COMPATIBILITY, lxsr_here, refused
 
@@ -65,12 +66,15 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("other")
     toy.write(folder / "text", toy.sentences(200))
     (folder / "dogs").write_text("a dog\na house\n")
+    # The model of the package is loaded once only, because that takes a second.
+    small_model.write_folder(folder / "model", num_layers=0, gated=True)
     code = f"""
 from pathlib import Path
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cli.main import main
 folder, text, dogs = Path({str(folder)!r}), {str(folder / "text")!r}, {str(folder / "dogs")!r}
-sides = ["--model", "lxsr-static", "--source", text + ".en", "--target", text + ".fr"]
+model = ["--model", str(folder / "model")]
+sides = [*model, "--source", text + ".en", "--target", text + ".fr"]
 held_out = ["--valid-size", "20", "--test-size", "20", "--vocab-size", "200"]
 if __name__ == "__main__":
     main(["prepare", "--work", str(folder / "work"), "--data", text, *held_out])
@@ -78,13 +82,13 @@ if __name__ == "__main__":
     main(["score", *sides, "--output", str(folder / "scored.tsv")])
     main(["eval", "xsr", *sides, "--output", str(folder / "scores.jsonl")])
     main(["verify", str(folder / "work" / "data-bin")])
-    main(["export", "web", "--model", "lxsr-static", "--input", text + ".en", "--output", str(folder / "web")])
+    main(["export", "web", *model, "--input", text + ".en", "--output", str(folder / "web")])
     assert SentenceEncoder.from_pretrained("lxsr-static").encode(["a dog"]).shape == (1, 256)
-    model = {str(COMPATIBILITY / "laser.model")!r}
-    assert SentenceEncoder.from_pretrained(model).encode(["a dog"]).shape[0] == 1
+    laser = {str(COMPATIBILITY / "laser.model")!r}
+    assert SentenceEncoder.from_pretrained(laser).encode(["a dog"]).shape[0] == 1
     for _ in range(2):
-        main(["index", "--model", "lxsr-static", "--input", dogs, "--output", str(folder / "index")])
-        main(["embed", "--model", "lxsr-static", "--input", dogs, "--output", str(folder / "x.npy")])
+        main(["index", *model, "--input", dogs, "--output", str(folder / "index")])
+        main(["embed", *model, "--input", dogs, "--output", str(folder / "x.npy")])
     main(["search", "--index", str(folder / "index"), "a dog", "--output", "-", "--k", "1"])
     main(["search", "--index", "none", "a dog"])
 """

@@ -53,7 +53,7 @@ def run_verify(args: argparse.Namespace) -> None:
                 print(f"{file}: {problem}")
         if num_checked == num_before:
             raise InputError(
-                f"{path}: nothing with a checksum; expected files that lxsr or training wrote"
+                f"{path}: no file with a stored checksum; expected files written by lxsr or by training"
             )
     names = ", ".join(map(str, args.paths))
     if num_damaged:

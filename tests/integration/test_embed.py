@@ -129,6 +129,7 @@ def test_shards_are_the_whole(toy_model, text, expected, tmp_path):
     assert json.loads((tmp_path / "2.npy.json").read_text())["first_line"] == 101
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)]
 )

@@ -137,6 +137,7 @@ def validated(checkpoint, data, split="valid"):
     )
 
 
+@pytest.mark.slow
 def test_validation_is_of_the_exported_rows(tmp_path, toy_work, checkpoint):
     state = torch.load(checkpoint, weights_only=True)
     splits = state["task_state"].pop(SPLIT_PROBABILITY)

@@ -75,6 +75,7 @@ def slow_alignment(u, v, numbers, dummy) -> list[torch.Tensor]:
     return totals
 
 
+@pytest.mark.slow
 def test_gathered_loss_and_gradients_equal_the_slow_reference(tmp_path):
     port, cases = str(free_port()), json.dumps(CASES)
     run_all(
@@ -199,6 +200,7 @@ def test_a_killed_worker_ends_the_run_which_goes_on_from_its_last_checkpoint(tmp
     assert read_checkpoint(last)["optimizer_history"][-1]["num_updates"] == before + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["laser_tiny", "tlaser_tiny"])
 def test_two_processes_train_one_translation_model(tmp_path, toy_work, arch):
     options = {
