@@ -131,10 +131,12 @@ def embed_here(args: argparse.Namespace) -> None:
     encoder = load_encoder(args)
     input_length = count_lines(args.input)
     lines, num_lines, first_line = shard_lines(read_inputs(args), input_length, args.shard)
+    # The width of stored embeddings is known only when a first line is embedded.
     line, lines = peek(lines)
     width = width_of(encoder, input_text(args, line, first_line, input_length))
     layout = output_layout(args, width)
     settings = describe(args, encoder.fingerprint, layout, first_line)
+    # Embeddings of a model and of its teacher share a space, in which they can be compared.
     space = getattr(encoder, "space", encoder.fingerprint)
     if space != encoder.fingerprint:
         settings["space"] = space
@@ -271,6 +273,7 @@ def line_embedder(
     from fairseq_lxsr.vectors.rows import unit_rows
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
+        # `counts` has the lines of all windows before this one.
         start = first_line + counts["lines"]
         text = input_text(args, window, start, input_length)
         try:

@@ -163,6 +163,7 @@ def _compare(
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)
+    # Notes are no results: standard output has the table alone.
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:

@@ -75,6 +75,7 @@ class FolderExport:
             self.dtype,
             self.ema,
         )
+        # The card is a part of every model folder; `lxsr export card` adds scores to it later.
         write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {self.checkpoint}")
 

@@ -72,9 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if isinstance(stop, Terminated):
                 event = "terminated"
                 number = signal.SIGTERM
+            # An output gets its name when it is complete, so a stop leaves no incomplete one.
             say(f"lxsr: {event}; incomplete outputs were not written")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:
+            # The reader of the output is gone, as after `lxsr ... | head`; it needs no message.
             sys.exit(SIGNALLED + SIGPIPE)
 
 
@@ -98,6 +100,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         args.others = unknown
     elif unknown:
         raise InputError(f"unrecognized arguments: {' '.join(unknown)}; see lxsr {verb} --help")
+    # The records of a training name the command line that started it.
     args.command_line = arguments
     args.quiet = is_quiet
     resolve_outputs(args)
@@ -132,6 +135,7 @@ def quiet_messages() -> Iterator[None]:
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
     """Flush all output at the end of the block; a pipe that its reader has closed is no error."""
+    # `sys.stdout` escapes control characters; its encoding is that of the exact stream below it.
     stdout = getattr(sys.stdout, "exact", sys.stdout)
     if isinstance(stdout, io.TextIOWrapper):
         if stdout.isatty() or os.environ.get("PYTHONIOENCODING"):

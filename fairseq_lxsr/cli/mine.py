@@ -93,6 +93,7 @@ def write_mined(args: argparse.Namespace) -> str:
     from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import Side, mine_files
 
+    # Next to the output: an interrupted run finds its work again without --work.
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     refuse_idf(args.model)

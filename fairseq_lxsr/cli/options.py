@@ -202,6 +202,7 @@ def in_cluster(args: argparse.Namespace) -> bool:
     from fairseq_lxsr.cluster.workers import check_address
     from fairseq_lxsr.machine import require
 
+    # A wrong address is refused before text is counted and models are loaded.
     require("ray", "ray", "--ray")
     check_address(args.ray)
     return True
@@ -211,6 +212,7 @@ def workers(args: argparse.Namespace, load: "LoadEncoder") -> "AbstractContextMa
     """Start the workers of --ray; each loads the encoder."""
     from fairseq_lxsr.cluster import SHARD_LINES, Cluster, connect
 
+    # Ray gives each worker a GPU of its own only if it asks for one.
     gpu = (args.device or "").startswith("cuda")
     return connect(Cluster(args.ray, args.workers, gpu, args.shard_lines or SHARD_LINES), load)
 

@@ -133,6 +133,7 @@ def check(args: argparse.Namespace) -> None:
         check_aligned_files(args)
     if args.margin == "absolute":
         check_without_margin(args)
+    # Margins need the neighbours of every pair, so a stream would have to be read twice.
     elif not args.index:
         for path in inputs(args):
             if not Path(path).is_file() and not archive_of(path):

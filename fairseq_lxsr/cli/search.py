@@ -244,6 +244,7 @@ def run_search(args: argparse.Namespace) -> None:
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
+    # Blank queries are left out, but the numbers of the others stay those of the input.
     rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode = text_embedder(args, count(args.input), encoder)

@@ -53,7 +53,8 @@ def run_verify(args: argparse.Namespace) -> None:
                 print(f"{file}: {problem}")
         if num_checked == num_before:
             raise InputError(
-                f"{path}: no file with a stored checksum; expected files written by lxsr or by training"
+                f"{path}: no file with a stored checksum; expected files written by lxsr or by "
+                "training"
             )
     names = ", ".join(map(str, args.paths))
     if num_damaged:
@@ -108,6 +109,7 @@ def _description_of(file: Path) -> Path | None:
 def _is_portuguese(file: Path) -> bool:
     """Return whether a .pt file is Portuguese text, and not a checkpoint."""
     with file.open("rb") as stream:
+        # Checkpoints are zip archives, which begin with PK.
         return stream.read(2) != b"PK" and not file.name.startswith("checkpoint")
 
 
@@ -215,6 +217,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
     name = ""
     if isinstance(shard, dict):
         name = str(shard.get("name", ""))
+    # A shard is a file or a folder of that name, with an ending that depends on the format.
     exists = any(file.name.startswith(name) for file in folder.iterdir())
     if name and exists:
         return folder / name, ""
@@ -273,6 +276,7 @@ def _dataset(index: Path) -> str:
     size = ID_BYTES.get(kind, 0)
     if not size or len(content) != start + 12 * count:
         return f"cut off or damaged; {advice}"
+    # The sums of the lengths would overflow int32.
     lengths = np.frombuffer(content, "<i4", count, start).astype(np.int64)
     starts = np.frombuffer(content, "<i8", count, start + 4 * count)
     ends = size * lengths.cumsum()

@@ -77,6 +77,7 @@ def paired_bootstrap(
             "expected the same number for both systems"
         )
     units = first_parts.shape[1]
+    # Drawing units with replacement is a multinomial draw of how often each occurs.
     uniform = np.full(units, 1 / units)
     generator = np.random.default_rng(seed)
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
@@ -90,6 +91,7 @@ def paired_bootstrap(
     differences = np.concatenate(blocks)
     observed = second.value - first.value
     low, high = np.percentile(differences, [2.5, 97.5])
+    # Under the null hypothesis the mean difference is zero, so the draws are shifted to it.
     beyond = (np.abs(differences - differences.mean()) >= abs(observed)).sum()
     return float(low), float(high), float((beyond + 1) / (draws + 1))
 
@@ -181,6 +183,7 @@ def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
             mismatches.append(_differences(candidate.measurement, settings))
     if not mismatches:
         return f"{task}: no counterpart in the first file"
+    # The candidate with the fewest differences is most likely the one that the user meant.
     fewest = min(mismatches, key=len)
     return f"{task}: not compared, settings differ ({', '.join(fewest)})"
 

@@ -139,6 +139,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warm up the encoder before the first request; stop its thread at the end."""
+        # The first text takes longer than others, because memory is allocated and libraries load.
         await self.queue.embed(["a"])
         yield
         self.queue.close()
@@ -190,6 +191,7 @@ class Service:
         """Refuse a request without the API key, or too many concurrent requests."""
         key = self.options.api_key
         authorization = request.headers.get("authorization", "").encode("latin-1")
+        # The comparison takes equal time for all keys, so that its time does not reveal the key.
         if key and not hmac.compare_digest(authorization, f"Bearer {key}".encode()):
             raise RequestError(401, "no API key, or a wrong one; send `Authorization: Bearer KEY`")
         if self.running > self.options.max_requests:
@@ -201,6 +203,7 @@ class Service:
     async def unknown_route(self, request: Request, error: Exception) -> Response:
         """Answer a request for an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
+        # A counter for every unknown path would let a client fill the memory.
         self.requests.labels("other", status).inc()
         paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
             ", POST /search" if self.index else ""
@@ -253,6 +256,7 @@ class Service:
             )
         texts = await self.texts_of(fields.get("input"))
         embedded = await self.queue.embed(texts)
+        # A zero embedding has no direction: its cosine similarity with any other is undefined.
         empty = ~embedded.embeddings.any(axis=1)
         if empty.any():
             row = int(empty.argmax())
@@ -302,6 +306,7 @@ class Service:
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
         limit = self.options.max_body * MEBIBYTE
+        # The length that a client declares may be wrong, so the bytes themselves are counted.
         content = bytearray()
         async for chunk in request.stream():
             content += chunk

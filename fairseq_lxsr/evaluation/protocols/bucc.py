@@ -163,6 +163,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     Raises:
         InputError: if no pair has a finite score.
     """
+    # A score of minus infinity has no finite threshold below it.
     mined = mined.above(-LARGEST_THRESHOLD)
     if not len(mined):
         raise InputError("no mined pairs, so no threshold can be selected; give more text")
@@ -170,6 +171,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     counts = np.arange(1, len(mined) + 1)
     f1 = 2 * hits / (counts + len(gold))
     following = np.append(mined.scores[1:], -np.inf)
+    # No threshold separates pairs of equal score, so the selection ends at the last of them.
     f1[mined.scores == following] = -1
     best = int(f1.argmax())
     last = min(float(mined.scores[best]), LARGEST_THRESHOLD)
@@ -206,6 +208,7 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
         gold: gold pairs.
         sentences: number of source sentences, which are the units.
     """
+    # The paired bootstrap draws source sentences, so the counts are summed by source sentence.
     hits = np.bincount(mined.source[correct(mined, gold)], minlength=sentences)
     mined_counts = np.bincount(mined.source, minlength=sentences)
     gold_counts = np.bincount([row for row, _ in gold], minlength=sentences)
@@ -344,6 +347,7 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
         A score with weighted F1, accuracy, and weighted precision and recall; see
         `mteb_bitext.weighted_scores`.
     """
+    # A set has no order; sorted pairs make the outcomes of two systems comparable.
     source_rows, target_rows = zip(*sorted(part.gold), strict=True)
     if form == "mteb-v1":
         candidates = part.target
