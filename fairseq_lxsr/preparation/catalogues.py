@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
@@ -33,6 +33,10 @@ RULE_CHARACTERS = 1000
 CATALOGUE_BYTES = 1 << 25
 # The byte order of a .mo file by its first bytes.
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
+# The most unreadable catalogues of a folder that are named.
+MAX_NAMED = 10
+# Where polib reports a syntax error.
+_PO_LINE = re.compile(r"\(line (\d+)\)(?:: (.+))?")
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:r?[A-Za-z]{2}|\d{3}))?(?:@[a-z]+)?"
@@ -186,6 +190,8 @@ def harvest(
 ) -> Iterator[TextPair]:
     """Yield messages as sentence pairs, program by program.
 
+    Catalogues that cannot be read are skipped, counted and named.
+
     Args:
         source: the language of the source.
         target: the language of the target. If neither is English, the messages that both
@@ -200,14 +206,19 @@ def harvest(
         else:
             sides.append(catalogues(language, folders))
     translations = [side for side in sides if side is not None]
+    unreadable: list[InputError] = []
     for program in sorted(set.intersection(*map(set, translations))):
         texts: list[dict[str, str] | None] = []
         for side in sides:
             if side is None:
                 texts.append(None)
             else:
-                texts.append(read_catalogue(side[program], dropped))
+                texts.append(read_catalogue(side[program], dropped, unreadable))
         yield from _messages(texts)
+    for error in unreadable[:MAX_NAMED]:
+        say(f"{error} (skipped)")
+    if len(unreadable) > MAX_NAMED:
+        say(f"{len(unreadable) - MAX_NAMED:,} more catalogues are unreadable (skipped)")
 
 
 def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
@@ -260,16 +271,41 @@ def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Ite
     """Yield the messages of one catalogue, as `harvest` does for folders.
 
     Raises:
-        InputError: the catalogue has no translated message.
+        InputError: the catalogue cannot be read, or has no translated message.
     """
-    translations = read_catalogue(path, dropped)
+    translations = parse_catalogue(path, dropped)
     sides = [None if _is_english(language) else translations for language in (source, target)]
     yield from _messages(sides)
     if not translations:
         raise InputError(f"{path}: no translated message; expected a gettext catalogue, .po or .mo")
 
 
-def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
+def read_catalogue(
+    path: Path, dropped: Counter, unreadable: list[InputError] | None = None
+) -> dict[str, str]:
+    """Read one of many catalogues as `parse_catalogue` does; it is empty if it cannot be read.
+
+    Args:
+        path: a file of gettext, .po or .mo, which may be compressed.
+        dropped: counts skipped messages, and unreadable files.
+        unreadable: receives the error of an unreadable file.
+
+    Raises:
+        InputError: a package that reads the format is not installed.
+    """
+    try:
+        return parse_catalogue(path, dropped)
+    except InputError as error:
+        # One unreadable file among many is counted, but a missing package fails for all.
+        if "pip install" in str(error):
+            raise
+        if unreadable is not None:
+            unreadable.append(error)
+    dropped["unreadable catalogue"] += 1
+    return {}
+
+
+def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """Read a catalogue as a dict from message to translation.
 
     If a message has a context, the key is the context, \\x04 and the message. Of plural forms, the
@@ -277,32 +313,33 @@ def read_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
 
     Args:
         path: a file of gettext, .po or .mo, which may be compressed.
-        dropped: counts fuzzy, obsolete and untranslated messages, and unreadable files.
+        dropped: counts fuzzy, obsolete and untranslated messages.
+
+    Raises:
+        InputError: the file cannot be read; the message names the line of a .po file.
     """
     try:
         content = _content(path)
         if ".po" in path.name.lower()[-8:]:
             return _read_po(path, content, dropped)
         return _read_mo(content)
-    except InputError as error:
-        # One unreadable file among many is counted, but a missing package fails for all.
-        if "pip install" in str(error):
-            raise
-    except (OSError, LookupError, ValueError, struct.error):
-        pass
-    dropped["unreadable catalogue"] += 1
-    return {}
+    except InputError:
+        raise
+    except (OSError, LookupError, ValueError, struct.error) as error:
+        raise InputError(
+            f"{path}: {error}; expected a gettext catalogue, .po or .mo: save or compile it again"
+        ) from None
 
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a catalogue; raise ValueError if it is not a file, or too large."""
     is_in_archive = archive_of(path) is not None
     if not is_in_archive and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
-        raise ValueError(f"{path}: not a file of at most {CATALOGUE_BYTES:,} bytes")
+        raise ValueError(f"not a file of at most {CATALOGUE_BYTES:,} bytes")
     with reading(path), open_binary(path) as stream:
         content = stream.read(CATALOGUE_BYTES + 1)
     if len(content) > CATALOGUE_BYTES:
-        raise ValueError(f"{path}: more than {CATALOGUE_BYTES:,} bytes")
+        raise ValueError(f"more than {CATALOGUE_BYTES:,} bytes")
     return content
 
 
@@ -341,13 +378,15 @@ def _read_mo(content: bytes) -> dict[str, str]:
     translations: dict[str, str] = {}
     charset = "ascii"
     rule = ""
-    for raw_message, raw_text in _entries(content):
+    entries = list(_entries(content))
+    all_text = b"".join(part for entry in entries for part in entry)
+    for raw_message, raw_text in entries:
         # The translation of the empty message is the header.
         if not raw_message:
             header = raw_text.decode("utf-8", "replace")
             match = CHARSET.search(header)
             if match:
-                charset = match[1]
+                charset = _charset(all_text, match[1])
             rule = _plural_rule(header)
             continue
         message = str(raw_message, charset)
@@ -387,7 +426,12 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
     require("polib", "prepare", f"{path}: reading .po")
     import polib
 
-    entries = polib.pofile("\n" + content.decode(_charset_of_po(content)).removeprefix("\ufeff"))
+    text = _decode_po(path, content)
+    try:
+        # A text that begins with a line end is not taken for the name of a file.
+        entries = polib.pofile(f"\n{text}")
+    except OSError as error:
+        raise _syntax_error(path, text, error) from None
     rule = _plural_rule(f"plural-forms:{entries.metadata.get('Plural-Forms', '')}")
     translations: dict[str, str] = {}
     for entry in entries:
@@ -406,10 +450,52 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
     return translations
 
 
+def _decode_po(path: Path, content: bytes) -> str:
+    """Return the text of a .po file without a byte order mark."""
+    charset = _charset(content, _charset_of_po(content))
+    try:
+        return content.decode(charset).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        invalid = content[error.start : error.start + 4].hex(" ")
+        raise InputError(
+            f"{path}, line {line}: bytes {invalid} are not {charset}; expected the character set "
+            "of its header: correct the header, or convert the file"
+        ) from None
+
+
+def _charset(content: bytes, declared: str) -> str:
+    """Return the character set of a text, which is UTF-8 despite its header if it is valid UTF-8."""
+    if content.isascii():
+        return declared
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return declared
+    return "utf-8"
+
+
+def _syntax_error(path: Path, text: str, error: OSError) -> InputError:
+    """Return the error of a syntax error that polib reports in a text after a line end."""
+    match = _PO_LINE.search(str(error))
+    if match is None:
+        return InputError(f"{path}: {error}; expected a gettext catalogue")
+    number = int(match[1]) - 1
+    # The last line of an unfinished file may be before the reported one.
+    lines = text.splitlines()[number - 1 : number] or [""]
+    return InputError(
+        f"{path}, line {number}: {lines[0]!r:.60} is a syntax error"
+        f"{f' ({match[2]})' if match[2] else ''}; expected msgid, msgstr or a quoted text: correct "
+        "the line (msgfmt -c checks the file)"
+    )
+
+
 def _charset_of_po(content: bytes) -> str:
     """Return the character set that the header of a .po file names; UTF-8 is the default."""
     header = content[:HEADER_BYTES].decode("ascii", "replace")
-    match = CHARSET.search(header.replace('"', "").replace("\\n", "\n"))
+    # The header may begin on the line of its keyword.
+    header = header.replace('msgstr "', "").replace('"', "").replace("\\n", "\n")
+    match = CHARSET.search(header)
     # A template has the word CHARSET instead of a name.
     if match is None or "CHARSET" in match[1]:
         return "utf-8"

@@ -167,8 +167,11 @@ def comparable(text: str) -> str:
 
     Case is folded, punctuation becomes spaces and each digit 0; characters that models ignore are
     removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters or digits,
-    only its case is folded.
+    only its case is folded. Entities of HTML are their characters: the tokenizer of Moses writes
+    `It &apos;s` for `It's`.
     """
+    if "&" in text:
+        text = html.unescape(text)
     folded = without_second_dot(unicodedata.normalize("NFKC", without_marks(text)).casefold())
     blanks = _NOT_WORD if folded.isascii() or not _mark().search(folded) else _not_word_or_mark()
     return blanks.sub(" ", _DIGIT.sub("0", folded)).strip() or folded.strip()

@@ -53,6 +53,9 @@ SOURCES_FILE = "sources.json"
 # The key of a report with the number of pairs of each named source. Reports of earlier versions do
 # not have it.
 BEFORE_CLEANING = "sources before cleaning"
+# The key of a report with the texts to exclude of which no sentence is in the text. Reports of
+# earlier versions do not have it.
+NOT_IN_TEXT = "excluded texts not in the text"
 # The reasons for which assigned pairs are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
@@ -67,6 +70,7 @@ class Cleaned:
         target: their translations, one per line.
         keys: the keys of the kept pairs: KEY [pairs].
         dropped: the reason and the text of each dropped pair.
+        excluded: the keys of the excluded sentences of the block.
     """
 
     name: str
@@ -74,6 +78,7 @@ class Cleaned:
     target: str
     keys: np.ndarray
     dropped: list[tuple[str, TextPair]]
+    excluded: set[int]
 
 
 # The state of a worker process, which `_start` sets.
@@ -100,6 +105,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
     kept_pairs: list[TextPair] = []
     keys: list[tuple[int, int]] = []
     dropped: list[tuple[str, TextPair]] = []
+    excluded: set[int] = set()
     for source, target in pairs:
         pair = (_single_spaces(source), _single_spaces(target))
         reason = _reason_not_a_sentence(pair) or first_failing_filter(pair, _filters)
@@ -108,6 +114,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
             key = (sentence_key(pair[0]), sentence_key(pair[1]))
             if _excluded and not _excluded.isdisjoint(key):
                 reason = "excluded"
+                excluded |= _excluded.intersection(key)
             else:
                 kept_pairs.append(pair)
                 keys.append(key)
@@ -115,7 +122,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
             dropped.append((reason, pair))
     source_text = "".join(f"{pair[0]}\n" for pair in kept_pairs)
     target_text = "".join(f"{pair[1]}\n" for pair in kept_pairs)
-    return Cleaned(name, source_text, target_text, np.array(keys, dtype=KEY), dropped)
+    return Cleaned(name, source_text, target_text, np.array(keys, dtype=KEY), dropped, excluded)
 
 
 def _single_spaces(text: str) -> str:
@@ -166,7 +173,8 @@ def make_corpus(
     filters = cleaning.filters or {}
     # Mistakes in the filters are found before anything is read.
     make_filters(filters, languages)
-    to_exclude = files_to_exclude(cleaning.exclude, *languages)
+    sets_to_exclude = {name: files_to_exclude([name], *languages) for name in cleaning.exclude}
+    to_exclude = list(itertools.chain.from_iterable(sets_to_exclude.values()))
     excluded = keys_of(map(sentences_to_exclude, to_exclude))
 
     def build(work: Path) -> dict:
@@ -184,7 +192,7 @@ def make_corpus(
                 _start,
                 (filters, languages, excluded),
             )
-            sizes_before, sizes_after = _store(results, parts, dropped, drops)
+            sizes_before, sizes_after, found_keys = _store(results, parts, dropped, drops)
             assigned = assign_splits(parts / "keys", cleaning.repeats or "", held_out)
             counts = np.array([np.count_nonzero(assigned == split) for split in ASSIGNMENTS])
             text_name = f"{'-'.join(languages)} from {source.name}"
@@ -192,9 +200,12 @@ def make_corpus(
             _write(parts, work, languages, assigned, drops)
         # The parts are intermediate results, and not part of the corpus folder.
         shutil.rmtree(parts)
-        return _report(counts, dropped) | _write_sources(
+        report = _report(counts, dropped) | _write_sources(
             work, source, sizes_before, sizes_after, assigned
         )
+        if cleaning.exclude:
+            report[NOT_IN_TEXT] = _sets_not_in_text(sets_to_exclude, found_keys)
+        return report
 
     options: dict[str, Any] = {
         "pair": list(languages),
@@ -211,6 +222,18 @@ def make_corpus(
     report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
     return report
+
+
+def _sets_not_in_text(
+    sets_to_exclude: Mapping[str, Iterable[Path]], found_keys: set[int]
+) -> list[str]:
+    """Return the names of the sets to exclude without a sentence among the excluded ones."""
+    names: list[str] = []
+    for name, files in sets_to_exclude.items():
+        sentences = itertools.chain.from_iterable(map(sentences_to_exclude, files))
+        if not any(sentence_key(sentence) in found_keys for sentence in sentences):
+            names.append(name)
+    return names
 
 
 def _models(filters: Mapping[str, Mapping[str, Any] | None]) -> list[Path]:
@@ -284,6 +307,20 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
         )
 
 
+def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
+    """Name the sets to exclude of which no sentence is in the text of any language pair."""
+    sets = [report[NOT_IN_TEXT] for report in reports.values() if NOT_IN_TEXT in report]
+    if not sets:
+        return
+    for name in sets[0]:
+        if all(name in names for names in sets):
+            say(
+                f"lxsr prepare: warning: --exclude {name}: none of its sentences is in the text; "
+                "expected one sentence per line, or a format of --data: check that it is the "
+                "text to exclude"
+            )
+
+
 def _read(
     source: Source, languages: TextPair, dropped: Counter
 ) -> Iterator[tuple[str, list[TextPair]]]:
@@ -297,14 +334,16 @@ def _read(
 
 def _store(
     results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None
-) -> tuple[Counter, Counter]:
+) -> tuple[Counter, Counter, set[int]]:
     """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys.
 
     Returns:
-        The number of pairs of each source before and after cleaning.
+        The number of pairs of each source before and after cleaning, and the keys of the excluded
+        sentences that the text has.
     """
     sizes_before: Counter = Counter()
     sizes_after: Counter = Counter()
+    found_keys: set[int] = set()
     with (
         open(parts / "0", "w", encoding="utf-8", errors="replace", newline="\n") as source_text,
         open(parts / "1", "w", encoding="utf-8", errors="replace", newline="\n") as target_text,
@@ -316,10 +355,11 @@ def _store(
             keys.write(result.keys.tobytes())
             sizes_before[result.name] += len(result.keys) + len(result.dropped)
             sizes_after[result.name] += len(result.keys)
+            found_keys |= result.excluded
             dropped.update(reason for reason, _ in result.dropped)
             if drops:
                 drops.writelines(f"{reason}\t{a}\t{b}\n" for reason, (a, b) in result.dropped)
-    return sizes_before, sizes_after
+    return sizes_before, sizes_after, found_keys
 
 
 def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messages: bool) -> None:

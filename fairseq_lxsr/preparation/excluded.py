@@ -10,7 +10,7 @@ from typing import Any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.archives import archive_of, names_in_archive
 from fairseq_lxsr.files.lines import is_blank, peek, read_lines
-from fairseq_lxsr.preparation.catalogues import read_catalogue
+from fairseq_lxsr.preparation.catalogues import parse_catalogue
 from fairseq_lxsr.preparation.clean import strip_message
 from fairseq_lxsr.preparation.formats import (
     CATALOGUES,
@@ -30,6 +30,8 @@ _XML_STARTS = ("<?xml", "<tmx", "<xliff", "<dataset")
 _SGML_STARTS = ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
 _HTML_STARTS = ("<!doctype", "<html")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+# Separates the cells of a table, and the two sides of a line as fast_align reads it.
+_CELL_END = re.compile(r"\t|\s*\|\|\|\s*")
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -69,12 +71,23 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
     """Yield all sentences of a file in any format and language: lines, cells, units and messages.
 
     Raises:
-        InputError: the format is not supported, or the file cannot be read.
+        InputError: the format is not supported, or the file cannot be read or has no text.
     """
+    is_empty = True
+    for sentence in _sentences(path):
+        is_empty = is_empty and is_blank(sentence)
+        yield sentence
+    if is_empty:
+        raise InputError(
+            f"{path}: no text to exclude; expected at least one sentence: check the file"
+        )
+
+
+def _sentences(path: Path) -> Iterator[str]:
     ending = ending_of(str(path))
     if archive_of(path) == path:
         for name in names_in_archive(path):
-            yield from sentences_to_exclude(path / name)
+            yield from _sentences(path / name)
     elif ending in CATALOGUES:
         yield from _of_catalogue(path)
     elif ending in JSON_LINES:
@@ -92,7 +105,7 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
 
 def _of_catalogue(path: Path) -> Iterator[str]:
     """Yield the messages and translations of a catalogue, with and without their mark-up."""
-    for message, translation in read_catalogue(path, Counter()).items():
+    for message, translation in parse_catalogue(path, Counter()).items():
         # The context of a message precedes \x04.
         for text in (message.rpartition("\x04")[2], translation):
             yield text
@@ -116,7 +129,7 @@ def _of_text(path: Path, ending: str) -> Iterator[str]:
     else:
         for line in lines:
             # A line of a table is excluded by its cells.
-            yield from {line, *line.split("\t")}
+            yield from {line, *_CELL_END.split(line)}
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -16,7 +16,11 @@ from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_fol
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
 from fairseq_lxsr.preparation.clean import TextPair, make_filters
 from fairseq_lxsr.preparation.config import PrepareConfig
-from fairseq_lxsr.preparation.corpus import make_corpus, warn_of_empty_sources
+from fairseq_lxsr.preparation.corpus import (
+    make_corpus,
+    report_sets_not_in_text,
+    warn_of_empty_sources,
+)
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.new_pieces import extend_subwords
@@ -118,6 +122,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         reports[languages] = make_corpus(
             folders[languages], languages, source, config.cleaning, held_out, config.workers
         )
+    report_sets_not_in_text(reports)
     if is_shared:
         for languages, folder in folders.items():
             other_corpora = folders | external

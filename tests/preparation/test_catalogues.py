@@ -315,6 +315,13 @@ def test_two_languages_that_are_not_english_meet_in_the_message_and_english_may_
     assert dropped["unreadable catalogue"] == 1
 
 
+def test_the_unreadable_catalogues_of_a_folder_are_named(locale, capsys):
+    list(harvest("de", "en", Counter(), locale))
+    (message,) = capsys.readouterr().err.splitlines()
+    assert str(locale[0]) in message
+    assert ".mo: " in message or ".po" in message
+
+
 def test_language_that_is_not_there_is_named_with_those_that_are(locale):
     with pytest.raises(InputError, match=r"'it'.*\bde, fr\b.*--data PREFIX"):
         input_files("en", "it", locale)

@@ -131,6 +131,69 @@ def test_what_is_no_text_of_sentences_is_refused(tmp_path, corpus, name):
         corpus(tmp_path / "bad.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("fr.po", f"{MESSAGES}<<<<<<< HEAD\n{MESSAGES}".encode(), "line 7: '<<<<<<< HEAD'"),
+        ("fr.po", f'{MESSAGES}\nmsgid "a"b"\n'.encode(), "line 8: "),
+        ("fr.po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "\xe9"', "line 4: "),
+        ("fr.po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=Klingon\\n"\n', "Klingon"),
+        ("fr.mo", b"\xde\x12\x04\x95", ""),
+        ("x.txt", b"", ""),
+        ("x.tsv", b" \t \n\n", ""),
+        ("x.jsonl", b'{"id": 3}\n', ""),
+        ("x.sgm", b"<srcset></srcset>", ""),
+    ],
+)  # fmt: skip
+def test_a_text_without_readable_sentences_is_refused(tmp_path, corpus, name, content, place):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as error:
+        corpus(tmp_path / name)
+    assert name in str(error.value)
+    assert place in str(error.value)
+
+
+def test_a_catalogue_in_utf8_with_the_header_of_another_character_set_is_excluded(tmp_path, corpus):
+    french = dict(zip(("one", "two"), FRENCH, strict=True))
+    header = "Content-Type: text/plain; charset=ISO-8859-1"
+    messages = "".join(f'msgid "{key}"\nmsgstr "{text}"\n\n' for key, text in french.items())
+    (tmp_path / "fr.po").write_text(
+        f'msgid ""\nmsgstr "{header}\\n"\n\n{messages}', encoding="utf-8"
+    )
+    assert corpus(tmp_path / "fr.po") == 2
+    write_catalogue(tmp_path / "fr.mo", {"": f"{header}\n", **french})
+    assert corpus(tmp_path / "fr.mo") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"{en} ||| {fr}\n" for en, fr in PAIRS),
+        "Wait for R &amp; D , please\nSee the file 7\n",
+        "Attendez , s &apos;il vous plaît\nVoyez le fichier 7\n",
+        "Attendez, s&#39;il vous pla&icirc;t\nVoyez le fichier 7\n",
+    ],
+)
+def test_the_texts_of_moses_are_excluded(tmp_path, corpus, text):
+    (tmp_path / "x.txt").write_text(text, encoding="utf-8")
+    assert corpus(tmp_path / "x.txt") == 2
+
+
+def test_a_set_of_which_no_sentence_is_in_the_text_is_named(tmp_path, corpus, capsys):
+    (tmp_path / "in.txt").write_text(LINES["en"], encoding="utf-8")
+    (tmp_path / "out.txt").write_text("Another sentence\n", encoding="utf-8")
+    corpus()
+    command = ["prepare", "--data", str(tmp_path / "corpus"), "--work", str(tmp_path / "work")]
+    command += ["--valid-size", "2", "--test-size", "2", "--workers", "1", "--until", "clean"]
+    command += ["--exclude", str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]
+    # The second run keeps the corpus.
+    for _ in range(2):
+        main(command)
+        warnings = capsys.readouterr().err
+        assert f"--exclude {tmp_path / 'out.txt'}: " in warnings
+        assert "in.txt" not in warnings
+
+
 def test_one_file_of_several_pairs_is_given_once(tmp_path, capsys):
     variant = '<tuv xml:lang="{0}"><seg>{0} {1}</seg></tuv>'
     units = (
