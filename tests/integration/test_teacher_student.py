@@ -147,7 +147,9 @@ def test_texts_are_a_function_of_the_pair(words):
         TeacherText(ids, ends, np.arange(4.0)[:, None]),
         TeacherText(ids[:2], ends[:1], np.array([[9.0]])),
     ]
-    data = SimpleNamespace(seed=1, epoch=3, max_positions=3, padding_idx=1)
+    data = SimpleNamespace(
+        seed=1, epoch=3, max_positions=3, padding_idx=1, padded_width=lambda longest: longest
+    )
 
     def draw(index):
         batch = {"net_input": {}}
