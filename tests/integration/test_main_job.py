@@ -135,6 +135,7 @@ def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
     refused(export(toy_checkpoint, tmp_path / "none", "--ema", check=False), "--store-ema")
 
 
+@pytest.mark.slow
 def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
     """Indexing alone finds translations that random embeddings do not; going on from a checkpoint
     leaves it out.
@@ -160,6 +161,7 @@ def test_embeddings_begin_where_the_text_puts_them(tmp_path, toy_work):
     assert validations(more)[-1] == pytest.approx(accuracy["lsi"])
 
 
+@pytest.mark.slow
 def test_float16_trains_and_resumes_close_to_float32(tmp_path, toy_work):
     """fairseq's float16 without a GPU: parameters and activations in half precision, losses in
     float32.
