@@ -465,7 +465,7 @@ def _decode_po(path: Path, content: bytes) -> str:
 
 
 def _charset(content: bytes, declared: str) -> str:
-    """Return the character set of a text, which is UTF-8 despite its header if it is valid UTF-8."""
+    """Return the character set of a text: UTF-8 despite its header if it is valid UTF-8."""
     if content.isascii():
         return declared
     try:
