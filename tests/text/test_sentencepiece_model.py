@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.text.sentencepiece_model import Piece, read_sentencepiece, with_pieces
+from fairseq_lxsr.text.sentencepiece_model import BPE, Piece, read_sentencepiece, with_pieces
 
 KINDS = [
     {"model_type": "bpe", "vocab_size": 80},
@@ -58,6 +58,7 @@ def test_pieces_are_appended():
     longer = with_pieces(old, new)
     assert longer.startswith(old)
     assert read_sentencepiece(longer).pieces == read_sentencepiece(old).pieces + new
+    assert read_sentencepiece(longer).kind == BPE
     processor = sentencepiece.SentencePieceProcessor(model_proto=longer)
     assert [processor.IdToPiece(80), processor.GetScore(81)] == ["ж", -1001.0]
     assert processor.EncodeAsIds("žж")[-1] == 80

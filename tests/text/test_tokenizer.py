@@ -2,9 +2,13 @@ import sys
 
 import pytest
 
+from fairseq_lxsr.encoder.locate import MODELS
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.text import tokenizer as tokenizer_module
 from fairseq_lxsr.text.tokenizer import (
     _BLANKS,
+    SPECIAL,
     TEXT_VERSION,
     TextOptions,
     Tokenizer,
@@ -107,3 +111,47 @@ def test_bad_dictionary_is_refused(tmp_path, content, fragment):
     (tmp_path / "dict.txt").write_text(content)
     with pytest.raises(InputError, match=fragment):
         read_dictionary(tmp_path / "dict.txt")
+
+
+def test_dictionary_is_read_as_a_whole_and_line_by_line(tmp_path):
+    """Both ways give the same symbols; only lines with one blank are read as a whole."""
+    plain = "▁the 12\né 1\n\u00a0 -3\n\u2028 1\n<x> 999999999999999999\n"
+    expected = ["▁the", "é", "\u00a0", "\u2028", "<x>"]
+    for number, content in enumerate([plain, plain.rstrip("\n"), plain.replace("\n", "\r\n")]):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(content, encoding="utf-8", newline="")
+        assert read_dictionary(path) == [*SPECIAL, *expected]
+    blanks = tmp_path / "blanks.txt"
+    blanks.write_text("a b 1\nc 1 #fairseq:overwrite\n\ufeff 1\n", encoding="utf-8")
+    assert read_dictionary(blanks) == [*SPECIAL, "a b", "c", "\ufeff"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"a 1 2\n5\n", 2),
+        (b"a 1\nb 1\0\n", 2),
+        (b"a 1\n\xff 1\n", 2),
+        (b"a 1\nb 1234567890123456789\n", 2),
+        (b"a 1\nb\n", 2),
+        (b"a 1\n\n", 2),
+    ],
+)
+def test_the_invalid_line_of_a_dictionary_is_named(tmp_path, content, line):
+    (tmp_path / "dict.txt").write_bytes(content)
+    with pytest.raises(InputError, match=f"line {line}"):
+        read_dictionary(tmp_path / "dict.txt")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_dictionary(tmp_path):
+    (tmp_path / "dict.txt").write_bytes(b"\xef\xbb\xbfa 1\n")
+    assert read_dictionary(tmp_path / "dict.txt") == [*SPECIAL, "a"]
+
+
+def test_no_loop_over_the_dictionary_of_the_packaged_model(monkeypatch):
+    """Reading line by line would take most of the time to the first vector."""
+    monkeypatch.setattr(tokenizer_module, "read_lines", None)
+    symbols = read_dictionary(MODELS / "lxsr-static" / "dict.txt")
+    monkeypatch.undo()
+    lines = read_lines(MODELS / "lxsr-static" / "dict.txt")
+    assert symbols == [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in lines)]
