@@ -225,7 +225,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
 
 
 def _with(description: Path) -> str:
-    """Return what has to be deleted: the folder of a description, or it and the file described."""
+    """Return what to delete: the folder of a description, or the description and its file."""
     if description.name in MAKERS:
         return str(description.parent)
     return f"{description.with_suffix('')} and {description}"

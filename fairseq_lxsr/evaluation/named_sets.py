@@ -42,7 +42,7 @@ def find_file(template: str, language: str = "", pair: str = "") -> Path:
     path = first_file([base], TEXT_SUFFIXES)
     if path is None:
         raise InputError(
-            f"{base}: no such file, also not with {', '.join(TEXT_SUFFIXES[1:])}; "
+            f"{base}: no such file, with or without {', '.join(TEXT_SUFFIXES[1:])}; "
             "check --data and the languages"
         )
     return path
