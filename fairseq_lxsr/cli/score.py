@@ -160,7 +160,8 @@ def check_without_margin(args: argparse.Namespace) -> None:
     """Refuse options that only margins have."""
     if args.index:
         raise InputError(
-            "--index with --margin absolute, which uses no index; expected --margin ratio or distance"
+            "--index with --margin absolute, which uses no index; expected --margin ratio or "
+            "distance"
         )
     if args.k != PairScoring.k:
         raise InputError(
