@@ -119,6 +119,11 @@ def test_the_options_are_the_sizes_of_the_model(work):
     assert starting_options(str(work / "old"), work / "data-bin") == expected
 
 
+def test_frozen_rows_are_not_rounded_to_16_bits(work, tmp_path):
+    done = go_on(work, tmp_path / "run", "--memory-efficient-fp16", optimizer="adam")
+    refused(done, "--frozen-pieces", "--fp16")
+
+
 @pytest.mark.parametrize("decay", [(), ("--decoupled-weight-decay",)])
 def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
     old, count = SentenceEncoder.from_pretrained(work / "old").weights, count_old(work)
