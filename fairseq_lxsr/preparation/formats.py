@@ -25,7 +25,14 @@ from fairseq_lxsr.preparation.catalogues import (
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.config import Sources, TextName
 from fairseq_lxsr.preparation.memories import MEMORIES, read_memory
-from fairseq_lxsr.preparation.tables import Columns, Table, language_of_column, side_of_column
+from fairseq_lxsr.preparation.tables import (
+    Columns,
+    Table,
+    is_language_key,
+    language_of_column,
+    side_of_column,
+    side_of_language_key,
+)
 from fairseq_lxsr.text.languages import best_code
 
 TABLES = (".tsv", ".csv")
@@ -335,13 +342,14 @@ def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> I
     """Yield the pairs of a file with a JSON object per line.
 
     An object is {"en": "...", "fr": "..."}, or has "source" and "target"; it may also be the value
-    of "translation".
+    of "translation". The values of "source_lang" and "target_lang" are the languages of source and
+    target.
 
     Args:
         path: the file, which may be compressed.
         source: the language of the source.
         target: the language of the target.
-        dropped: counts blank lines and lines without both languages.
+        dropped: counts blank lines, and lines without both languages or with invalid characters.
 
     Raises:
         InputError: a line is not a JSON object, or no line has both languages.
@@ -352,7 +360,12 @@ def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> I
         if is_blank(line):
             dropped["empty side"] += 1
             continue
-        sides = _texts_of(json_object(path, number, line))
+        try:
+            record = json_object(path, number, line)
+        except InvalidCharactersError:
+            dropped["not characters"] += 1
+            continue
+        sides = _texts_of(record)
         keys.update(sides)
         source_key = _key_of(sides, source, 0)
         target_key = _key_of(sides, target, 1)
@@ -366,27 +379,66 @@ def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> I
         raise InputError(f"{path}: no line has text of both {source} and {target}, only {listed}")
 
 
+class InvalidCharactersError(InputError):
+    """A JSON object with half of a surrogate pair."""
+
+
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     """Parse a line of a file as a JSON object; `number` is its line number in messages."""
     try:
         return parse_json(line)
     except ValueError as error:
-        raise InputError(
+        kind = InvalidCharactersError if isinstance(error, UnicodeEncodeError) else InputError
+        raise kind(
             f"{path}, line {number}: {line!r:.60} is not a JSON object ({error}); expected "
             '{"en": "...", "fr": "..."} on each line'
         ) from None
 
 
 def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of an object, or of its "translation", that are text."""
+    """Return the texts of an object, or of its "translation", by key.
+
+    The key of a source or target whose language the object names is the code of this language.
+    """
     translation = record.get("translation")
     if isinstance(translation, dict):
         record = translation
-    return {key: text for key, text in record.items() if isinstance(text, str)}
+    codes: dict[int, str] = {}
+    texts: dict[str, str] = {}
+    for key, value in record.items():
+        if not isinstance(value, str):
+            continue
+        if not is_language_key(key, value):
+            texts[key] = value
+            continue
+        side = side_of_language_key(key)
+        if side is not None:
+            codes[side] = value
+    if not codes:
+        return texts
+    return {_code_of_side(key, codes) or key: text for key, text in texts.items()}
+
+
+def _code_of_side(key: str, codes: Mapping[int, str]) -> str:
+    """Return the code of the language of source or target, or "" if there is none."""
+    side = side_of_column(key)
+    if side is None:
+        return ""
+    return codes.get(side, "").strip()
 
 
 def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
-    """Return the key of the text of a language, which is side 0 or 1 of a pair."""
+    """Return the key of the text of a language, which is side 0 or 1 of a pair.
+
+    A blank text is returned only if no other text is in this language.
+    """
+    filled = {key: text for key, text in sides.items() if not is_blank(text)}
+    if len(filled) < len(sides):
+        return _best_key(filled, language, side) or _best_key(sides, language, side)
+    return _best_key(sides, language, side)
+
+
+def _best_key(sides: Mapping[str, str], language: str, side: int) -> str | None:
     code = best_code(language, sides)
     if code:
         return code

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import ParseError
 from xml.sax.saxutils import escape
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import reading
+from fairseq_lxsr.files.lines import is_blank, reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.preparation.clean import TextPair
@@ -122,7 +122,7 @@ def _pairs(
     sides: dict[str, list[str]], source: str, target: str, dropped: Counter
 ) -> Iterator[TextPair]:
     """Yield the pairs of a unit or segment, whose texts are given by language code."""
-    sides = _with_missing_code(sides, source, target)
+    sides = _without_blank_variants(_with_missing_code(sides, source, target))
     # Of several regions, such as pt-PT and pt-BR, only the best match for each language is used.
     codes = tuple(sides)
     source_codes = _codes_of(source, codes)
@@ -159,6 +159,21 @@ def _with_missing_code(
     named = next(filter(None, sides))
     missing = target if best_code(source, [named]) else source
     return {code or missing: texts for code, texts in sides.items()}
+
+
+def _without_blank_variants(sides: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the sides without blank texts, as far as other texts are in the same language."""
+    filled = {code: [text for text in texts if not is_blank(text)] for code, texts in sides.items()}
+    if filled == sides:
+        return sides
+    languages = {parse_tag(code).language for code, texts in filled.items() if texts}
+    variants: dict[str, list[str]] = {}
+    for code, texts in sides.items():
+        if filled[code]:
+            variants[code] = filled[code]
+        elif parse_tag(code).language not in languages:
+            variants[code] = texts
+    return variants
 
 
 def _texts_of(sides: dict[str, list[str]], codes: tuple[str, ...]) -> list[str]:

@@ -266,13 +266,49 @@ def test_lines_of_json(tmp_path, keys):
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        {"source_lang": "en", "target_lang": "fr"},
+        {"src_lang": "en-US", "tgt_lang": "fr-FR"},
+        {"source_language": "English", "target_language": "French"},
+        {"sourceLang": "eng_Latn", "targetLang": "fra_Latn"},
+        {"srclang": "EN", "trglang": "FR"},
+        {"en_lang": "eng", "fr_lang": "fra"},
+        {"original_locale": "en_GB", "translation_locale": "fr_CA"},
+    ],
+)
+def test_keys_of_languages_are_no_text(tmp_path, names):
+    lines = [
+        {**names, "source": "A dog", "target": "Un chien"},
+        {"source": "A cat", "target": "Un chat", **names},
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    source = find_source(str(tmp_path / "x.jsonl"), "en", "fr")
+    assert list(source.read(Counter())) == [("A dog", "Un chien"), ("A cat", "Un chat")]
+
+
+def test_the_named_languages_of_a_line_decide(tmp_path):
+    lines = [
+        {"source_lang": "fr", "target_lang": "en", "source": "Un chien", "target": "A dog"},
+        {"source_lang": "en", "target_lang": "de", "source": "A dog", "target": "Ein Hund"},
+        {"en-US": "", "en-GB": "A cat", "fr": "Un chat"},
+        {"en": "A \ud800", "fr": "Un"},
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    dropped = Counter()
+    source = find_source(str(tmp_path / "x.jsonl"), "en", "fr")
+    assert list(source.read(dropped)) == [("A dog", "Un chien"), ("A cat", "Un chat")]
+    assert dropped == {"language missing": 1, "not characters": 1}
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"en": "a", "de": "b"}', r"x\.jsonl: .*en and fr\b.*de, en"),
         ('{"en": "a", "fr": "b"}\n[1]', r"x\.jsonl, line 2: '\[1\]'"),
         ('{"en": "a", "fr": "b"', r"x\.jsonl, line 1: "),
         ("[" * 100_000, r"x\.jsonl, line 1: "),
-        ('{"en": "\\ud800", "fr": "b"}', r"x\.jsonl, line 1: "),
+        ('{"en": "\\ud800", "fr": "b"}', r"x\.jsonl: "),
         ("", r"x\.jsonl: "),
     ],
 )

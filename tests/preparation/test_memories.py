@@ -48,6 +48,19 @@ def test_what_is_text_of_a_segment(tmp_path, segment, text):
     assert read(tmp_path / "x.tmx", tmx([("en", segment), ("fr", "oui")])) == ([(text, "oui")], {})
 
 
+@pytest.mark.parametrize(
+    "unit",
+    [
+        [("en", "yes"), ("fr-CA", ""), ("fr-FR", "oui")],
+        [("en-GB", " "), ("en-US", "yes"), ("fr", "oui")],
+        [("en", "yes"), ("fr", ""), ("fr", "oui")],
+        [("en", "yes"), ("fr", "&#8203;"), ("fr-BE", "oui")],
+    ],
+)
+def test_a_blank_variant_gives_way_to_a_filled_one(tmp_path, unit):
+    assert read(tmp_path / "x.tmx", tmx(unit)) == ([("yes", "oui")], {})
+
+
 def test_several_translations_are_all_pairs(tmp_path):
     unit = [("en", "yes"), ("fr", "oui"), ("FR", "si"), ("fr-CA", "ouais"), ("de", "ja")]
     assert read(tmp_path / "x.tmx", tmx(unit)) == (
