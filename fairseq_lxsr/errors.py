@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -24,6 +24,8 @@ EXTRAS = {"torch": "torch", "faiss": "faiss"}
 
 # Largest number of characters of a quoted value.
 LONGEST_SHOWN = 60
+# Largest number of names that a message lists.
+MAX_LISTED = 20
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -78,6 +80,18 @@ def shown(value: Any) -> str:
     except Exception:
         # For example an integer with more digits than Python prints.
         return f"<{type(value).__name__}>"
+
+
+def listed(names: Iterable[str]) -> str:
+    """List names in a message: the first `MAX_LISTED`, and the number of the others.
+
+    Args:
+        names: names that the user's data contains, of any number and length.
+    """
+    names = list(names)
+    text = ", ".join(f"{name:.{LONGEST_SHOWN}}" for name in names[:MAX_LISTED])
+    num_more = len(names) - MAX_LISTED
+    return f"{text} and {num_more:,} more" if num_more > 0 else text
 
 
 def first_line(error: BaseException) -> str:
@@ -179,6 +193,9 @@ def naming_option(option: str) -> Iterator[None]:
 
 def say(line: str) -> None:
     """Print a line to standard error; if that is closed, the exit status has to suffice."""
+    if sys.stderr is None:
+        # print would write to standard output, among the results.
+        return
     try:
         print(printable(line), file=sys.stderr, flush=True)
     except OSError:

@@ -150,14 +150,18 @@ class FileName(Allowed):
 
     Attributes:
         optional: allow an empty text, which stands for no file.
+        excluded: a character that the name must not contain; empty for none.
         description: the expected value, for messages.
     """
 
     optional: bool = False
+    excluded: str = ""
     description: str = "a file name in UTF-8"
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, str) or not (self.optional or value.strip()):
+            return False
+        if self.excluded and self.excluded in value:
             return False
         try:
             return b"\0" not in os.fsencode(value) + value.encode()
@@ -170,6 +174,10 @@ class FileName(Allowed):
 
 
 FILE_NAME = FileName()
+WORK_FOLDER = FileName(
+    excluded=os.pathsep,
+    description=f"a folder name in UTF-8 without {os.pathsep!r}, which separates data folders",
+)
 
 
 @dataclass(frozen=True)
@@ -202,6 +210,11 @@ class NumberList(Allowed):
 def file_path(text: str) -> Path:
     """Check a file name and return it as a path, as `type=` of argparse."""
     return Path(FILE_NAME(text))
+
+
+def work_path(text: str) -> Path:
+    """Check the name of a folder for data of a training, as `type=` of argparse."""
+    return Path(WORK_FOLDER(text))
 
 
 def output_path(text: str) -> Path:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import (
     FILE_NAME,
     NON_NEGATIVE,
+    WORK_FOLDER,
     FileName,
     NumberList,
     Range,
@@ -36,6 +38,7 @@ from fairseq_lxsr.options import (
         (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan, 10**400]),
         (at_least(0), [0], [10**400, -(10**400)]),
         (FILE_NAME, ["a", "a b/é"], ["", " ", "a\0b", "\ud800", "\udcff", 5, None]),
+        (WORK_FOLDER, ["a", "a b/é"], ["", os.pathsep, f"2026-11-27T10{os.pathsep}00", None]),
         (FileName(optional=True), ["", "a"], ["\0", None]),
         (
             NumberList(at_least(1, 99)),

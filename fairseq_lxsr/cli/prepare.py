@@ -4,6 +4,7 @@ A stage is skipped if neither its input nor its options have changed.
 """
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     done = pipeline.prepare_corpora(config, locale_folders, args.until)
     if done is None:
         return
-    data = ":".join(map(str, done.data))
+    data = os.pathsep.join(map(str, done.data))
     recipe = ["--recipe", "best"]
     if config.subwords.from_model:
         recipe = ["--from", config.subwords.from_model]

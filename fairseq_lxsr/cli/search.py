@@ -1,7 +1,6 @@
 """`lxsr index` builds an index of a corpus, `lxsr search` searches it in any language."""
 
 import argparse
-import json
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from fairseq_lxsr.cli.options import (
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
+from fairseq_lxsr.files.records import json_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
 from fairseq_lxsr.options import FILE_NAME, file_path
 from fairseq_lxsr.search import IndexOptions, SearchOptions
@@ -382,4 +382,4 @@ def write_json(
             # An argument of the command line may not have been UTF-8.
             query = query.encode(errors="replace").decode()
             answer = {"query": query, "number": number + 1, "hits": rows}
-            stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            stream.write(f"{json_line(answer)}\n")

@@ -144,7 +144,9 @@ def choose_recipe(args: argparse.Namespace) -> tuple[str, "Recipe"]:
 
 
 def shards_of(args: argparse.Namespace) -> list[Path]:
-    return [Path(shard) for shard in args.data.split(os.pathsep)]
+    from fairseq_lxsr.text.data_folder import split_shards
+
+    return split_shards(args.data)
 
 
 def names_of(words: Sequence[str]) -> set[str]:

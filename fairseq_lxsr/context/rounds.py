@@ -22,7 +22,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint, read_checkpoint
 from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, read_config
-from fairseq_lxsr.errors import InputError, sigterm_as_interrupt
+from fairseq_lxsr.errors import InputError, listed, sigterm_as_interrupt
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import Lines, read_lines
 from fairseq_lxsr.files.locks import locked
@@ -129,7 +129,7 @@ class ContextConfig:
             check_language_code(language)
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
-            languages = ", ".join(self.documents) or "none"
+            languages = listed(self.documents) or "none"
             raise InputError(f"documents: {languages}; expected two languages or more")
         if not self.documents:
             raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_lxsr.embeddings.contract import Encoder, Text, count_zeros, short_hash
 from fairseq_lxsr.embeddings.stored import StoredEmbeddings
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError, first_line
+from fairseq_lxsr.errors import InputError, first_line, listed
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray
@@ -109,7 +109,7 @@ class ByLanguage:
         if language not in self.encoders:
             raise InputError(
                 f"no model for the language {language!r}, only for "
-                f"{', '.join(sorted(self.encoders))}; add --model {language}=..."
+                f"{listed(sorted(self.encoders))}; add --model {language}=..."
             )
         return self.encoders[language]
 

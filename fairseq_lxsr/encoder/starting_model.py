@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_lxsr.encoder import SentenceEncoder
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.text.data_folder import find_dictionary
 from fairseq_lxsr.text.languages import is_same_language, split_pair, split_pairs
 from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
@@ -115,7 +115,7 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
         if len(new_sides) == 2:
             raise InputError(
                 f"{pair}: {model} was trained on neither language; expected a pair with one of "
-                f"{', '.join(old_languages)}"
+                f"{listed(old_languages)}"
             )
         new |= dict.fromkeys(new_sides)
     return list(new)

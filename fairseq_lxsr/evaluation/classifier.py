@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.evaluation.labelled import ClassifierConfig, LabelledFeatures
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_model
 from fairseq_lxsr.files.progress import Progress
@@ -369,7 +369,7 @@ def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
         if label not in number:
             raise InputError(
                 f"{part.name}, example {row}: label {label!r} is not in the training set; "
-                f"expected one of {', '.join(classes)}"
+                f"expected one of {listed(classes)}"
             )
     return np.array([number[label] for label in part.labels], dtype=np.int64)
 

@@ -1,7 +1,6 @@
 """Scores, signatures that show whether two scores are comparable, and score files."""
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.locks import locked
-from fairseq_lxsr.files.records import parse_json, sealed
+from fairseq_lxsr.files.records import json_line, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
 # Larger numbers are not exact in JSON, which holds double precision numbers.
@@ -211,8 +210,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     with locked(path.with_name(f".{path.name}.lock"), path, SCORES_LOCK_SECONDS):
         lines = list(read_lines(path, is_sentence=False)) if path.exists() else []
         for score in scores:
-            record = sealed(score.as_dict())
-            lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False))
+            lines.append(json_line(sealed(score.as_dict())))
         with atomic_write(path) as stream:
             stream.writelines(f"{line}\n" for line in lines)
 

@@ -22,7 +22,9 @@ REFRESH_SECONDS = 0.5
 
 def on_terminal() -> bool:
     """Return whether standard error is a terminal, which a notebook is not."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    # A logger in place of standard error may have the method `write` only.
+    is_terminal = getattr(sys.stderr, "isatty", None)
+    return is_terminal is not None and is_terminal()
 
 
 def duration(seconds: float) -> str:
@@ -93,6 +95,8 @@ class Progress(tqdm):
     """
 
     def __init__(self, *args: Any, disable: bool | None = None, **options: Any):
+        if sys.stderr is None:
+            disable = True
         self.lines = disable is None and not on_terminal()
         if self.lines:
             options |= {

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 20
 # The largest count of anything.
 MAX_COUNT = 2**53
+# The control characters that JSON may contain as they are.
+CONTROL = re.compile(r"[\x7f-\x9f]")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # The key for the checksum of all other fields of a JSON object.
 SEAL = "crc32"
@@ -38,6 +40,15 @@ def _checksum(content: Mapping[str, Any]) -> int:
     # What JSON turns into something else, such as tuples and integer keys, is converted first.
     normalized = json.loads(json.dumps(content))
     return zlib.crc32(json.dumps(normalized, sort_keys=True).encode())
+
+
+def json_line(content: Mapping[str, Any]) -> str:
+    """Return an object as JSON in one line, with every control character escaped.
+
+    A terminal would obey the characters U+0080 to U+009F. JSON escapes those below U+0020 only.
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def parse_json(text: str) -> dict[str, Any]:

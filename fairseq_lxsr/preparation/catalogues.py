@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.errors import InputError, listed, say
 from fairseq_lxsr.files.archives import archive_of
 from fairseq_lxsr.files.lines import reading
 from fairseq_lxsr.files.open import open_binary
@@ -67,7 +67,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
         place = "this machine"
         if tuple(folders) != LOCALE_FOLDERS:
             place = ", ".join(map(str, folders))
-        languages = ", ".join(sorted(available)) or "none"
+        languages = listed(sorted(available)) or "none"
         raise InputError(
             f"{language!r}: {place} has no gettext catalogues in this language (available: "
             f"{languages}); {ALTERNATIVES}"

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairseq_lxsr.errors import InputError, shown
-from fairseq_lxsr.options import FILE_NAME, at_least, between, check_fields, option
+from fairseq_lxsr.errors import InputError, listed, shown
+from fairseq_lxsr.options import FILE_NAME, WORK_FOLDER, at_least, between, check_fields, option
 from fairseq_lxsr.preparation.clean import FILTERS, MESSAGE_FILTERS, check_filters
 from fairseq_lxsr.preparation.tables import TABLE_NAME, parse_columns
 from fairseq_lxsr.text.languages import split_pair
@@ -150,7 +150,7 @@ class PrepareConfig:
         only_in_files=True,
     )
     work: str = option(
-        "folder for corpus/SRC-TGT, subwords and data-bin", "work", FILE_NAME, metavar="FOLDER"
+        "folder for corpus/SRC-TGT, subwords and data-bin", "work", WORK_FOLDER, metavar="FOLDER"
     )
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
@@ -195,7 +195,7 @@ class PrepareConfig:
                 )
         named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
         if len(named) < len(self.pairs):
-            raise InputError(f"pairs: {', '.join(self.pairs)}; expected each pair once")
+            raise InputError(f"pairs: {listed(self.pairs)}; expected each pair once")
         object.__setattr__(self, "pairs", named)
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from xml.etree.ElementTree import ParseError
 from xml.sax.saxutils import escape
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.files.lines import is_blank, reading
 from fairseq_lxsr.files.open import open_binary
 from fairseq_lxsr.machine import require
@@ -73,7 +73,7 @@ def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Itera
     for pair in read_units(path, source, target, dropped, codes):
         yield pair
     if pair is None:
-        languages = ", ".join(sorted(filter(None, codes))) or "no language codes"
+        languages = listed(sorted(filter(None, codes))) or "no language codes"
         raise InputError(
             f"{path}: no unit has text of both {source} and {target}, only of {languages}: "
             "name one of these pairs with --lang-pairs"

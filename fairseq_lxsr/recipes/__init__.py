@@ -1,7 +1,6 @@
 """Training recipes: YAML files in this folder, each with some of the fields of `Recipe`."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from fairseq_lxsr.options import (
     limited,
     read_yaml_config,
 )
-from fairseq_lxsr.text.data_folder import count_pairs
+from fairseq_lxsr.text.data_folder import count_pairs, split_shards
 
 FOLDER = Path(__file__).parent
 # Both state the length of training, so that stating one of them replaces both.
@@ -281,8 +280,8 @@ def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
     """Return the numbers of pairs in each shard, by language pair."""
     lang_pairs = ",".join(options.get("lang-pairs", []))
     shards = []
-    for shard in data.split(os.pathsep):
-        counts = list(count_pairs(Path(shard), lang_pairs).values())
+    for shard in split_shards(data):
+        counts = list(count_pairs(shard, lang_pairs).values())
         if not sum(counts):
             languages = f" of {lang_pairs}" if lang_pairs else ""
             raise InputError(
@@ -297,9 +296,9 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
 
     They also state when training is validated and saved.
     """
-    shards = data.split(os.pathsep)
+    shards = split_shards(data)
     lang_pairs = ",".join(options.get("lang-pairs", []))
-    count = sum(sum(count_pairs(Path(shard), lang_pairs).values()) for shard in shards)
+    count = sum(sum(count_pairs(shard, lang_pairs).values()) for shard in shards)
     updates = _number(options, "max-update", _interpolate(recipe.updates, count))
     # One value for each epoch, of which the last is used for all further epochs.
     update_freq = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]

@@ -47,6 +47,20 @@ def check_data_folder(folder: Path) -> None:
         )
 
 
+def split_shards(data: str) -> list[Path]:
+    """Return the data folders that a training names, joined as fairseq expects them.
+
+    Raises:
+        InputError: if there is one folder with the whole name, which fairseq would split.
+    """
+    if os.pathsep in data and Path(data).is_dir():
+        raise InputError(
+            f"{data}: a folder with {os.pathsep!r} in its name, which separates data folders; "
+            f"expected a name without {os.pathsep!r}: rename the folder"
+        )
+    return [Path(name) for name in data.split(os.pathsep)]
+
+
 def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
     """Compare the files of a data folder with the checksums in `stage.json`.
 

@@ -9,7 +9,7 @@ import numpy as np
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import infer_dataset_impl
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_sources
 from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
@@ -61,7 +61,7 @@ def _parse_pair(folder: Path, name: str) -> tuple[str, str]:
             languages = sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))
             raise InputError(
                 f"--lang-pairs {name}: {folder} has no dict.{language}.txt; the languages there "
-                f"are: {', '.join(languages) or 'none'}"
+                f"are: {listed(languages) or 'none'}"
             )
     return source, target
 

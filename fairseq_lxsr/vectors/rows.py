@@ -64,7 +64,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def check_count(name: str, value: Any, maximum: int | None = None, items: str = "") -> None:
-    """Check that a number of any integer type is at least 1.
+    """Check that a number of any integer type, but not a bool, is at least 1.
 
     Args:
         name: name of the argument, for messages.
@@ -78,6 +78,8 @@ def check_count(name: str, value: Any, maximum: int | None = None, items: str = 
     try:
         number = index(value)
     except TypeError:
+        number = 0
+    if isinstance(value, bool):
         number = 0
     if number >= 1 and (maximum is None or number <= maximum):
         return

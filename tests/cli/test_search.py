@@ -1,6 +1,7 @@
 """`lxsr index`, `lxsr search` and `lxsr mine` on the command line."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -57,6 +58,13 @@ def test_queries_that_are_left_out_are_counted_and_the_others_numbered(folder):
 def test_a_query_that_is_not_utf_8(folder):
     done = search(folder, "--k", 1, "--json", "caf\udce9", "a cat")
     assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["caf?", "a cat"]
+
+
+def test_json_has_no_control_characters_and_the_exact_text(folder):
+    query = "a\x7f \x85\x9b31m cat"
+    done = search(folder, "--k", 1, "--json", query)
+    assert not re.search(r"[\x7f-\x9f]", done.stdout)
+    assert json.loads(done.stdout)["query"] == query
 
 
 def test_options_without_effect_are_refused(folder):

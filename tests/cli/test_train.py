@@ -1,9 +1,11 @@
 """The plugin is found from any folder, and imported once."""
 
+import os
 import shlex
+import shutil
 from pathlib import Path
 
-from conftest import lxsr_here, python, run
+from conftest import lxsr_here, python, refused, run
 from forks import FAIRSEQ
 
 import fairseq_lxsr
@@ -34,6 +36,20 @@ def test_fairseq_imports_the_folder_of_the_package_once_from_another_folder(tmp_
     folder = lxsr_here("user-dir").stdout.removesuffix("\n")
     assert folder == str(Path(fairseq_lxsr.__file__).parent.absolute())
     python(CHECK, folder, cwd=tmp_path, preloaded=FAIRSEQ)
+
+
+def test_a_data_folder_that_training_would_split_is_refused(toy_work, tmp_path):
+    name = f"10{os.pathsep}00"
+    prepared = lxsr_here(
+        "prepare", "--work", name, "--data", toy_work / "text", check=False, folder=tmp_path
+    )
+    refused(prepared, name, "--work")
+    refused(lxsr_here("run", "demo", "--work", name, check=False, folder=tmp_path), name, "--work")
+    assert not list(tmp_path.iterdir())
+    shutil.copytree(toy_work / "data-bin", tmp_path / name)
+    train = ("train", name, "--recipe", "best", "--print")
+    done = lxsr_here(*train, check=False, folder=tmp_path)
+    refused(done, f"{name}: a folder with {os.pathsep!r}")
 
 
 def test_the_command_that_prepare_prints_works_from_another_folder(toy_work, tmp_path):

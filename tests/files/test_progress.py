@@ -15,6 +15,35 @@ class Terminal(io.StringIO):
         return True
 
 
+class Logger:
+    """Standard error of a program that logs it: it has no `isatty`."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stream", [Logger(), None])
+def test_standard_error_that_is_no_stream_has_lines_or_nothing(clock, monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress(total=20, desc="score", unit=" pairs", disable=None) as bar:
+        for _ in range(20):
+            clock[0] += 1
+            bar.update(1)
+    line = StatusLine()
+    clock[0] += 60
+    line.show(lambda: "a state")
+    line.clear()
+    if stream:
+        assert stream.text == "score: 10 of 20 pairs, 1/s, 10 s left\na state\n"
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """The time, which the test moves on: [seconds]."""

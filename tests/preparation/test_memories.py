@@ -101,6 +101,13 @@ def test_a_memory_without_the_languages_names_those_that_it_has(tmp_path):
             read(tmp_path / "x.tmx", tmx([(code, "a") for code in codes.split()]), pair)
 
 
+def test_a_memory_of_very_many_languages_names_some(tmp_path):
+    units = [[(f"q{number}-{'x' * 90}", "a")] for number in range(3000)]
+    with pytest.raises(InputError, match=r"2,980 more") as error:
+        read(tmp_path / "x.tmx", tmx(*units), ("en", "de"))
+    assert len(str(error.value)) < 2000
+
+
 @pytest.mark.parametrize(
     "spoilt", ["&#x1F;", "&#0;", "&#xFFFFFFFF;", "&unknown;", "\x08", "\ufffe", "&#55357;"]
 )

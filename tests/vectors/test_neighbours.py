@@ -269,7 +269,7 @@ def test_codes_are_refused(kind):
     ]
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, None, "3", float("nan")])
+@pytest.mark.parametrize("value", [0, -1, 2.5, None, True, np.True_, "3", float("nan")])
 def test_numbers_of_neighbours_and_of_lists(value):
     vectors = np.eye(4, 16, dtype=np.float32)
     index = build_index(vectors)

@@ -12,7 +12,7 @@ from fairseq.data import ConcatDataset, Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import open_array
 from fairseq_lxsr.modules.sizes import POSITIONS
@@ -140,7 +140,7 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
         if language not in available:
             raise InputError(
                 f"--langs {language}: no text of this language in {folder}; expected one of "
-                f"{', '.join(available)}"
+                f"{listed(available)}"
             )
     return languages
 

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from fairseq.tasks import register_task
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import option, positive
 from fairseq_lxsr.training.corpora import language_pairs
@@ -73,7 +73,7 @@ class XlingTranslationTask(PairTask):
             if target not in self.languages:
                 raise InputError(
                     f"--lang-pairs {source}-{target}: unknown target language {target}; expected "
-                    f"one of {', '.join(self.languages)}"
+                    f"one of {listed(self.languages)}"
                 )
         numbers = [self.languages.index(target) for _, target in corpora]
         start = [self.dictionary.bos()] if self.cfg.target_bos else []
