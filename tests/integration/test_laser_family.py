@@ -136,6 +136,7 @@ def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_wo
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.slow
 def test_an_epoch_and_one_more_equal_two(arch, toy_work, tmp_path):
     flags = ("--disable-validation", "--constraint", "angular", "--no-epoch-checkpoints")
     for name, epochs, workers in (("whole", "2", "0"), ("parts", "1", "1"), ("parts", "2", "1")):
@@ -149,6 +150,7 @@ def test_an_epoch_and_one_more_equal_two(arch, toy_work, tmp_path):
     [("--cpu-precision", "bfloat16"), ("--memory-efficient-fp16", "--fp16-init-scale", "4")],
 )
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.slow
 def test_half_precision_trains(arch, flags, toy_work, tmp_path):
     flags = (*flags, "--constraint", "norm", "--no-save")
     done = train(

@@ -77,6 +77,7 @@ def test_options_beyond_the_paper_train(tmp_path, toy_work):
     assert not validations(done, "gen")
 
 
+@pytest.mark.slow
 def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
     """The layers are added to what was learnt without them, and the folder is as good as any
     other.
