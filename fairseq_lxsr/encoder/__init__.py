@@ -176,7 +176,7 @@ class SentenceEncoder(SentenceTransformersMethods):
     def parameters(self) -> int:
         """Number of trained parameters."""
         if self._bag:
-            return sum(value.size for value in self._bag.weights.values())
+            return self._bag.parameters
         return sum(value.numel() for value in self.model.state_dict().values())
 
     @property

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, deserialize, safe_open
+from safetensors import SafetensorError, safe_open
 
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json, sealed
@@ -167,6 +168,20 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
     """Return the weights of a model folder by name; weights in 8 or 4 bits become float32.
 
     Raises:
+        InputError: as `read_packed_weights` does.
+    """
+    weights = {}
+    for name, value in read_packed_weights(folder, config).items():
+        weights[name] = value.all_rows() if isinstance(value, PackedTable) else value
+    return weights
+
+
+def read_packed_weights(
+    folder: Path, config: Mapping[str, Any]
+) -> dict[str, np.ndarray | PackedTable]:
+    """Return the weights of a model folder by name; weights in 8 or 4 bits stay packed.
+
+    Raises:
         InputError: if the file is invalid, or was saved with other text files than the folder has.
     """
     path = folder / WEIGHTS_FILE
@@ -174,7 +189,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
     try:
         with safe_open(path, "np") as stored:
             metadata = stored.metadata() or {}
-        weights = {name: _array(name, **entry) for name, entry in deserialize(path.read_bytes())}
+        weights = _arrays(path.read_bytes())
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
@@ -185,7 +200,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
             raise InputError(
                 f"{folder / name}: not the file that {path} was exported with: {ADVICE}"
             )
-    return _dequantize(weights, path)
+    return _with_packed_tables(weights, path)
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -249,26 +264,42 @@ def _quantize(
     return codes, scales
 
 
-def _dequantize(stored: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
-    """Return weights in float32; codes of 8 or 4 bits are multiplied by their scales."""
-    weights = dict(stored)
+def _with_packed_tables(
+    stored: Mapping[str, np.ndarray], path: Path
+) -> dict[str, np.ndarray | PackedTable]:
+    """Return weights with each matrix of codes of 8 or 4 bits and its scales as one table."""
+    weights: dict[str, np.ndarray | PackedTable] = dict(stored)
     for name, codes in stored.items():
         if codes.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
             continue
-        scales = weights.pop(name + SCALE)
+        scales = stored[name + SCALE]
+        del weights[name + SCALE]
         if codes.ndim != 2 or scales.shape != codes.shape[:1] or scales.dtype != np.float32:
             raise InputError(
                 f"{path}: {name}, {codes.dtype} {list(codes.shape)}, has scales {scales.dtype} "
                 f"{list(scales.shape)}; expected float32 and one scale per row: {ADVICE}"
             )
-        if codes.dtype == np.uint8:
-            # Each byte has two codes of 4 bits.
-            codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
-        weights[name] = np.multiply(codes, scales[:, None], dtype=np.float32)
+        weights[name] = PackedTable(codes, scales)
     return weights
 
 
-def _array(name: str, shape: list[int], dtype: str, data: bytes) -> np.ndarray:
+def _arrays(data: bytes) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file, which safetensors has already accepted.
+
+    They share the memory of the file, while `safetensors.deserialize` would copy all of them.
+    """
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    tensors = memoryview(data)[start:]
+    arrays = {}
+    for name, entry in header.items():
+        first, end = entry["data_offsets"]
+        arrays[name] = _array(name, entry["shape"], entry["dtype"], tensors[first:end])
+    return arrays
+
+
+def _array(name: str, shape: list[int], dtype: str, data: memoryview) -> np.ndarray:
     """Return a tensor of a safetensors file as an array; bfloat16 becomes float32."""
     if dtype == "BF16":
         # A bfloat16 is the upper half of a float32.

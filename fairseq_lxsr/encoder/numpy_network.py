@@ -18,10 +18,11 @@ import numpy as np
 from fairseq_lxsr.encoder.model_folder import (
     WEIGHTS_FILE,
     check_weights,
+    read_packed_weights,
     read_tokenizer,
-    read_weights,
     size_of,
 )
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.machine import usable_threads
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.modules.sizes import TransformerConfig
@@ -47,7 +48,7 @@ class Bag:
     Args:
         config: sizes of the encoder; `config.is_bag` must be true.
         weights: the table [V, D] as `TABLE`, and if the encoder has order coefficients, their
-            weights [k, D] as `ORDER`.
+            weights [k, D] as `ORDER`. A packed table stays packed.
         batch_pieces: word pieces per batch.
         batches_per_thread: batches that a thread gets at once.
     """
@@ -55,16 +56,32 @@ class Bag:
     def __init__(
         self,
         config: TransformerConfig,
-        weights: Mapping[str, np.ndarray],
+        weights: Mapping[str, np.ndarray | PackedTable],
         batch_pieces: int = BATCH_PIECES,
         batches_per_thread: int = BATCHES_PER_THREAD,
     ):
         self.config = config
-        self.weights = {
-            name: np.require(value, np.float32, ["C", "W"]) for name, value in weights.items()
-        }
+        self._weights: dict[str, Any] = {}
+        for name, value in weights.items():
+            if isinstance(value, PackedTable):
+                self._weights[name] = value if name == TABLE else value.all_rows()
+            else:
+                self._weights[name] = np.require(value, np.float32, ["C", "W"])
         self.batch_pieces = batch_pieces
         self.batches_per_thread = batches_per_thread
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Weights by name, as float32 arrays; reading this property unpacks a packed table."""
+        table = self._weights[TABLE]
+        if isinstance(table, PackedTable):
+            return self._weights | {TABLE: table.all_rows()}
+        return self._weights
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(value.size for value in self._weights.values())
 
     def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the sentence numbers of a batch, int [n], and their embeddings, float32 [n, D].
@@ -75,7 +92,11 @@ class Bag:
         is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
         thread_count = usable_threads() if is_large else 1
         batches = batches_of_one_length(pieces.lengths, self.batch_pieces)
-        embed_batch = partial(self._embed_batch, pieces, threading.local())
+        table = self._weights[TABLE]
+        if isinstance(table, PackedTable):
+            table, places = table.unpack(pieces.ids)
+            pieces = FlatPieces(places, pieces.starts, pieces.lengths)
+        embed_batch = partial(self._embed_batch, table, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
             # Batches are submitted in small groups, because finished embeddings stay in memory
@@ -85,12 +106,13 @@ class Bag:
                 yield from zip(group, run(embed_batch, group), strict=True)
 
     def _embed_batch(
-        self, pieces: FlatPieces, local: threading.local, batch: np.ndarray
+        self, table: np.ndarray, pieces: FlatPieces, local: threading.local, batch: np.ndarray
     ) -> np.ndarray:
         """Return the embeddings of sentences of one length, float32 [n, D].
 
         Args:
-            pieces: the word pieces of all sentences.
+            table: vectors of word pieces, float32 [R, D].
+            pieces: the word pieces of all sentences, as rows of the table.
             local: buffers that a thread uses for all its batches.
             batch: the numbers of the sentences [n].
         """
@@ -103,9 +125,7 @@ class Bag:
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
         # The ids are valid, so nothing is clipped; any other mode would copy the rows twice.
-        rows = np.take(
-            self.weights[TABLE], pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip"
-        )
+        rows = np.take(table, pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip")
         # The caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows.reshape(len(batch), length, -1)
@@ -113,7 +133,7 @@ class Bag:
             coefficients = self._position_weights(length) @ rows
             if not self.config.order_coefficients:
                 return coefficients[:, 0]
-            return coefficients[:, 0] + (self.weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
+            return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
         """Return the weights of positions in the mean and in the cosine coefficients [k + 1, T].
@@ -160,9 +180,10 @@ def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
         InputError: if the files are invalid or do not belong together.
     """
     size = size_of(config)
-    weights = read_weights(folder, config)
     assert isinstance(size, TransformerConfig)
+    # The tokenizer needs the most memory while it is read, so it is read first.
     tokenizer = read_tokenizer(folder, config)
+    weights = read_packed_weights(folder, config)
     expected = {TABLE: [size.vocab_size, size.embed_dim]}
     if size.order_coefficients:
         expected[ORDER] = [size.order_coefficients, size.embed_dim]

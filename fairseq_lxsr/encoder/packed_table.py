@@ -1,0 +1,130 @@
+"""A table of weights in 8 or 4 bits, whose rows become float32 when they are needed."""
+
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.files.locks import ThreadLock
+
+# Number of rows that are unpacked together, so that they fit into the cache of one core
+ROWS_AT_ONCE = 1024
+# Number of rows for which a new table has memory
+FIRST_ROWS = 1024
+
+
+class PackedTable:
+    """The rows of a table in 8 or 4 bits, which are unpacked to float32 on first use.
+
+        table = PackedTable(codes, scales)
+        rows, places = table.unpack(ids)
+        vectors = rows[places]
+
+    Unpacked rows stay in memory, so that a long run is as fast as with a table in float32, and a
+    short one needs little memory. Several threads may use a table at once.
+
+    Args:
+        codes: int8 [V, D], or two codes of 4 bits per byte, uint8 [V, D/2], see `to_int4`.
+        scales: float32 [V], by which the codes are multiplied.
+    """
+
+    # The type of the rows
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, codes: np.ndarray, scales: np.ndarray):
+        self.codes = codes
+        self.scales = scales
+        codes_per_item = 2 if codes.dtype == np.uint8 else 1
+        self.shape = (len(codes), codes_per_item * codes.shape[1])
+        self._lock = ThreadLock(self._forget)
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without the unpacked rows."""
+        return {"codes": self.codes, "scales": self.scales}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _forget(self) -> None:
+        """Drop the unpacked rows."""
+        # Unpacked rows in the order of their first use, and how many there are.
+        self._rows = np.empty((min(FIRST_ROWS, len(self.codes)), self.shape[1]), np.float32)
+        self._row_count = 0
+        # The place of each row of the table among the unpacked rows; -1 if it is not there.
+        self._places = np.full(len(self.codes), -1, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return self.shape[0] * self.shape[1]
+
+    def unpack(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an array with the rows of given ids, among others, and the places of these rows.
+
+        Args:
+            ids: numbers of rows, int64 [N].
+
+        Returns:
+            Rows float32 [R, D], and the place of each id among them, int64 [N].
+        """
+        with self._lock:
+            missing = ids[self._places[ids] < 0]
+            if len(missing):
+                self._add(_without_repeats(missing, len(self.codes)))
+            # Rows that are added later change neither these rows nor their places.
+            return self._rows, self._places[ids]
+
+    def _add(self, ids: np.ndarray) -> None:
+        """Unpack rows that are not unpacked yet; every id occurs once."""
+        count = self._row_count + len(ids)
+        rows = self._rows
+        if count > len(rows):
+            capacity = min(max(count, 2 * len(rows)), len(self.codes))
+            rows = np.empty((capacity, self.shape[1]), np.float32)
+            rows[: self._row_count] = self._rows[: self._row_count]
+        for start in range(0, len(ids), ROWS_AT_ONCE):
+            part = ids[start : start + ROWS_AT_ONCE]
+            first = self._row_count + start
+            to_float32(self.codes[part], self.scales[part], rows[first : first + len(part)])
+        self._rows = rows
+        self._places[ids] = np.arange(self._row_count, count)
+        self._row_count = count
+
+    def all_rows(self) -> np.ndarray:
+        """Return the table in float32 [V, D]."""
+        with self._lock:
+            if self._row_count < len(self.codes) or (np.diff(self._places) != 1).any():
+                self._forget()
+                self._add(np.arange(len(self.codes)))
+            return self._rows
+
+    def isfinite(self) -> np.ndarray:
+        """Return whether the numbers are finite: for each row, or if some are not, for each one."""
+        largest_code = -np.iinfo(np.int8).min
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_finite = np.isfinite(self.scales * np.float32(largest_code))
+            return is_finite if is_finite.all() else np.isfinite(self.all_rows())
+
+
+def to_float32(codes: np.ndarray, scales: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Multiply the codes of N rows by their scales.
+
+    Args:
+        codes: int8 [N, D], or uint8 [N, D/2] with two codes per byte.
+        scales: float32 [N].
+        out: the array to write to, float32 [N, D].
+
+    Returns:
+        float32 [N, D].
+    """
+    if codes.dtype == np.uint8:
+        codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
+    return np.multiply(codes, scales[:, None], out=out, dtype=np.float32)
+
+
+def _without_repeats(ids: np.ndarray, limit: int) -> np.ndarray:
+    """Return the different ones of ids below a limit; for many ids, `np.unique` is slower."""
+    order = np.arange(len(ids))
+    last_places = np.empty(limit, dtype=np.int64)
+    last_places[ids] = order
+    return ids[last_places[ids] == order]
