@@ -119,7 +119,7 @@ COMMANDS = {
     ),
     "report none": "none: no such folder; expected one with *.log and *.jsonl",
     "compare not.jsonl": (
-        "compare not.jsonl: one file of scores; expected two files, or --published"
+        "compare not.jsonl: only one score file; expected two files, or --published"
     ),
 }
 

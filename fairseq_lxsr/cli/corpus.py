@@ -34,7 +34,7 @@ def add_parser(verbs) -> None:
     getting.add_argument(
         "--lang-pair",
         metavar="SRC-TGT",
-        help="language pair of a corpus; a test set comes in all its languages",
+        help="language pair of a corpus; a test set always includes all its languages",
     )
     getting.add_argument(
         "--output",
@@ -76,7 +76,7 @@ def has_pair(test_set: "Dataset", source: str, target: str) -> bool:
 
 
 def check_known(source: str, target: str) -> None:
-    """Refuse a language pair without any text; say if there are only test sets for it."""
+    """Refuse a language pair without any corpus, and list its test sets if it has some."""
     from fairseq_lxsr.preparation.registry import registry
 
     corpora = registry().values()
@@ -153,7 +153,8 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 
     if args.lang_pair:
         raise InputError(
-            f"--lang-pair with {test_set.name}, whose archive has all languages; leave it out"
+            f"{test_set.name} does not support --lang-pair, because its archive has all languages; "
+            "leave it out"
         )
     files = {Path(name).name: args.output / name for name in test_set.all_files()}
     archive = args.output / Path(test_set.url).name
@@ -172,7 +173,7 @@ def run_get(args: argparse.Namespace) -> None:
         get_test_set(test_sets()[args.name], args)
         return
     if not args.lang_pair:
-        raise InputError(f"{args.name} without --lang-pair; expected one, for example en-fr")
+        raise InputError(f"{args.name} requires --lang-pair, for example en-fr")
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)

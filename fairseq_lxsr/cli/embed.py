@@ -192,7 +192,7 @@ def embed_in_cluster(args: argparse.Namespace) -> None:
 
 
 def output_format(args: argparse.Namespace) -> str:
-    """Return the format that --format names, or the name of --output, or else npy."""
+    """Return the output format from --format, or from the name of --output; by default npy."""
     from fairseq_lxsr.embeddings.formats import format_name
 
     name = None
@@ -208,7 +208,7 @@ def output_format(args: argparse.Namespace) -> str:
 
 
 def load_encoder(args: argparse.Namespace) -> "Encoder":
-    """Load the encoder that --model names, with the options of computation."""
+    """Load the encoder that --model names, with its computation options."""
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
@@ -262,7 +262,7 @@ def input_text(
 def line_embedder(
     args: argparse.Namespace, input_length: int | None, encoder: "Encoder", first_line: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Return a function that embeds one window of lines after the other.
+    """Return a function that embeds successive windows of lines.
 
     Args:
         args: the parsed command line.
@@ -292,7 +292,7 @@ def line_embedder(
 def describe(
     args: argparse.Namespace, fingerprint: str, layout: "Layout", first_line: int
 ) -> dict[str, Any]:
-    """Return all settings that the bytes of the output depend on, for its metadata file."""
+    """Return the settings that determine the output, for its metadata file."""
     settings = {
         "model": fingerprint,
         "input": list(map(input_name, args.input)),
@@ -323,7 +323,7 @@ def input_name(path: str) -> str:
 
 
 def is_laser_file(layout: "Layout") -> bool:
-    """Return whether LASER's scripts can read a file of this layout."""
+    """Return whether LASER's scripts can read this file layout."""
     return layout.format == "raw" and layout.dtype.startswith("float")
 
 

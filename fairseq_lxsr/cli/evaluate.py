@@ -1,4 +1,4 @@
-"""`lxsr eval` scores an encoder by one of the field's protocols, `lxsr compare` compares scores."""
+"""`lxsr eval` evaluates an encoder with a standard protocol, `lxsr compare` compares scores."""
 
 import argparse
 import sys
@@ -23,9 +23,7 @@ def add_parser(verbs) -> None:
 
 
 def _add_eval_parser(verbs) -> None:
-    parser = verbs.add_parser(
-        "eval", description="Score an encoder by one of the field's protocols."
-    )
+    parser = verbs.add_parser("eval", description="Evaluate an encoder with a standard protocol.")
     protocols = parser.add_subparsers(
         title="protocols", required=True, metavar="PROTOCOL", parser_class=ProtocolParser
     )
@@ -70,7 +68,7 @@ def run_eval(args: argparse.Namespace) -> None:
     plan = filled(protocol_class(args.protocol), args).plan()
     refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])
     if args.output:
-        # The first scores may come hours later.
+        # The first scores may take hours, so the output file is checked now.
         check_scores_file(args.output)
     encoder = load_any(args)
     scores: list[Score] = []
@@ -97,7 +95,7 @@ def _add_compare_parser(verbs) -> None:
         type=FILE_NAME,
         nargs="?",
         metavar="B.jsonl",
-        help="second file, of which the differences are B - A; optional with --published",
+        help="second score file; differences are B - A; optional with --published",
     )
     parser.add_argument(
         "--draws",
@@ -120,7 +118,7 @@ def run_compare(args: argparse.Namespace) -> None:
 
     if not (args.second or args.published):
         raise InputError(
-            f"compare {args.first}: one file of scores; expected two files, or --published"
+            f"compare {args.first}: only one score file; expected two files, or --published"
         )
     first = read_scores(args.first)
     if args.second:
@@ -139,7 +137,7 @@ def run_compare(args: argparse.Namespace) -> None:
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:
-    """Print the values of one file of scores, and return their protocols."""
+    """Print the values in one score file, and return its protocols."""
     from fairseq_lxsr.evaluation.compare import latest
     from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 
@@ -159,11 +157,11 @@ def _show(scores: "Sequence[Score]") -> list[str]:
 def _compare(
     first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
 ) -> list[str]:
-    """Print the scores that both files of scores have, and return their protocols."""
+    """Print the scores that two score files share, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)
-    # Notes are no results: standard output has the table alone.
+    # Notes go to standard error, so that standard output contains only the table.
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
@@ -184,7 +182,7 @@ def _compare(
 
 
 def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:
-    """Print a header and rows; the labels of the rows are padded to the same width."""
+    """Print a header and rows, with row labels padded to the same width."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, row in [("", header), *rows]:
         print(f"{name:{width}}{row}")

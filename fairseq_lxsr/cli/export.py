@@ -82,7 +82,7 @@ class FolderExport:
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions:
-    """What a model card says in addition to what the model folder has."""
+    """Content of a model card that is not in the model folder."""
 
     scores: tuple[str, ...] = option(
         "scores of this model, written by `lxsr eval --output`",
@@ -172,7 +172,7 @@ class SentenceTransformersExport(Conversion):
         self.print_requirements(encoder)
 
     def print_requirements(self, encoder: "SentenceEncoder") -> None:
-        """Print a line if sentence-transformers cannot load the folder by itself, and why."""
+        """If sentence-transformers cannot load the folder by itself, print why."""
         from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
         exported = encoder
@@ -254,7 +254,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
         self.print_requirements(encoder)
 
 
-# The options of each form of export, and what it writes.
+# Options and description of each export format.
 FORMS: dict[str, tuple[type, str]] = {
     "folder": (FolderExport, "a model folder from a checkpoint of fairseq-train"),
     "card": (CardExport, "a new model card (README.md) in a model folder, with scores"),

@@ -111,7 +111,7 @@ def write_mined(args: argparse.Namespace) -> str:
 
 
 def check_kind(options: Mining) -> None:
-    """Refuse options that only exact search has."""
+    """Refuse options that only exact search supports."""
     if options.kind == "flat":
         return
     if options.precision != Mining.precision:
@@ -169,7 +169,7 @@ def mine_in_cluster(
 
 
 def score_range(pairs: "MinedPairs") -> str:
-    """Return the highest and the lowest score, as the end of a message."""
+    """Return the end of a message: the highest and the lowest score."""
     if not len(pairs):
         return ""
     return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}"

@@ -31,7 +31,7 @@ ANY_MODEL = (
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add an option for each field of a dataclass that `option` declares.
+    """Add a command-line option for each dataclass field declared with `option`.
 
     The field `lang_pairs` becomes the option `--lang-pairs`.
     """

@@ -167,7 +167,7 @@ def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
 
 
 def left_out(line_counts: Counter[str], num_indexed: int) -> str:
-    """Return how many lines are empty or have no known word, as the end of a message."""
+    """Return the end of a message: how many lines are empty or have no known word."""
     num_empty = line_counts["empty"]
     num_unknown = line_counts["lines"] - num_empty - num_indexed
     message = ""
@@ -273,7 +273,7 @@ def nonblank_rows(queries: list[str], place: str) -> list[int]:
 
 
 def check_search_options(args: argparse.Namespace) -> None:
-    """Refuse options that contradict each other."""
+    """Refuse contradictory options."""
     if bool(args.queries) == bool(args.input):
         raise InputError("expected either sentences to search for, or --input FILE")
     if args.json and args.numbered:
@@ -291,7 +291,7 @@ def check_probes(probes: int, kind: str) -> None:
 
 
 def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence[Hit]]") -> None:
-    """Say how many queries are empty, and for how many nothing was found."""
+    """Print how many queries are empty, and how many found nothing."""
     num_empty = num_queries - num_filled
     if num_empty:
         say(f"{num_empty:,} of {num_queries:,} queries are empty: left out")
@@ -304,7 +304,7 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
-    """Refuse a model other than that of the index.
+    """Refuse a model that the index was not built with.
 
     Stored embeddings without a description do not name their model, so an index of them can only
     be searched with stored embeddings of the same folder.

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     for module in ("starlette", "uvicorn", "orjson", "prometheus_client"):
         require(module, "serve", "lxsr serve")
     options = filled(ServeOptions, args)
-    # A key that is empty is no key.
+    # An empty API key counts as none.
     options = replace(options, api_key=options.api_key or os.environ.get(API_KEY) or None)
     # Loading the model takes seconds, so an address that cannot be used is refused first.
     with listen(options.host, options.port) as listener:

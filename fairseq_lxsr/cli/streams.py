@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from fairseq_lxsr.errors import InputError, discard, printable
 
-# tqdm writes these alone, to move the cursor to the line of a progress bar.
+# Sequences that tqdm writes to move the cursor to the line of a progress bar.
 CURSOR_MOVES = re.compile(r"(\x1b\[A|\r|\n)*")
 # Control characters that are not escaped.
 UNESCAPED = "\n\t"
@@ -101,7 +101,7 @@ def escaped_streams() -> Iterator[None]:
 
 
 def results() -> TextIO:
-    """Return standard output for results that programs read.
+    """Return standard output, unescaped, for results that programs read.
 
     The results are exact in a pipe or a file, and escaped on a terminal.
 

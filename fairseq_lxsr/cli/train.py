@@ -134,7 +134,7 @@ def choose_recipe(args: argparse.Namespace) -> tuple[str, "Recipe"]:
     if args.start:
         options = starting_options(args.start, shards_of(args)[0])
     if not name and not options:
-        raise InputError("--recipe is missing; expected one of `lxsr recipes`, or --from MODEL")
+        raise InputError("--recipe is required: one of `lxsr recipes`, or --from MODEL")
     if not name and options["frozen-pieces"]:
         name = "new_language"
     if not name:
@@ -150,12 +150,12 @@ def shards_of(args: argparse.Namespace) -> list[Path]:
 
 
 def names_of(words: Sequence[str]) -> set[str]:
-    """Return the options of fairseq-train that the user has given: `--lr` of `--lr=1`."""
+    """Return the names of the fairseq-train options that the user gave: `--lr` for `--lr=1`."""
     return {word.partition("=")[0] for word in words}
 
 
 def print_length(args: argparse.Namespace, command: Sequence[str]) -> None:
-    """Say how many updates a recipe has chosen for this text, unless the user has chosen."""
+    """Print how many updates the recipe chose for this text, unless the user set them."""
     from fairseq_lxsr.text.data_folder import count_pairs
 
     options = dict(pairwise(command))
@@ -180,7 +180,7 @@ def print_length(args: argparse.Namespace, command: Sequence[str]) -> None:
 
 
 def check_fairseq() -> None:
-    """Refuse a Python that cannot import fairseq, or has no fairseq."""
+    """Check that fairseq is installed, and that this Python version can import it."""
     if sys.version_info >= TOO_NEW:
         raise InputError(
             f"{sys.executable} is Python {platform.python_version()}, which cannot import fairseq; "

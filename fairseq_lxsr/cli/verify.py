@@ -13,7 +13,7 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import check_archive, parse_json
 from fairseq_lxsr.options import file_path
 
-# How to write the files again that a description lists, by the name of the description.
+# Advice on rewriting the files that a description lists, by its file name.
 MAKERS = {
     "config.json": "export the model again, or copy it again",
     "index.json": "run `lxsr index` again",
@@ -75,7 +75,7 @@ def files_in(path: Path) -> list[Path]:
 
 
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files that a file has checksums for, each with its problem.
+    """Yield each file that has a stored checksum, with its problem if any.
 
     The problem is empty if the file is intact. Nothing is yielded for a file without checksums.
     """
@@ -107,7 +107,7 @@ def _description_of(file: Path) -> Path | None:
 
 
 def _is_portuguese(file: Path) -> bool:
-    """Return whether a .pt file is Portuguese text, and not a checkpoint."""
+    """Return whether a .pt file is Portuguese text rather than a checkpoint."""
     with file.open("rb") as stream:
         # Checkpoints are zip archives, which begin with PK.
         return stream.read(2) != b"PK" and not file.name.startswith("checkpoint")
@@ -129,7 +129,7 @@ def _checkpoint(file: Path) -> str:
 
 
 def _unfinished(progress: Path) -> str:
-    """Compare the rows of unfinished embeddings with the progress that counts them."""
+    """Compare the rows of unfinished embeddings with the recorded progress."""
     from fairseq_lxsr.embeddings import Layout
     from fairseq_lxsr.embeddings.write import CRC_OF_ROWS, EmbeddingsFile
 
@@ -146,7 +146,7 @@ def _unfinished(progress: Path) -> str:
 
 
 def _has_scores(file: Path) -> bool:
-    """Return whether a file has scores, and not other lines of JSON."""
+    """Return whether a JSON Lines file contains scores."""
     content = file.read_bytes()
     return b'"signature"' in content and b'"protocol"' in content
 
@@ -225,7 +225,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
 
 
 def _with(description: Path) -> str:
-    """Return what to delete: the folder of a description, or the description and its file."""
+    """Return what to delete: the folder, or the description and the file it describes."""
     if description.name in MAKERS:
         return str(description.parent)
     return f"{description.with_suffix('')} and {description}"

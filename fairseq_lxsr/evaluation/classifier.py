@@ -21,9 +21,9 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_mo
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Size of the batches that are gathered at once, for every seed.
+# Number of examples gathered at once, per seed.
 CHUNK_BYTES = 2**24
-# Examples that are classified at once.
+# Number of examples classified at once.
 PREDICT_ROWS = 4096
 # Dropout compares 16 random bits with the rate.
 STEPS_OF_DROPOUT = 2**16
@@ -33,7 +33,7 @@ Layer = tuple[Tensor, Tensor]
 
 
 class Classifiers:
-    """Trained classifiers, one for every seed.
+    """Trained classifiers, one per seed.
 
     Args:
         layers: weights and biases of every layer.
@@ -89,7 +89,7 @@ def train_classifiers(
     dev_labels: IntArray,
     classes: int,
 ) -> Classifiers:
-    """Train a classifier for every seed; each selects its epoch and strength of L2 on dev.
+    """Train one classifier per seed; each selects its epoch and L2 strength on dev.
 
     Args:
         config: settings of the classifier.
@@ -162,7 +162,7 @@ class BestEpochs:
         self.ties = ties
 
     def update(self, layers: list[Layer], accuracy: Tensor) -> None:
-        """Copy the parameters of the models whose accuracy on dev [S] is the best so far."""
+        """Keep the parameters of each model whose dev accuracy [S] is its best so far."""
         if self.ties == "first":
             is_better = accuracy > self.accuracy
         else:
@@ -174,14 +174,14 @@ class BestEpochs:
                 best_value.copy_(torch.where(is_better, value, best_value))
 
     def select(self, seeds: int, strengths: int) -> list[Layer]:
-        """Return the parameters of every seed's best strength of L2."""
+        """Return the parameters at each seed's best L2 strength."""
         strength = self.accuracy.view(seeds, -1).argmax(1)
         models = strength + torch.arange(seeds) * strengths
         return [(weight[models], bias[models]) for weight, bias in self.layers]
 
 
 def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[Layer]:
-    """Draw uniform initial weights in +-1/sqrt(in), as torch.nn.Linear.
+    """Draw initial weights uniformly from +-1/sqrt(fan_in), as torch.nn.Linear does.
 
     The weights of a seed do not depend on the other seeds.
     """

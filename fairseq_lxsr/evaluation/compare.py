@@ -1,4 +1,4 @@
-"""Comparison of two systems on the same units by paired bootstrap (Koehn 2004)."""
+"""Paired bootstrap comparison of two systems on the same units (Koehn 2004)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
 # The seed that sacrebleu uses.
 SEED = 12345
-# Draws computed together: at most this many, and at most this many numbers in memory.
+# Limits on a block of draws: number of draws, and number of values in memory.
 BLOCK_DRAWS = 100
 BLOCK_NUMBERS = 10**7
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One value of two systems on one task, in percent.
+    """One metric of two systems on one task, in percent.
 
     Args:
         protocol: name of the protocol.
@@ -156,7 +156,7 @@ def _label(score: Score) -> str:
 
 
 def latest(scores: Sequence[Score]) -> dict[Any, Score]:
-    """Return the last score for every comparable key."""
+    """Return the most recent score for each comparable key."""
     return {score.comparable: score for score in scores}
 
 

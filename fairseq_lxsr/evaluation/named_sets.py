@@ -90,7 +90,7 @@ class Dataset:
         return self.files.get(code, self.file.format(code=code))
 
     def code(self, language: str) -> str:
-        """Return the code of a language in any BCP 47 spelling, such as zh, zho_Hant or zh_TW.
+        """Return the set's code for a language in any BCP 47 spelling: zh, zho_Hant, zh_TW ...
 
         Raises:
             InputError: for an unknown or ambiguous language.
@@ -139,7 +139,7 @@ class Dataset:
         return path
 
     def augmented_files(self, folder: str, language: str) -> tuple[Path, Path]:
-        """Find the change types and the changed sentences of a language for xsim++.
+        """Find the error types and the perturbed sentences of a language for xsim++.
 
         Args:
             folder: folder of the unpacked archive.

@@ -1,4 +1,4 @@
-"""Scores, signatures that show whether two scores are comparable, and score files."""
+"""Scores, score files, and the signatures that tell whether two scores are comparable."""
 
 import hashlib
 import math
@@ -126,7 +126,7 @@ class Score:
 
     @property
     def system(self) -> str:
-        """Fingerprint of the model and, if some texts were too long for it, how it read them."""
+        """Model fingerprint and, if some texts were too long, how the model handled them."""
         model = f"{self.settings.get('model')}"
         on_long = str(self.settings.get("long", "")).rpartition("-")[0]
         if not on_long:
@@ -180,7 +180,7 @@ def from_hits(
 
 
 def as_units(hits: np.ndarray) -> list[float]:
-    """Convert numbers to the shortest form in JSON: 1 instead of 1.0, and four decimals."""
+    """Shorten numbers for JSON: 1 instead of 1.0, and at most four decimals."""
     return [int(hit) if hit == int(hit) else round(float(hit), 4) for hit in hits.tolist()]
 
 
@@ -193,7 +193,7 @@ def text_hash(*texts: Sequence[str]) -> str:
 
 
 def text_and_model(model: str, *texts: Sequence[str]) -> dict[str, str]:
-    """Return the last settings of a signature: hash of the text, fingerprint of the model."""
+    """Return the last settings in a signature: text hash and model fingerprint."""
     return {"text": text_hash(*texts), "model": model}
 
 
@@ -216,7 +216,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
 
 
 def check_scores_file(path: str | Path) -> None:
-    """Check that scores can be appended to a file: it is missing, empty, or holds scores."""
+    """Check that a score file is missing, empty, or valid, so that scores can be appended."""
     check_replaceable(Path(path))
     if Path(path).exists() and Path(path).stat().st_size:
         read_scores(path)

@@ -60,7 +60,7 @@ def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> lis
 
 
 def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
-    """Select rows of a complete text, in the given order."""
+    """Select sentences by row number, in the given order."""
     lines = [text.lines[row] for row in rows]
     return replace(text, lines=lines, rows=np.array(rows), total=len(text))
 
@@ -100,7 +100,7 @@ def check_aligned(source: Text, target: Text) -> None:
 
 CSLS_NEIGHBOURS = 10
 MARGIN_NEIGHBOURS = 4
-# How many of the nearest candidates are ranked by margin.
+# Number of nearest candidates that are ranked by margin.
 MARGIN_DEPTH = 100
 
 
@@ -186,7 +186,7 @@ class TextReranker:
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """Number sentences [N] so that identical sentences have the same number."""
+    """Assign a number to each sentence [N]; identical sentences get the same number."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 

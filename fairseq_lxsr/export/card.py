@@ -1,4 +1,4 @@
-"""The model card (README.md): training, licences of the text, scores, size and speed."""
+"""The model card (README.md): training, text licences, scores, size and speed."""
 
 import json
 import time
@@ -227,7 +227,7 @@ def _front_matter(metadata: Mapping[str, Any]) -> str:
 def _metadata(
     training: dict[str, Any], sources: TextSources | None, is_static: bool
 ) -> dict[str, Any]:
-    """Return what model hubs read: languages, licence and kind of model."""
+    """Return the metadata for model hubs: languages, licence and kind of model."""
     licence = {"license": "unknown"}
     if sources is not None:
         # Hubs have no name for several licences, so the entry links to the table.
@@ -277,7 +277,7 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
-    """Return the title, and for each library the code that loads the model."""
+    """Return the title, and code that loads the model with each library."""
     flag = ", trust_remote_code=True" if needs_flag else ""
     examples = ""
     if library == ST:
@@ -346,7 +346,7 @@ def _training_text(training: dict[str, Any]) -> str | None:
 
 
 def _effective_options(training: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the training without those that had no effect."""
+    """Return the training options that had an effect."""
     options = dict(training.get("options") or {})
     for weight, dependent in OPTIONS_OF_WEIGHT.items():
         if options.get(weight) == 0:
@@ -382,7 +382,7 @@ def _format_value(metric: str, value: float) -> str:
 
 
 def _score_label(score: Score, scores: Sequence[Score]) -> str:
-    """Return protocol, task and the settings in which scores of this task differ."""
+    """Return protocol, task, and the settings that distinguish scores of this task."""
     task = (score.protocol, score.task)
     all_settings = []
     for candidate in scores:

@@ -29,10 +29,10 @@ from fairseq_lxsr.text.sentencepiece_model import (
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK, Tokenizer, is_word
 from fairseq_lxsr.text.words import WORD_START
 
-# In the JSON of exported folders; only a folder with this sign is replaced by a later export.
+# Marks the JSON of exported folders; a later export replaces only folders with this mark.
 EXPORTED_BY = {"exported_by": "fairseq-lxsr"}
 EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'
-# Largest allowed difference of a coordinate of an embedding in float32
+# Largest allowed difference between coordinates of float32 embeddings
 LARGEST_DIFFERENCE = 1e-4
 # A Unicode noncharacter, which no text contains
 NONCHARACTER = "\ufdd0"
@@ -146,7 +146,7 @@ def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer of the tokenizers library that gives the pieces of SentencePiece.
+    """Build a tokenizer for the tokenizers library that produces the SentencePiece pieces.
 
     A sentence without a known word keeps its pieces, because a BERT cannot encode a batch of empty
     sentences.
@@ -227,7 +227,7 @@ def tokenizer_json(
 
 
 def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Describe the first steps: invisible characters, and letters that are read as others."""
+    """Describe the first steps: drop invisible characters, and replace equivalent letters."""
     options = tokenizer.options
     steps = [
         _replace({"Regex": pattern}, content) for pattern, content in steps_of(options.version)
@@ -318,7 +318,7 @@ def _pairs_with_piece(pairs: Mapping[str, str], file: SentencePieceFile) -> dict
 
 
 def _matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
-    """Return the replacements that the SentencePiece model makes too."""
+    """Return the replacements that the SentencePiece model also makes."""
     texts = tokenizer.normalized([f"0{text}" for text in letters])
     replacements = tokenizer.normalized([f"0{letter}" for letter in letters.values()])
     matching = {}
@@ -357,7 +357,7 @@ def _rename_unknown_letters(file: SentencePieceFile, unknown: str) -> dict[str, 
 
 
 def _brackets(letters: Iterable[str]) -> str:
-    """Write letters as the content of a regular expression's brackets; neighbours form a range."""
+    """Format letters as a regular expression character class, with ranges."""
     codes = np.array(sorted(set(map(ord, letters))))
     ranges = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     return in_brackets((int(part[0]), int(part[-1])) for part in ranges)

@@ -31,7 +31,7 @@ from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_d
 # identifies it, or else the task does.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
-# Options that say where and how long training ran, or that config.json stores elsewhere
+# Options about where and how long training ran, and options stored elsewhere in config.json
 OPTIONS_OF_RUN = (
     "_name",
     "continue_once",
@@ -92,7 +92,7 @@ def export_checkpoint(
         state["model"] = _moving_average(state, checkpoint)
     recorded = state["cfg"]["task"].get("data")
     if not data and not (recorded and isinstance(recorded, str)):
-        raise InputError(f"{checkpoint}: names no data folder; name it with --data")
+        raise InputError(f"{checkpoint}: does not name a data folder; name it with --data")
     if data:
         shards = [Path(data)]
         text_folders = shards
@@ -103,7 +103,7 @@ def export_checkpoint(
     text = find_text(text_folders, sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
     model = build_encoder(state, symbols, text.dictionary, checkpoint)
-    # Building the tokenizer refuses a SentencePiece model that does not fit the dictionary.
+    # Building the tokenizer checks that the SentencePiece model fits the dictionary.
     Tokenizer(text.sentencepiece_model, text.options, symbols)
     training = describe_training(state, shards)
     if ema:
@@ -173,8 +173,8 @@ def _all_lang_pairs(state: dict[str, Any], pairs: Counter[str]) -> Any:
 
 
 def _training_options(cfg: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that shaped the model."""
-    # Until version 0.1 the criterion had the options of the loss, since then the task has them.
+    """Return the training options that affected the model."""
+    # Up to version 0.1 the loss options belonged to the criterion; now they belong to the task.
     options = cfg["criterion"] | cfg["task"]
     has_teacher = cfg["task"].get("teacher_embeddings") is not None
     effective = {}

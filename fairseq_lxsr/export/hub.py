@@ -1,4 +1,4 @@
-"""Writes a folder for upload to a model hub; nothing is sent."""
+"""Writes a folder that can be uploaded to a model hub; it does not upload anything."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fairseq_lxsr.export.st_folder import check_libraries, without_order, write_
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
-# Files that git keeps in large-file storage
+# Files that belong in Git large file storage
 LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
 
 

@@ -32,7 +32,7 @@ INPUT = "input_ids"
 MASK_INPUT = "attention_mask"
 OUTPUT = "sentence_embedding"
 PIECES_OUTPUT = "last_hidden_state"
-# In the order of the graph: programs take the first output.
+# Output names in graph order; some programs use only the first output.
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
 # Smallest allowed cosine similarity of an embedding and its int8 version
 LEAST_COSINE = 0.98
@@ -41,7 +41,7 @@ LEAST_COSINE = 0.98
 def export_onnx(
     encoder: SentenceEncoder, output: str | Path, normalize: bool = False, int8: bool = False
 ) -> float:
-    """Write a folder for ONNX Runtime, after checking that it gives the same embeddings.
+    """Write a folder for ONNX Runtime, after checking that its embeddings are the same.
 
     It is for programs without Python or torch, such as browsers; `export_sentence_transformers` is
     for Python.
@@ -214,7 +214,9 @@ def _check_embeddings(embeddings: np.ndarray, expected: np.ndarray, int8: bool) 
         problem = f"(difference {value:.3g}); this model cannot be exported exactly"
     if not is_close:
         sentence = fast_tokenizer.SAMPLE[row]
-        raise InputError(f"ONNX Runtime gives another embedding for {sentence!r:.60} {problem}")
+        raise InputError(
+            f"ONNX Runtime computes a different embedding for {sentence!r:.60} {problem}"
+        )
     return value
 
 

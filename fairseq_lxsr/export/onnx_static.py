@@ -14,10 +14,10 @@ from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 # ONNX Runtime reads both since version 1.17.
 OPSET = 18
 IR_VERSION = 9
-# Numbers of the types in ONNX
+# ONNX type numbers
 FLOAT = 1
 BOOL = 9
-# Lower bound of the length by which normalization divides
+# Smallest norm to divide by, to avoid dividing by zero
 LEAST_NORM = 1e-12
 
 

@@ -79,7 +79,7 @@ def export_sentence_transformers(
     normalize: bool = False,
     drop_order: bool = False,
 ) -> float | None:
-    """Write a folder for sentence-transformers, after checking that it gives the same embeddings.
+    """Write a folder for sentence-transformers, after checking that embeddings are equal.
 
         export_sentence_transformers(SentenceEncoder.from_pretrained("model", "cpu"), "model_st")
         SentenceTransformer("model_st").encode(["A dog."])
@@ -191,9 +191,9 @@ def _compare(
     if not largest <= LARGEST_DIFFERENCE:
         sentence = sentences[int(differences.argmax())]
         raise InputError(
-            f"sentence-transformers gives another embedding for {sentence!r:.60} (difference "
-            f"{largest:.2g}); this SentencePiece model cannot be exported exactly: use the model "
-            "folder itself"
+            "sentence-transformers computes a different embedding for "
+            f"{sentence!r:.60} (difference {largest:.2g}); this "
+            "SentencePiece model cannot be exported exactly: use the model folder itself"
         )
     return largest
 
@@ -222,7 +222,7 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
 
 
 def unsupported_feature(encoder: SentenceEncoder) -> str:
-    """Name what no module of sentence-transformers computes; empty if they compute everything."""
+    """Name the feature that sentence-transformers lacks; empty if it supports the model."""
     size = encoder.size
     architecture = encoder.config["architecture"]
     if architecture != DEFAULT_ARCHITECTURE:

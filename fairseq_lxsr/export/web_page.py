@@ -28,7 +28,7 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sen
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
 
 PAGE_FILE = "index.html"
-# Every website has an index.html; only one with this sign is replaced.
+# Every website has an index.html; only one with this mark is replaced.
 PAGE_SIGN = '<meta name="generator" content="lxsr export web">'
 PAGE_PARTS = Path(__file__).parent / "web"
 # SentencePiece scores an unknown letter lower than the least likely piece, by this much.
@@ -100,7 +100,7 @@ def export_web(
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what the page needs to split a sentence into pieces and to find their rows.
+    """Return the tokenizer data that the page needs to split sentences into pieces.
 
     Raises:
         InputError: if the page cannot compute the pieces of the SentencePiece model.
@@ -139,7 +139,7 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _normalization(options: TextOptions) -> dict[str, Any]:
-    """Return what normalization does to a text, as regular expressions."""
+    """Return the normalization steps as regular expressions."""
     second_dot = NOTHING
     styled = NOTHING
     if options.version > 1:
@@ -155,7 +155,7 @@ def _normalization(options: TextOptions) -> dict[str, Any]:
 
 
 def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
-    """Map the letters that SentencePiece normalizes in another way than Unicode's form NFKC.
+    """Map the letters that SentencePiece normalizes differently from Unicode NFKC.
 
     It keeps ～, for example, and drops control characters.
     """

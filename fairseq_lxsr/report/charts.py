@@ -39,7 +39,7 @@ DESCRIBED_CURVES = 6
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart by plotly, with its data in words and as a table for readers who cannot see it.
+    """A plotly chart, with a description and a table for readers who cannot see it.
 
     Attributes:
         title: the title.
@@ -104,7 +104,7 @@ def _table_row(row: Sequence[Cell], digits: int) -> str:
 
 
 def drawing(chart: Chart) -> str:
-    """Format a chart with its description and its table; a script of the page draws it."""
+    """Return the HTML of a chart with its description and table; a script draws the chart."""
     # The JSON must not end the script element.
     figure = chart.figure.to_json().replace("<", "\\u003c")
     caption = f"{chart.title}: as a table"
@@ -132,7 +132,7 @@ def _class(name: str, is_set: bool) -> str:
 
 
 def short(text: str) -> str:
-    """Shorten a label of a chart, and escape it, because plotly interprets some HTML."""
+    """Shorten and escape a chart label, because plotly interprets some HTML."""
     if len(text) > LABEL_LENGTH:
         text = text[: LABEL_LENGTH - 1] + "…"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -143,7 +143,7 @@ def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
 
 
 def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
-    """Draw curves over the updates; those of validation are dashed.
+    """Plot curves over the updates; validation curves are dashed.
 
     Args:
         logs: the logs.
@@ -188,7 +188,7 @@ def _points(values: Mapping[int, float], is_loss: bool) -> Points:
     """
     points = []
     for update, value in sorted(values.items()):
-        # The logarithmic scale of losses has positive values only.
+        # A logarithmic axis needs positive values.
         if isfinite(value) and (value > 0 or not is_loss):
             points.append((update, value))
     return points

@@ -42,7 +42,7 @@ th[scope=row] { position: sticky; left: 0; background: #fff; max-width: 45vw; }
 .published { background: #fbf6ea; border-left: 4px solid #b08900; padding: .2rem 1rem; }
 """
 THRESHOLD_CURVE = {"threshold", "precision", "recall"}
-# The own buttons of plotly are hidden, because one of them uploads the chart.
+# Plotly's own buttons are hidden, because one of them uploads the chart.
 BUTTONS = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]]
 CONFIG = {
     "responsive": True,
@@ -125,7 +125,7 @@ def _date_and_sizes(samples: Sequence[Sample], training_pairs: int) -> str:
 
 
 def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]) -> str:
-    """Return what the page shows, in one sentence.
+    """Summarize the results in one sentence.
 
     It is the share of sentences that find their translation, or else the first score, or else the
     loss.
@@ -163,7 +163,7 @@ def _retrieval_verdict(samples: Sequence[Sample]) -> str:
 
 
 def _arrow(task: str) -> str:
-    """Return the name of a task as the page shows it."""
+    """Return the display name of a task."""
     return task.replace("->", " → ")
 
 
@@ -268,7 +268,7 @@ def _published(scores: Sequence[Score]) -> list[str]:
 
 
 def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Format values as one table of percents, and one of other values with more digits.
+    """Format percentages as one table, and other values as another with more digits.
 
     Args:
         caption: the caption of both tables.

@@ -145,13 +145,13 @@ def _read_gold(path: Path, source_ids: list[str], target_ids: list[str]) -> Gold
 
 
 def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
-    """Return whether each mined pair is a gold pair, bool [P]."""
+    """Return a boolean array [P]: whether each mined pair is a gold pair."""
     pairs = zip(mined.source.tolist(), mined.target.tolist(), strict=True)
     return np.array([pair in gold for pair in pairs], dtype=bool)
 
 
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
-    """Find the finite threshold of largest F1.
+    """Find the finite threshold with the highest F1.
 
     The threshold lies half-way between the last pair to keep and the next one. Pairs of equal score
     are kept or dropped together; pairs with a score of minus infinity are dropped.
@@ -166,7 +166,7 @@ def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     # A score of minus infinity has no finite threshold below it.
     mined = mined.above(-LARGEST_THRESHOLD)
     if not len(mined):
-        raise InputError("no mined pairs, so no threshold can be selected; give more text")
+        raise InputError("no mined pairs, so no threshold can be selected; use more text")
     hits = correct(mined, gold).cumsum()
     counts = np.arange(1, len(mined) + 1)
     f1 = 2 * hits / (counts + len(gold))
@@ -220,7 +220,7 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
 
 
 def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
-    """Select the distinct sentences of a text, as LASER's source/mine_bitexts.py (line 41).
+    """Deduplicate sentences, as LASER does (source/mine_bitexts.py, line 41).
 
     Returns:
         The U distinct sentences in order of appearance, their rows in the text [U], and whether
@@ -237,16 +237,15 @@ def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True)
 class BuccMining:
-    """Options of mining; None if not given, because the mteb forms refuse them."""
+    """Mining options; None if not given, because the mteb forms do not support them."""
 
     k: int | None = option("neighbours per sentence (default: 4)", None, at_least(1))
     margin: str | None = option("default: ratio", None, MARGINS)
     retrieval: str | None = option("default: max", None, RETRIEVALS)
-    # LASER's code does not know which identifier of a repeated sentence is meant
+    # For a repeated sentence, LASER cannot tell which identifier is meant
     # (tasks/bucc/bucc.py, lines 84 to 95).
     unify: bool = option(
-        "mine each distinct sentence once and drop the pairs of repeated sentences, as LASER's "
-        "code",
+        "mine each distinct sentence once and drop pairs of repeated sentences, as LASER does",
         False,
     )
 
@@ -336,7 +335,7 @@ def score_mined(
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
-    """Measure the retrieval of the gold translations, as mteb does on the training part.
+    """Measure retrieval of the gold translations, as mteb does on the training part.
 
     Args:
         part: part to measure.
@@ -374,7 +373,7 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
 
 @dataclass(frozen=True, kw_only=True)
 class Bucc(BuccMining, Protocol):
-    """Mining on BUCC's files, in any of the forms."""
+    """The BUCC protocol, in any of its forms."""
 
     data: str = option(
         "files named TEMPLATE.PART.LANG, for example bucc2018/{pair}/{pair}",
@@ -463,7 +462,7 @@ class Bucc(BuccMining, Protocol):
 
 
 def write_pairs(path: str, part: MiningSet, mined: MinedPairs) -> None:
-    """Write the score and both identifiers of every mined pair, best first."""
+    """Write the score and the two identifiers of each mined pair, best pairs first."""
     scores = mined.scores.tolist()
     source_ids = [part.source_ids[row] for row in mined.source.tolist()]
     target_ids = [part.target_ids[row] for row in mined.target.tolist()]

@@ -115,7 +115,7 @@ def _select_rows(labelled: Labelled, is_selected: np.ndarray) -> Labelled:
 
 
 def without_copyright(labelled: Labelled) -> Labelled:
-    """Remove Reuters' copyright line, and the space before the dot of Co. and Inc.
+    """Remove Reuters' copyright line, and the space before the period in "Co ." and "Inc .".
 
     LASER's code applies the same two patterns to all parts (tasks/mldoc/mldoc.sh, lines 60 and 61).
     """
@@ -143,7 +143,7 @@ class Titles(TransferProtocol):
         metavar="LANGS",
     )
     classifier: str = option(
-        "mlp as LASER's code or linear as Mao et al. (default: mlp)", "mlp", CLASSIFIERS
+        "mlp, as in LASER, or linear, as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS
     )
 
     name = "titles"
@@ -196,7 +196,7 @@ class MLDoc(Titles):
     """Accuracy on documents for every pair of a train language and a test language."""
 
     strip_copyright: bool = option(
-        "read the documents without Reuters' copyright line, as LASER's code; external "
+        "remove Reuters' copyright line from the documents, as LASER does; precomputed "
         "embeddings are not changed",
         False,
     )

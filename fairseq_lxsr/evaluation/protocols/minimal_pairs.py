@@ -82,7 +82,7 @@ RULES: Mapping[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class Changed:
-    """The P sentences that a rule changes.
+    """The P sentences to which a rule applies, before and after the change.
 
     Args:
         rows: their rows in the text [P].
@@ -106,7 +106,7 @@ def change(english: Sequence[str]) -> dict[str, Changed]:
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the share of pairs in which the translation is nearer to the true sentence.
+    """Compute the fraction of pairs whose translation is nearer to the true sentence.
 
     Args:
         foreign: embeddings of the translations [P, D].
@@ -122,7 +122,7 @@ def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Out
 
 
 def preferred(difference: FloatArray) -> Outcomes:
-    """Return 1, 0, or 1/2 for a tie, by pair.
+    """Return 1 or 0 per pair, and 1/2 for a tie.
 
     Args:
         difference: score of the true sentence minus score of the changed sentence [P].

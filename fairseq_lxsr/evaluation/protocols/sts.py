@@ -69,9 +69,7 @@ def read_rated(
         raise InputError(f"{path}: {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
     numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
-        raise InputError(
-            f"{path}: all ratings are {scores[0]:g}; expected different ratings, to correlate with"
-        )
+        raise InputError(f"{path}: all ratings are {scores[0]:g}; expected ratings that differ")
     rows = np.array(numbers)
     total = sum(1 for _ in read_lines(path))
     return Rated(
@@ -102,7 +100,7 @@ def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int
 
 
 def _is_column_name(text: str) -> bool:
-    """Return whether the rating of a first line is a heading rather than a missing number."""
+    """Return whether the rating in the first line is a column name, not a missing number."""
     name = text.strip().casefold()
     return bool(re.fullmatch(r".*[^\W\d_]{2}.*(?<!nan|inf|ull|one)", name))
 

@@ -31,7 +31,7 @@ _WORD = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences, of which the first are queries.
+    """Aligned sentences; the first ones are the queries.
 
     Args:
         source: source sentences [M].
@@ -56,7 +56,7 @@ def select(
     languages: tuple[str, str] = ("", ""),
     files: tuple[str, str] = ("", ""),
 ) -> RetrievalSet:
-    """Select the text of the protocol.
+    """Select the sentence pairs that the protocol evaluates.
 
     Sentences are lower-cased, pairs with an empty or repeated side are dropped, and 200,000 pairs
     are drawn.
