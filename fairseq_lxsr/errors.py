@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -92,6 +92,54 @@ def listed(names: Iterable[str]) -> str:
     text = ", ".join(f"{name:.{LONGEST_SHOWN}}" for name in names[:MAX_LISTED])
     num_more = len(names) - MAX_LISTED
     return f"{text} and {num_more:,} more" if num_more > 0 else text
+
+
+def check_text_list(name: str, texts: Any) -> None:
+    """Check that an argument for several texts is not a table, a mapping, a set or one string.
+
+    These can be iterated, but their elements are names of columns, keys or letters, or have no
+    order. Generators are not consumed.
+
+    Args:
+        name: name of the argument.
+        texts: value of the argument.
+
+    Raises:
+        InputError: the message says what to pass instead.
+    """
+    kind = type(texts).__name__
+    if isinstance(texts, str | bytes):
+        problem = f"the {kind} {shown(texts)}"
+        advice = f"[{name}]"
+    elif isinstance(texts, Mapping):
+        problem = f"a {kind} with the keys {listed(map(shown, texts))}"
+        advice = f"the values of one key, for example {name}[{_first(texts)}]"
+    elif (columns := _columns(texts)) is not None:
+        problem = f"a {kind} with the columns {listed(map(shown, columns))}"
+        advice = f"one column, for example {name}[{_first(columns)}]"
+    elif isinstance(texts, set | frozenset):
+        problem = f"a {kind}, which has no order"
+        advice = f"sorted({name})"
+    elif not hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__"):
+        problem = f"the {kind} {shown(texts)}"
+        advice = "a list"
+    else:
+        return
+    raise InputError(f"{name} is {problem}; expected a list of strings: pass {advice}")
+
+
+def _columns(value: Any) -> Iterable[Any] | None:
+    """Return the names of the columns of a table of any library; None for other values."""
+    # The columns of Arrow are arrays.
+    for attribute in ("column_names", "columns"):
+        columns = getattr(value, attribute, None)
+        if columns is not None:
+            return columns
+    return None
+
+
+def _first(names: Iterable[Any]) -> str:
+    return shown(next(iter(names), "text"))
 
 
 def first_line(error: BaseException) -> str:

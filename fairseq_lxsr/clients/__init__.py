@@ -8,11 +8,12 @@ once per process.
 """
 
 import importlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, check_text_list
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -63,7 +64,7 @@ def cached_encoder(model: str) -> "SentenceEncoder":
     return SentenceEncoder.from_pretrained(model)
 
 
-def unit_vectors(model: str, texts: list[str], dimensions: int | None = None) -> "FloatArray":
+def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
     """Embed texts with unit length.
 
     Args:
@@ -73,7 +74,11 @@ def unit_vectors(model: str, texts: list[str], dimensions: int | None = None) ->
 
     Returns:
         float32 embeddings [N, D].
+
+    Raises:
+        InputError: the texts are a single string, a table, a mapping or a set.
     """
+    check_text_list("texts", texts)
     return cached_encoder(str(model)).encode(
         texts, normalize=True, truncate_dim=dimensions, on_long="split-mean"
     )

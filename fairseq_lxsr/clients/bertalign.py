@@ -9,6 +9,7 @@ from unittest import mock
 
 from fairseq_lxsr.clients import DEFAULT
 from fairseq_lxsr.embeddings import Text, load
+from fairseq_lxsr.errors import check_text_list
 from fairseq_lxsr.vectors.rows import unit_rows
 
 
@@ -34,6 +35,7 @@ class BertalignEncoder:
         """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
+        check_text_list("sentences", sentences)
         return unit_rows(self.encoder.embed(Text(list(sentences))))
 
 

@@ -24,7 +24,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         self.dimensions = dimensions
 
     def __call__(self, input: Documents) -> Embeddings:
-        return list(unit_vectors(self.model, list(input), self.dimensions))
+        return list(unit_vectors(self.model, input, self.dimensions))
 
     @staticmethod
     def name() -> str:

@@ -23,7 +23,7 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):
 
     def generate_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Embed texts."""
-        return list(unit_vectors(self.model, list(texts), self.dimensions))
+        return list(unit_vectors(self.model, texts, self.dimensions))
 
     def ndims(self) -> int:
         """Return the dimension of an embedding."""

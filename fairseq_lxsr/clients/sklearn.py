@@ -29,7 +29,7 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Iterable[str]) -> Any:  # noqa: N803
         """Embed N sentences as [N, D]."""
-        return unit_vectors(self.model, list(X), self.dimensions)
+        return unit_vectors(self.model, X, self.dimensions)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Return the names of the D columns."""

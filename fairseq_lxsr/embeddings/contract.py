@@ -9,7 +9,7 @@ from typing import Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_lxsr.errors import InputError, SentenceError
+from fairseq_lxsr.errors import InputError, SentenceError, check_text_list
 from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
@@ -35,6 +35,9 @@ class Text(Sequence[str]):
     file: str = ""
     rows: IntArray | None = None
     total: int | None = None
+
+    def __post_init__(self):
+        check_text_list("lines", self.lines)
 
     def __len__(self) -> int:
         return len(self.lines)

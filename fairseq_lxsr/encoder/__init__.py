@@ -23,7 +23,7 @@ from fairseq_lxsr.encoder.st_names import (
     accept_sentence_transformers_options,
     as_list,
 )
-from fairseq_lxsr.errors import InputError, SentenceError
+from fairseq_lxsr.errors import InputError, SentenceError, check_text_list
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
@@ -255,8 +255,8 @@ class SentenceEncoder(SentenceTransformersMethods):
             float32 [N, D], or [N, truncate_dim]. A single sentence gives [D] or [truncate_dim].
 
         Raises:
-            InputError: if an option is invalid, a text is not a string, or the device does not
-                exist.
+            InputError: if an option is invalid, a text is not a string, the texts are a table, a
+                mapping or a set, or the device does not exist.
             SentenceError: if a sentence is too long and `on_long` is `error`, or if an embedding
                 contains NaN or infinity.
         """
@@ -307,7 +307,11 @@ class SentenceEncoder(SentenceTransformersMethods):
         Returns:
             The dictionary ids of the word pieces of all sentences, concatenated, int64 [P], and the
             number of word pieces of each sentence, int64 [N]. The ids are rows of `table`.
+
+        Raises:
+            InputError: if `texts` is a single string, a table, a mapping or a set.
         """
+        check_text_list("texts", texts)
         ids, lengths = self.tokenizer.encode_known(texts)
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)

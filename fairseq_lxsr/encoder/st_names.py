@@ -23,7 +23,7 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import (
     is_sentence_transformers_folder,
     text_files,
 )
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError, check_text_list, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import Tokenizer
@@ -73,8 +73,9 @@ def as_list(texts: Iterable[str]) -> list[str]:
 
     Raises:
         InputError: if an element is not a string (such as None or NaN from a table); the message
-            names its index.
+            names its index. Also for a table, a mapping, a set and a single string.
     """
+    check_text_list("texts", texts)
     convert = getattr(texts, "tolist", None) or getattr(texts, "to_pylist", None)
     text_list = convert() if convert else list(texts)
     if not isinstance(text_list, list):

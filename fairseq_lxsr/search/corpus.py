@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_lxsr.embeddings import Text, load
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.search.index_folder import (
     EmbedText,
     IndexFolder,
@@ -120,9 +120,10 @@ class CorpusIndex:
             The index, open.
 
         Raises:
-            InputError: if no sentence has a known word, or the fingerprint is missing.
+            InputError: if no sentence has a known word, the sentences are a single string, a
+                table, a mapping or a set, or the fingerprint is missing.
         """
-        _check_is_list(sentences)
+        check_text_list("sentences", sentences)
         fingerprint = fingerprint or getattr(encode, "fingerprint", "")
         if not fingerprint:
             raise InputError(
@@ -158,7 +159,7 @@ class CorpusIndex:
             InputError: if the model of the index cannot be loaded, if another program has built the
                 folder again since it was loaded, and for an index of shards.
         """
-        _check_is_list(sentences)
+        check_text_list("sentences", sentences)
         if read_config(self.folder)["files"] != self.config["files"]:
             raise InputError(
                 f"{self.folder}: was built again since it was loaded; load it again before adding"
@@ -285,6 +286,7 @@ class CorpusIndex:
             return self.search(queries, None, int(encode), probes, reranker)
         if isinstance(queries, str):
             return self.search([queries], encode, k, probes, reranker)[0]
+        check_text_list("queries", queries)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
             return []
@@ -358,11 +360,6 @@ class CorpusIndex:
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         """Read the line number in the corpus, from 0, and the text of each of these rows [n]."""
         return self._stored.sentences(rows)
-
-
-def _check_is_list(sentences: Iterable[str]) -> None:
-    if isinstance(sentences, str):
-        raise TypeError("sentences is a str; expected a list of sentences")
 
 
 def _embed_function(encode: Any) -> EmbedText:

@@ -15,6 +15,7 @@ import yaml
 from conftest import COMPATIBILITY, ROOT, python
 
 from fairseq_lxsr import SentenceEncoder, clients
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 
 MODEL = str(COMPATIBILITY / "best.model")
@@ -55,6 +56,15 @@ def test_a_tool_that_is_missing_is_named(monkeypatch):
         _ = clients.LangChainEmbeddings
     with pytest.raises(AttributeError, match=r"'Other'.* BertalignEncoder, Chroma"):
         _ = clients.Other
+
+
+@pytest.mark.parametrize("texts", ["a dog", {"text": TEXTS}, set(TEXTS)])
+def test_what_is_not_a_list_of_texts_is_refused(texts):
+    kind = type(texts).__name__
+    with pytest.raises(InputError, match=kind):
+        clients.unit_vectors(MODEL, texts)
+    with pytest.raises(InputError, match=kind):
+        Text(texts)
 
 
 def test_langchain(expected):
@@ -161,6 +171,11 @@ def test_scikit_learn(expected):
     from sklearn.pipeline import make_pipeline
 
     vectors = clients.SentenceVectors(MODEL)
+    table = pytest.importorskip("pandas").DataFrame({"text": TEXTS})
+    for texts in (table, "a dog"):
+        with pytest.raises(InputError, match=type(texts).__name__):
+            vectors.transform(texts)
+    assert len(vectors.transform(table["text"])) == len(TEXTS)
     np.testing.assert_allclose(
         vectors.fit_transform(np.array([*TEXTS, LONG], dtype=object)), expected, atol=1e-6
     )

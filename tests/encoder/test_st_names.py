@@ -112,9 +112,17 @@ def test_texts_of_tables(encoder):
         (np.array([["a"]]), r"texts\[0\] is \['a'\]"),
         (np.array(["a", 1.5], dtype=object), r"texts\[1\] is 1.5"),
         (np.array("a"), "texts is"),
+        (pandas.DataFrame({"text": TEXTS}), r"DataFrame.*'text'.*texts\['text'\]"),
+        (arrow.table({"text": TEXTS}), r"Table.*'text'.*texts\['text'\]"),
+        ({"text": TEXTS}, r"dict.*'text'.*texts\['text'\]"),
+        (set(TEXTS), r"set.*sorted\(texts\)"),
+        (b"a dog", r"bytes.*b'a dog'"),
+        (None, r"texts is .*None"),
     ):
         with pytest.raises(InputError, match=said):
             encoder.encode(wrong)
+    with pytest.raises(InputError, match="str 'a dog'"):
+        encoder.split("a dog")
 
 
 def test_similarity(encoder):

@@ -55,7 +55,22 @@ def test_queries_without_a_known_word(tmp_path):
         index.search([SENTENCES[2]], embed)
 
 
-def test_text_in_the_place_of_a_list_of_sentences(tmp_path):
-    with pytest.raises(TypeError, match="str"):
-        CorpusIndex.build(tmp_path / "index", "número 5", encode, "model")
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("número 5", r"sentences.*str.*'número 5'"),
+        ({"text": SENTENCES}, r"sentences.*dict.*'text'.*sentences\['text'\]"),
+        (set(SENTENCES), r"sentences.*set.*sorted\(sentences\)"),
+        (5, r"sentences.*int.*5"),
+    ],
+)
+def test_what_is_not_a_list_of_sentences_is_refused(tmp_path, sentences, message):
+    with pytest.raises(InputError, match=message):
+        CorpusIndex.build(tmp_path / "index", sentences, encode, "model")
     assert list(tmp_path.iterdir()) == []
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES, encode, "model")
+    with pytest.raises(InputError, match=message):
+        index.add(sentences)
+    if not isinstance(sentences, str):
+        with pytest.raises(InputError, match=message.replace("sentences", "queries")):
+            index.search(sentences, encode)

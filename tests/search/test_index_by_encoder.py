@@ -49,7 +49,7 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     for one in (index, CorpusIndex.load(tmp_path / "index")):
         assert len(one) == 40
         assert one.search(FRENCH, k=3) == whole.search(FRENCH, k=3)
-    with pytest.raises(TypeError, match="str"):
+    with pytest.raises(InputError, match="str"):
         index.add("one")
     other = CorpusIndex.load(tmp_path / "index")
     index.add(["La neige tombe."])
