@@ -1,4 +1,4 @@
-"""fairseq optimizer `torch_adam`: Adam and AdamW as in PyTorch, in its one-pass form, with AMSGrad.
+"""fairseq optimizer `torch_adam`: PyTorch's fused Adam and AdamW, optionally with AMSGrad.
 
 fairseq's own `adam` is AdamW without AMSGrad. On a CPU its update takes six times as long, because
 each of its eight operations reads and writes all weights.
@@ -20,22 +20,26 @@ from fairseq_lxsr.options import option
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
-    """Options with the names of fairseq's `adam`; `checks.py` defines their ranges."""
+    """Options named as those of fairseq's `adam`; `checks.py` defines their ranges."""
 
-    adam_betas: Any = option("decay rates of the two moments", (0.9, 0.999))
+    adam_betas: Any = option("decay rates of the first and second moment estimates", (0.9, 0.999))
     weight_decay: float = option(
-        "factor of the weights that are added to their gradients (L2)", 0.0
+        "weight decay factor: this multiple of the weights is added to their gradients (L2)", 0.0
     )
     decoupled_weight_decay: bool = option(
-        "subtract --weight-decay times --lr times the weights at each update instead (AdamW)", False
+        "decouple the weight decay from the gradients: subtract weight decay x learning rate "
+        "x weights at each update (AdamW)",
+        False,
     )
-    amsgrad: bool = option("divide by the largest second moment so far", False)
+    amsgrad: bool = option(
+        "use the AMSGrad variant, which divides by the largest second moment so far", False
+    )
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_optimizer("torch_adam", dataclass=TorchAdamConfig)
 class TorchAdam(FairseqOptimizer):
-    """torch.optim.Adam for fairseq.
+    """Makes torch.optim.Adam available as a fairseq optimizer.
 
     Source: Kingma and Ba 2015; AMSGrad: Reddi, Kale and Kumar 2018; AdamW: Loshchilov and Hutter
     2019.
@@ -60,7 +64,7 @@ class TorchAdam(FairseqOptimizer):
         }
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """Limit the norm of the gradients, 0 for no limit, and return the norm before.
+        """Clip the gradient norm (0: no limit) and return the norm before clipping.
 
         On a GPU, fairseq launches two kernels for each weight; this launches a few for all weights.
         """
@@ -75,7 +79,7 @@ class TorchAdam(FairseqOptimizer):
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
     ) -> None:
-        """Load the moments and the learning rate of a checkpoint, and no other options.
+        """Load only the moments and the learning rate from a checkpoint.
 
         Raises:
             InputError: if AMSGrad or the sizes of the moments do not fit.
@@ -84,11 +88,9 @@ class TorchAdam(FairseqOptimizer):
         if had_amsgrad != self.cfg.amsgrad:
             prepositions = {True: "with", False: "without"}
             raise InputError(
-                f"--optimizer torch_adam of the checkpoint: {prepositions[had_amsgrad]} --amsgrad, "
-                "and "
-                f"now {prepositions[self.cfg.amsgrad]}; give the same options, or "
-                "--reset-optimizer, "
-                "or another --save-dir"
+                f"--optimizer torch_adam: the checkpoint was trained {prepositions[had_amsgrad]} "
+                f"--amsgrad, but this run is {prepositions[self.cfg.amsgrad]} it; use the same "
+                "options, --reset-optimizer, or another --save-dir"
             )
         current = dict(self.optimizer_config)
         del current["lr"]
@@ -98,9 +100,8 @@ class TorchAdam(FairseqOptimizer):
             for value in state.values():
                 if getattr(value, "shape", ()) not in ((), weights.shape):
                     raise InputError(
-                        "--optimizer torch_adam: the moments of the checkpoint do not have the "
-                        "sizes "
-                        "of the weights; give --reset-optimizer"
+                        "--optimizer torch_adam: the moments in the checkpoint differ in size "
+                        "from the weights; use --reset-optimizer"
                     )
 
     @property

@@ -43,12 +43,12 @@ MODELS_AND_CRITERION = {
 
 COUNT = at_least(0)
 SIZE = at_least(1)
-# The value -1 means never, or all, depending on the option.
+# Depending on the option, -1 means "never" or "all".
 COUNT_OR_OFF = at_least(-1)
 LEARNING_RATE = Range(0, 1_000)
-# fairseq's default of --lr.
+# fairseq's default for --lr.
 FAIRSEQ_LR = 0.25
-# Schedules that take only one --lr.
+# Schedules that support only one --lr value.
 SINGLE_RATE_SCHEDULES = (
     "inverse_sqrt",
     "cosine",
@@ -122,7 +122,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 
 
 def check_run(task: DictConfig) -> None:
-    """Check all options of a training run, or only the task's if a trained model is loaded.
+    """Check all options of a training run, or only the task options if a trained model is loaded.
 
     Args:
         task: options of the task, part of the options of the run.
@@ -142,8 +142,8 @@ def _is_training_run(task: DictConfig) -> bool:
     options = task._get_parent()
     if not isinstance(options, DictConfig) or options.get("model") is None:
         return False
-    # fairseq-generate and fairseq-validate load a model from a path, and keep fairseq's default of
-    # --arch.
+    # fairseq-generate and fairseq-validate load a model from a path, so --arch keeps fairseq's
+    # default.
     return not options.common_eval.path
 
 
@@ -162,11 +162,12 @@ def check_options(cfg: DictConfig) -> None:
     }
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
-    # The tasks shuffle, drop and sample only the split with the name train.
+    # The tasks shuffle, drop and sample only the split named "train".
     if cfg.task._name in MODELS_AND_CRITERION and cfg.dataset.train_subset != "train":
         option = spelling("dataset", "train_subset")
         raise InputError(
-            f"{option} {cfg.dataset.train_subset}; expected train, with the text under this name"
+            f"{option} {cfg.dataset.train_subset}; expected train: save the training text under "
+            "this name"
         )
     _check_precision(cfg.common)
     _check_schedule(cfg)
@@ -187,7 +188,7 @@ def check_options(cfg: DictConfig) -> None:
 
 
 def _check_ranges(cfg: DictConfig) -> None:
-    """Check fairseq's own options; each value of a list is checked."""
+    """Check fairseq's own options, including each value in a list."""
     for group, ranges in RANGES.items():
         for name, allowed in ranges.items():
             value = getattr(cfg[group], name, None)
@@ -200,7 +201,7 @@ def _check_ranges(cfg: DictConfig) -> None:
 
 
 def check_group(values: Any, kind: type | None, group: str) -> None:
-    """Check a group of options by the ranges in its dataclass `kind`; None: nothing to check."""
+    """Check options against the ranges declared in their dataclass `kind`, unless it is None."""
     if kind is not None:
         check_fields(values, kind, lambda name: spelling(group, name), optional=True)
 
@@ -216,7 +217,7 @@ def spelling(group: str, name: str) -> str:
 
 
 def _check_combination(cfg: DictConfig) -> None:
-    """Refuse a model or criterion that does not support the task, and would fail in training.
+    """Reject a model or criterion that does not support the task and would fail during training.
 
     Models and criterions of other plugins are not checked: they may support the task.
     """
@@ -224,7 +225,7 @@ def _check_combination(cfg: DictConfig) -> None:
     if task not in MODELS_AND_CRITERION:
         return
     if not getattr(cfg.optimizer, "_name", None):
-        raise InputError("--optimizer is missing; expected for example --optimizer adam --lr 1e-3")
+        raise InputError("--optimizer is required, for example: --optimizer adam --lr 1e-3")
     models, criterion = MODELS_AND_CRITERION[task]
     _check_part(cfg, "--arch", cfg.model._name, _archs_of(models), ARCH_MODEL_REGISTRY)
     _check_part(cfg, "--criterion", cfg.criterion._name, [criterion], CRITERION_REGISTRY)
@@ -247,7 +248,7 @@ def _check_part(
 
 
 def _archs_of(models: tuple[str, ...]) -> list[str]:
-    """Return the values of --arch for models and their subclasses."""
+    """Return the --arch values that select these models or their subclasses."""
     classes = tuple(MODEL_REGISTRY[model] for model in models if model in MODEL_REGISTRY)
     archs: list[str] = []
     for model, model_class in MODEL_REGISTRY.items():
@@ -257,7 +258,7 @@ def _archs_of(models: tuple[str, ...]) -> list[str]:
 
 
 def _check_precision(common: DictConfig) -> None:
-    """Refuse precisions that need a GPU or a TPU if this machine has none.
+    """Reject precisions that need a GPU or a TPU if this machine has none.
 
     fairseq trains in bfloat16 only on TPUs and in float16 on GPUs; the memory-efficient forms also
     work on a CPU.
@@ -269,11 +270,9 @@ def _check_precision(common: DictConfig) -> None:
         if common[name]:
             option = f"--{name}"
     if not has_gpu and (_needs_gpu(common) or lacks_tpu):
-        raise InputError(f"{option} without a GPU; on a CPU expected --cpu-precision bfloat16")
+        raise InputError(f"{option} needs a GPU; on a CPU use --cpu-precision bfloat16")
     if lacks_tpu:
-        raise InputError(
-            f"{option} without a TPU, which fairseq needs for it; on a GPU expected --fp16 or --amp"
-        )
+        raise InputError(f"{option} needs a TPU in fairseq; on a GPU use --fp16 or --amp")
 
 
 def _needs_gpu(common: DictConfig) -> bool:
@@ -285,7 +284,7 @@ def _needs_gpu(common: DictConfig) -> bool:
 
 
 def _check_schedule(cfg: DictConfig) -> None:
-    """Check the schedule of the learning rate.
+    """Check the learning rate schedule.
 
     Some schedules divide by a number of updates, and some take only one learning rate.
     """
@@ -293,20 +292,19 @@ def _check_schedule(cfg: DictConfig) -> None:
     rates = list(cfg.optimization.lr)
     if name == "inverse_sqrt" and not cfg.lr_scheduler.warmup_updates:
         option = spelling("lr_scheduler", "warmup_updates")
-        raise InputError(f"{option} 0 with --lr-scheduler inverse_sqrt; expected {SIZE}")
+        raise InputError(f"{option} is 0; --lr-scheduler inverse_sqrt expects {SIZE}")
     if name == "cosine":
         _check_cosine_period(cfg)
     option = spelling("optimization", "lr")
     if rates == [FAIRSEQ_LR] and "adam" in cfg.optimizer._name:
         logger.warning(
-            f"{option} {FAIRSEQ_LR}, fairseq's default, is too high for Adam; use for example "
-            f"{option} 1e-3"
+            f"{option} {FAIRSEQ_LR}, fairseq's default, is too high for Adam; try {option} 1e-3"
         )
     if len(rates) > 1 and name in SINGLE_RATE_SCHEDULES:
         listed = ", ".join(f"{rate:g}" for rate in rates)
         raise InputError(
-            f"{option} {listed} with --lr-scheduler {name}; expected a single rate, or "
-            "--lr-scheduler fixed"
+            f"{option} {listed}: --lr-scheduler {name} supports only one learning rate; use a "
+            "single rate, or --lr-scheduler fixed"
         )
 
 
@@ -316,8 +314,8 @@ def _check_cosine_period(cfg: DictConfig) -> None:
     if cfg.lr_scheduler.lr_period_updates <= 0 and max_update <= warmup:
         option = spelling("optimization", "max_update")
         raise InputError(
-            f"{option} {max_update} with --lr-scheduler cosine and {warmup} updates of warm-up; "
-            f"expected more than {warmup}, or --lr-period-updates"
+            f"{option} {max_update} is too small for --lr-scheduler cosine with {warmup} warm-up "
+            f"updates; expected more than {warmup}: raise it, or set --lr-period-updates"
         )
 
 
@@ -333,7 +331,9 @@ def _check_literal(
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         is_valid = False
     if not is_valid:
-        raise InputError(f"{spelling(group, name)} {shown(given)}; expected for example {example}")
+        raise InputError(
+            f"{spelling(group, name)} {shown(given)}; expected a value such as {example}"
+        )
 
 
 def _are_betas(value: Any) -> bool:

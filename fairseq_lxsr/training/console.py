@@ -1,4 +1,4 @@
-"""Shows fairseq's log as `lxsr train` does: a line of progress, and a line for each validation.
+"""Formats fairseq's log for `lxsr train`: a progress line, and a line for each validation.
 
 A file in --save-dir has the complete log. `lxsr train` says in an environment variable what to
 show, because the processes of other GPUs inherit the environment. Without the variable, or with
@@ -20,42 +20,42 @@ from omegaconf import DictConfig
 from fairseq_lxsr.errors import say
 from fairseq_lxsr.files.progress import StatusLine, duration
 
-# The environment variable, and its values.
+# Environment variable that selects what is shown, and its possible values.
 SHOWN = "LXSR_TRAIN_SHOWS"
 SHOWS_FAIRSEQ = "fairseq"
 SHOWS_PROGRESS = "progress"
 SHOWS_ERRORS = "errors"
-# File in --save-dir.
+# Log file in --save-dir.
 LOG = "train.log"
-# The format of fairseq-train.
+# The log format of fairseq-train.
 FORMAT = logging.Formatter(
     "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"
 )
 LOGGED_VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
-# The number of updates of an epoch, in fairseq's log of training.
+# Matches the number of updates per epoch in fairseq's training log.
 EPOCH_PROGRESS = re.compile(r"epoch \d+: +\d+ / (\d+) ")
-# Seconds of training after which its duration is estimated.
+# Seconds of training before its total duration is estimated.
 ESTIMATE_AFTER = 5
 
 
 class Console(logging.Handler):
-    """Shows the records of fairseq's loggers as a progress line, validations and warnings."""
+    """Log handler that shows training progress, validation results and warnings."""
 
     def __init__(self, shows_progress: bool):
         super().__init__()
         self.shows_progress = shows_progress
         self.least_level = logging.WARNING if shows_progress else logging.ERROR
-        # The limits of the run; 0: no limit.
+        # Limits on the training run; 0 means no limit.
         self.updates = 0
         self.epochs = 0
         self.values: dict[str, str] = {}
-        # The time at the end of the first update in this process, and its number.
+        # End time and number of the first update in this process.
         self.start: tuple[float, int] | None = None
         self.is_estimated = False
         self.line = StatusLine()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a record if it is important enough.
+        """Show a log record if it is important enough.
 
         Values of training update the line of progress; fairseq logs them as `train_inner`.
         """
@@ -74,12 +74,12 @@ class Console(logging.Handler):
             self.say(f"lxsr train: {message}")
 
     def say(self, message: str) -> None:
-        """Write a line that the line of progress does not replace."""
+        """Print a line above the progress line."""
         self.line.clear()
         say(message)
 
     def stepped(self, update: int) -> None:
-        """Show the progress after an update, if a line is due.
+        """Show the progress after a weight update.
 
         Nothing is fetched from a GPU for it.
         """
@@ -101,7 +101,7 @@ class Console(logging.Handler):
         self.values = dict(LOGGED_VALUE.findall(message))
         progress = EPOCH_PROGRESS.search(message)
         if self.epochs and progress:
-            # The run ends at whichever limit is reached first.
+            # Training ends at whichever limit is reached first.
             updates = self.epochs * int(progress[1])
             self.updates = min(self.updates or updates, updates)
 
@@ -133,7 +133,8 @@ class Console(logging.Handler):
 
 
 def describe_values(values: dict[str, str]) -> list[str]:
-    """Describe the loss, and the share of translations that are the nearest in the batch."""
+    """Describe the loss, and the share of sentences whose nearest neighbour is their
+    translation."""
     descriptions = []
     if "loss" in values:
         descriptions.append(f"loss {values['loss']}")
@@ -143,14 +144,14 @@ def describe_values(values: dict[str, str]) -> list[str]:
     return descriptions
 
 
-# The console of this process, if there is one.
+# Holds the console of this process, if there is one.
 _consoles: list[Console] = []
-# The log of this process until its folder is known.
+# Buffers the log of this process until the log folder is known.
 _memory_handlers: list[MemoryHandler] = []
 
 
 def begin() -> None:
-    """Show what `lxsr train` asks for, and store the log in memory until `keep_log` is called.
+    """Set up the output for `lxsr train`, and buffer the log in memory until `keep_log` is called.
 
     Call it when a task is imported, and when a task is built.
     """
@@ -175,7 +176,7 @@ def begin() -> None:
 
 
 def clear_before_errors(line: StatusLine) -> None:
-    """Clear the line of progress before an error is reported."""
+    """Clear the progress line before an error is reported."""
     report = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -186,7 +187,7 @@ def clear_before_errors(line: StatusLine) -> None:
 
 
 def keep_log(save_dir: Path | None) -> None:
-    """Append the complete log to a file in a folder.
+    """Append the complete log to `train.log` in a folder.
 
     Args:
         save_dir: the folder; None to discard the log, in all workers but the first.
@@ -205,7 +206,7 @@ def keep_log(save_dir: Path | None) -> None:
 
 
 def set_run(options: DictConfig) -> None:
-    """Set the limits of the run in the line of progress, which only the first worker shows."""
+    """Set the update and epoch limits for the progress line, which only the first worker shows."""
     for console in _consoles:
         console.shows_progress &= is_master(options.distributed_training)
         console.updates = options.optimization.max_update or 0
@@ -213,6 +214,6 @@ def set_run(options: DictConfig) -> None:
 
 
 def stepped(update: int) -> None:
-    """Update the line of progress after an update of the weights."""
+    """Refresh the progress line after a weight update."""
     for console in _consoles:
         console.stepped(update)

@@ -1,4 +1,4 @@
-"""Reads the output of fairseq-preprocess: language pairs, joined dictionary and aligned text."""
+"""Reads language pairs, joined dictionary and aligned text from fairseq-preprocess output."""
 
 import functools
 import itertools
@@ -14,14 +14,14 @@ from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_s
 from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
 
-# Header of an index: name, version, type of the ids, number of sentences. Lengths and offsets
-# follow it.
+# Header of an index file: magic name, version, code of the id data type, number of sentences. The
+# sentence lengths and offsets follow it.
 HEADER = struct.Struct("<9sQBQ")
-# Type of the ids by its code in the header.
+# NumPy data type of the ids by its code in the header.
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-# Formats that fairseq-preprocess writes on request; they are read, but not checked.
+# Optional fairseq-preprocess formats, which are read without these checks.
 UNCHECKED_FORMATS = ("cached", "huffman")
-# Number of ids, or of sentences, that are checked at once.
+# Number of ids or sentences that are checked at once.
 CHECK_BLOCK = 1 << 22
 REMEDY = "run fairseq-preprocess or `lxsr prepare` again"
 
@@ -45,7 +45,7 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:
             raise InputError(
-                f"{folder}: no train.SRC-TGT.SRC.idx; expected the output of fairseq-preprocess"
+                f"{folder}: no train.SRC-TGT.SRC.idx; expected a fairseq-preprocess output folder"
             )
     else:
         names = [name.strip() for name in lang_pairs.split(",")]
@@ -60,8 +60,8 @@ def _parse_pair(folder: Path, name: str) -> tuple[str, str]:
         if not (folder / f"dict.{language}.txt").is_file():
             languages = sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))
             raise InputError(
-                f"--lang-pairs {name}: {folder} has no dict.{language}.txt; the languages there "
-                f"are: {listed(languages) or 'none'}"
+                f"--lang-pairs {name}: {folder} has no dict.{language}.txt; available languages: "
+                f"{listed(languages) or 'none'}"
             )
     return source, target
 
@@ -78,18 +78,18 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
     for path in paths:
         if load_dictionary(path).symbols != dictionary.symbols:
             raise InputError(
-                f"{path}: differs from {first_path}; expected one dictionary for all languages, "
-                "run fairseq-preprocess with --joined-dictionary (and the same --srcdict for every "
-                "pair)"
+                f"{path}: differs from {first_path}; expected one dictionary for all languages: "
+                "run fairseq-preprocess with --joined-dictionary (and the same --srcdict for "
+                "every pair)"
             )
     return dictionary
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Read a dict.LANG.txt."""
+    """Read a dictionary file, dict.LANG.txt."""
     if len(read_dictionary(path)) == len(SPECIAL):
         raise InputError(
-            f"{path}: empty file; expected a fairseq dictionary, `symbol count` in every line"
+            f"{path}: empty file; expected a fairseq dictionary with `symbol count` on every line"
         )
     return Dictionary.load(str(path))
 
@@ -127,10 +127,11 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
     if len(source_text) != len(target_text):
         raise InputError(
             f"{prefix}: {len(source_text):,} sentences in {source} and {len(target_text):,} in "
-            f"{target}; expected aligned text, run fairseq-preprocess on files of equal length"
+            f"{target}; expected aligned text: run fairseq-preprocess on files with the same "
+            "number of lines"
         )
     if not len(source_text):
-        raise InputError(f"{prefix}: no sentences; look at the text it was made from")
+        raise InputError(f"{prefix}: contains no sentences; check the text it was built from")
     sources = read_sources(Path(f"{prefix}.sources.json"), len(source_text))
     return PairCorpus(f"{source}-{target}", source_text, target_text, sources)
 
@@ -161,7 +162,7 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
 
 @functools.cache
 def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: int) -> None:
-    """Check the files, once per process: shards are opened again every few epochs.
+    """Check the files, but only once per process, because shards are reopened every few epochs.
 
     A changed file has another size or time, and is checked again.
     """
@@ -190,12 +191,12 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
 
 
 def _read_header(index: Path) -> tuple[np.dtype, int]:
-    """Read the type of the ids and the number of sentences."""
+    """Read the id data type and the number of sentences from an index header."""
     with index.open("rb") as stream:
         header = stream.read(HEADER.size)
     if header[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(header)]:
         raise InputError(
-            f"{index}: not an index of fairseq-preprocess, starts with {header[:8].hex(' ')}; "
+            f"{index}: not a fairseq-preprocess index file, begins with {header[:8].hex(' ')}; "
             f"{REMEDY}"
         )
     if len(header) < HEADER.size:
@@ -212,7 +213,7 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
 
 
 def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
-    """Check that the sentences follow each other without a gap.
+    """Check that the sentences are stored contiguously.
 
     Returns:
         The number of bytes of all sentences.
@@ -225,6 +226,6 @@ def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
         starts = np.fromfile(index, "<i8", number, offset=HEADER.size + 4 * count + 8 * first)
         ends = end + sizes.cumsum()
         if sizes.min() < 0 or not np.array_equal(starts, ends - sizes):
-            raise InputError(f"{index}: damaged, its sentences do not follow each other; {REMEDY}")
+            raise InputError(f"{index}: damaged, its sentences are not contiguous; {REMEDY}")
         end = int(ends[-1])
     return end

@@ -1,4 +1,4 @@
-"""Base class of all criterions, which log means over all workers and batches."""
+"""Base class of all criterions; logged values are averaged over all workers and batches."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 
 
 class SummedCriterion(FairseqCriterion):
-    """A criterion whose logged values fairseq sums over workers."""
+    """A criterion that logs sums, so that fairseq can add them up over workers."""
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -16,7 +16,7 @@ class SummedCriterion(FairseqCriterion):
 
 
 def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[str, Any]:
-    """Log the means of summed values.
+    """Log means computed from summed values.
 
     Args:
         outputs: the values of each batch; all batches have the same names.

@@ -1,4 +1,4 @@
-"""The base class of all datasets, and how an epoch is drawn, ordered and cut into batches.
+"""Base class of all datasets, and functions that draw, sort and batch the pairs of an epoch.
 
 The order of an epoch is a function of (seed, epoch) alone.
 """
@@ -47,28 +47,28 @@ class EpochDataset(FairseqDataset):
         self.epoch = 1
 
     def padded_width(self, longest: int) -> int:
-        """Return the width of a batch whose longest sample has so many pieces."""
+        """Return the padded width of a batch, given the length of its longest sample."""
         rounded = -(-longest // self.pad_multiple) * self.pad_multiple
-        # A model has no position after the last one.
+        # Position embeddings end at max_positions.
         return max(longest, min(rounded, self.max_positions))
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        # Every epoch has its own batches.
+        # Batches differ between epochs.
         return False
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def filter_indices_by_size(self, indices, max_sizes):
-        # Samples are cut, not dropped.
+        # Long samples are truncated, not dropped.
         return indices, []
 
 
 def samples_per_corpus(
     sizes: Sequence[int], temperature: float, total: int | None = None
 ) -> IntArray:
-    """Return how many pairs an epoch draws from each corpus, or each source of a corpus.
+    """Return how many pairs an epoch draws from each corpus or data source.
 
     The numbers are proportional to size^(1 / temperature).
 
@@ -85,7 +85,7 @@ def samples_per_corpus(
         InputError: if the temperature is not above 0.
     """
     if temperature <= 0:
-        raise InputError(f"temperature is {temperature}; expected more than 0")
+        raise InputError(f"temperature is {temperature}; expected a value above 0")
     counts = np.asarray(sizes, dtype=np.float64)
     shares = np.where(counts > 0, (counts / max(1, counts.max(initial=0))) ** (1 / temperature), 0)
     if total is None:
@@ -96,7 +96,7 @@ def samples_per_corpus(
 def rounds(
     sources: Sequence[IntArray], counts: Sequence[int] | IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Draw from several sources in rounds of the same mixture, without an index twice in a round.
+    """Divide an epoch into rounds with the same mixture of sources and no repeats within a round.
 
     There are as many rounds as passes over the source that is drawn most often for its size. The
     last round may be shorter. The rounds of a single source are its passes.
@@ -122,7 +122,7 @@ def rounds(
 
 
 def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> list[IntArray]:
-    """Draw complete passes over N indices, each in random order, and cut them into parts.
+    """Concatenate shuffled passes over N indices, and cut them into parts.
 
     No part has an index twice.
 
@@ -140,7 +140,7 @@ def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> l
         missing = size - len(part)
         if missing:
             next_pass = rng.permutation(indices)
-            # The indices that the part has already come last in this pass.
+            # Indices that are already in this part move to the end of the pass.
             is_in_part = np.isin(next_pass, part)
             next_pass = np.concatenate((next_pass[~is_in_part], next_pass[is_in_part]))
             part = np.concatenate((part, next_pass[:missing]))
@@ -150,7 +150,7 @@ def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> l
 
 
 def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:
-    """Sort pairs by the length of the longer side, then by the length of the source.
+    """Sort pairs by the length of the longer side, then by source length.
 
     Pairs of equal lengths keep their (random) order. This order needs the least padding: 3 to 6
     percent of the positions, against 4 to 10 percent in the order by source, then target.
@@ -163,7 +163,7 @@ def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntA
 def cut_into_batches(
     indices: IntArray, lengths: IntArray, max_sentences: int | None, max_tokens: int | None
 ) -> list[IntArray]:
-    """Cut an ordered list of pairs into batches.
+    """Cut a sorted list of pairs into batches.
 
     Args:
         indices: the pairs, in order [N].
@@ -201,16 +201,16 @@ class Batch(TypedDict, total=False):
 
     # [B] Indices of the pairs.
     id: Tensor
-    # B.
+    # Number of pairs B.
     nsentences: int
     # Number of pieces of both sides, without padding.
     ntokens: int
-    # What the encoder reads [B, T]: `source`, `target`, `negative`, `teacher_text`.
+    # Encoder inputs [B, T] by name: `source`, `target`, `negative`, `teacher_text`.
     net_input: dict[str, Tensor]
-    # [B, T] Ids without masks, unless `MaskedTargets` asks for masks.
+    # [B, T] Unmasked ids, or the masked ones if `MaskedTargets` is used.
     source_tokens: Tensor
     target_tokens: Tensor
-    # [B, M] Original ids of the masked pieces, padding at unused positions.
+    # [B, M] Original ids of the masked pieces, with padding in unused positions.
     source_masked_ids: Tensor
     target_masked_ids: Tensor
     # [K] Indices of the masked pieces in the flattened source or target.
@@ -221,19 +221,19 @@ class Batch(TypedDict, total=False):
     target_masked_index: Tensor
     # [B] Numbers of the pairs, with --gather-negatives.
     pair_number: Tensor
-    # [B, 2] bool, whether the negative belongs to the source, and to the target.
+    # [B, 2] bool: whether the negative belongs to the source, and whether to the target.
     negative_of: Tensor
-    # [2B, E] A teacher's embeddings, sources first.
+    # [2B, E] Teacher embeddings of the sources, then of the targets.
     teacher: Tensor
-    # [B, E] A teacher's embeddings of the texts in `net_input`, with --teacher-text.
+    # [B, E] Teacher embeddings of the texts in `net_input`, with --teacher-text.
     teacher_text: Tensor
-    # True in the batch that fairseq gives to a worker without batches; its loss does not count.
+    # True for the dummy batch of a worker that has run out of batches; its loss is ignored.
     is_dummy: bool
 
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """The pairs of one batch, as the parts of the batch read them.
+    """The sentence pairs of one batch, from which each `Part` computes its fields.
 
     Args:
         dataset: the dataset, whose seed and epoch every draw uses.
@@ -255,7 +255,7 @@ class DrawnPairs:
         sides = [[sample[side] for sample in self.samples] for side in SIDES]
         longest = [max(map(len, side)) for side in sides]
         if self.dataset.pad_multiple > 1:
-            # Both sides have one width, so that an epoch has few shapes.
+            # Both sides are padded to the same width, to limit the number of batch shapes.
             longest = [max(longest)] * 2
         source, target = (
             padded(side, padding_idx, self.dataset.padded_width(length))
@@ -265,17 +265,17 @@ class DrawnPairs:
 
 
 class Part(Protocol):
-    """Adds to a batch what one term of the loss needs.
+    """Adds the fields to a batch that one loss term needs.
 
     What it adds is a function of (seed, epoch, pair index) alone.
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
-        """Add arrays to the batch."""
+        """Add this part's arrays to the batch."""
 
 
 def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = None) -> np.ndarray:
-    """Return sentences as ids [B, T], with `padding_idx` after the end of shorter sentences.
+    """Stack sentences as ids [B, T], padded at the end with `padding_idx`.
 
     Args:
         sentences: the B sentences.
@@ -291,7 +291,7 @@ def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = No
 
 
 def to_tensors(batch: dict) -> Any:
-    """Convert the arrays of a batch and of the dictionaries in it to tensors.
+    """Convert all arrays in a batch, including those in nested dictionaries, to tensors.
 
     Other values are unchanged.
     """

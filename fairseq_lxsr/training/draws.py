@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, epoch, sample, draw) alone, and the list of draws.
+"""Random numbers that depend only on (seed, epoch, sample, draw), and the list of draws.
 
 The numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), which has
 no state. So workers, batch order, padding and resuming never change them.
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
-# Draws of the same number would give the same random numbers. Changing a number changes every
-# training.
+# Draws with the same number would produce the same random numbers. Changing a number changes the
+# result of every training run.
 @unique
 class Draw(IntEnum):
-    """What a random number decides about a sentence pair."""
+    """Identifies each random decision about a sentence pair."""
 
     MASKED_SIDE = 0
     MASKED_PIECE = 1
@@ -37,7 +37,7 @@ class Draw(IntEnum):
 
 @unique
 class ContextDraw(IntEnum):
-    """What a random number decides about a sentence in its context.
+    """Identifies each random decision about a sentence in its context.
 
     The numbers may equal those of `Draw`, because such sentences are never in a batch of pairs.
     """
@@ -65,7 +65,7 @@ def uniform(seed: int, epoch: int, *counters: ArrayLike) -> FloatArray:
 
 
 def _mix(state):
-    """Return the output of splitmix64 for a state."""
+    """Return the splitmix64 output for a state."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Changes fairseq in the places where this package needs it to behave differently.
+"""Patches fairseq where this package needs different behaviour.
 
 - Errors that the user can fix end in one line; fairseq and hydra print a traceback.
 - Python versions replace the compiled extensions of fairseq, which is installed without building.
@@ -52,39 +52,39 @@ from fairseq_lxsr.errors import EXIT_STATUS, error_message, install_excepthook
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
-# What the other workers log when one dies: gloo, NCCL, or fairseq-train if it started the workers.
+# Errors in the other workers when one dies, from gloo, NCCL or fairseq-train itself.
 WORKER_DIED = (
     r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
 )
 WORKER_DIED_MESSAGE = (
-    "another worker of this training has ended; look at its messages (a killed worker has none: "
-    "often too little memory), then give the same command on all workers, it continues from the "
-    "last checkpoint"
+    "another worker of this training run has ended; check its messages (if it was killed without "
+    "one, it probably ran out of memory), then repeat the command on all workers to continue from "
+    "the last checkpoint"
 )
-# What the constructors of fairseq's schedules ask for.
+# Errors raised by the constructors of fairseq's learning rate schedules.
 SCHEDULE_ERROR = (
     r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|"
     r"Pass-through schedule can .*)"
 )
-# For example "xling_sent, lxsr* and xling_sent_loss, or xling_translation, ..."
+# For example: "xling_sent, lxsr* and xling_sent_loss, or xling_translation, ..."
 COMBINATIONS = ", or ".join(
     f"{task}, {'* or '.join(models)}* and {criterion}"
     for task, (models, criterion) in MODELS_AND_CRITERION.items()
 )
-# Options of other fairseq tasks and of other programs, with what to use here.
+# Options known from other fairseq tasks and programs, and what to use instead.
 SUGGESTIONS = {
     "--source-lang": "--lang-pairs en-fr",
     "--target-lang": "--lang-pairs en-fr",
     "--epochs": "--max-epoch",
     "--learning-rate": "--lr",
-    "--gpu": "no such option, a GPU is used if present",
+    "--gpu": "no such option, because a GPU is used automatically",
 }
-# Folders of the checkpoints of the runs in this process, the current one last.
+# Checkpoint folders of the training runs in this process; the last one is current.
 save_dirs: list[Path] = []
 
 
 class Explanation(NamedTuple):
-    """A message that replaces an error.
+    """A one-line message that replaces an exception.
 
     Attributes:
         error_type: type of the error.
@@ -99,14 +99,15 @@ class Explanation(NamedTuple):
 
 
 EXPLANATIONS = (
-    # The first ones are raised before a task is built. Without --arch fairseq's error is empty.
+    # These errors are raised before a task is built. fairseq's error for a missing --arch
+    # has no text.
     Explanation(
-        RuntimeError, "$", f"--arch is missing; expected a model of the task, {COMBINATIONS}"
+        RuntimeError, "$", f"--arch is required; expected one that matches the task: {COMBINATIONS}"
     ),
     Explanation(
         ValueError,
         r"(\w+) is required!",
-        "--{0} is missing; expected for example --optimizer adam",
+        "--{0} is required, for example: --optimizer adam",
     ),
     Explanation(
         ValueError,
@@ -173,9 +174,9 @@ EXPLANATIONS = (
 
 
 def explain(error: BaseException) -> str | None:
-    """Return a one-line message for an error; None for an error that keeps its traceback."""
-    # After a FloatingPointError fairseq looks for the first number that is not finite, and this
-    # search may raise another error.
+    """Return a one-line message for an error, or None if its traceback should be shown."""
+    # After a FloatingPointError, fairseq searches for the first non-finite number, and this search
+    # may raise another error.
     cause = error
     if isinstance(error.__context__, FloatingPointError):
         cause = error.__context__
@@ -184,7 +185,7 @@ def explain(error: BaseException) -> str | None:
             continue
         match = re.match(pattern, str(cause))
         if match:
-            # The search for a good checkpoint takes time, so it runs only if it is needed.
+            # Searching for a usable checkpoint takes time, so it is done only if needed.
             recovery = ""
             if "{recovery}" in message:
                 recovery = _describe_recovery()
@@ -193,7 +194,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _describe_recovery() -> str:
-    """Name the newest complete checkpoint of this run whose weights are all finite."""
+    """Describe how to continue from the newest complete checkpoint with finite weights."""
     checkpoint = None
     if save_dirs:
         checkpoint = newest_checkpoint(save_dirs[-1], finite=True)
@@ -203,7 +204,7 @@ def _describe_recovery() -> str:
 
 
 def report_in_one_line() -> None:
-    """Report errors that the user can fix in one line.
+    """Replace the tracebacks of errors that users can fix by one-line messages.
 
     Call it once, when the plugin is imported.
     """
@@ -213,17 +214,17 @@ def report_in_one_line() -> None:
         "interrupted; the same command continues from the last checkpoint",
     )
     if HydraConfig.initialized():
-        # Hydra then raises errors again, without printing a traceback of its own.
+        # Hydra then re-raises errors instead of printing its own traceback.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
 def replace_compiled_modules() -> None:
-    """Use Python versions of the extensions with which fairseq cuts text into batches and blocks.
+    """Replace the compiled extensions that fairseq uses for batching by Python versions.
 
     fairseq is installed without building them.
     """
     for name in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
-        # ValueError: the extension was built for another version of numpy.
+        # ValueError is raised if the extension was built for another version of NumPy.
         try:
             importlib.import_module(name)
         except (ImportError, ValueError):
@@ -235,7 +236,7 @@ replace_compiled_modules()
 
 def count_bleu_without_a_library() -> None:
     """Let fairseq-generate compute BLEU without fairseq's compiled library."""
-    # Replaces an unknown word of the reference, so that no word matches it; fairseq does the same.
+    # Replaces unknown words in the reference so that nothing matches them, as fairseq does.
     no_word = -999
 
     def initialise(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
@@ -272,7 +273,7 @@ torch.serialization.add_safe_globals([argparse.Namespace])
 
 
 def load_on_all_workers(run_options: DictConfig) -> None:
-    """Let every worker read the checkpoint itself.
+    """Make every worker load the checkpoint itself instead of receiving it from the first one.
 
     By default the first worker sends it to the others, pickled in a form that torch refuses.
     """
@@ -285,7 +286,7 @@ parse_args_and_arch = options.parse_args_and_arch
 
 @functools.wraps(parse_args_and_arch)
 def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
-    """Parse the command line, and let --bf16 use the GPU.
+    """Parse the command line, and let --bf16 run on a GPU.
 
     fairseq turns --bf16 into --bf16 --tpu, although its trainer supports bfloat16 on GPUs.
     """
@@ -302,7 +303,7 @@ options.parse_args_and_arch = parse_for_gpu
 
 
 def add_preset_to_hydra(arch: str, config: type) -> None:
-    """Register a preset under the name of its --arch for fairseq-hydra-train.
+    """Register a preset under its --arch name for fairseq-hydra-train.
 
     fairseq-hydra-train reads defaults from dataclasses only, by the name of the model.
     """
@@ -314,10 +315,10 @@ def add_preset_to_hydra(arch: str, config: type) -> None:
 
 
 def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
-    """Return the configs of this package in a fairseq registry, by name, without presets."""
+    """Return this package's configs in a fairseq registry by name, except for presets."""
     configs = {}
     for name, config in registry.items():
-        # The classes of presets are made at run time, in another module.
+        # Preset classes are created at run time, in another module.
         if config.__module__.startswith("fairseq_lxsr."):
             configs[name] = config
     return configs
@@ -328,7 +329,7 @@ print_usage_and_error = argparse.ArgumentParser.error
 
 
 def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
-    """End fairseq-train with one line that suggests the right option.
+    """Exit fairseq-train with a one-line message that suggests the correct option.
 
     argparse would print pages of usage before its message.
     """
@@ -359,7 +360,7 @@ argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]
 
 
 def print_options_on_help() -> None:
-    """Print the options of this plugin if the command line asks for help.
+    """Print the options of this plugin if --help is on the command line.
 
     Call it once, when the plugin is imported.
     """
@@ -368,7 +369,7 @@ def print_options_on_help() -> None:
 
 
 def print_options() -> None:
-    """Print every option of this plugin with its help and default, before fairseq's options.
+    """Print all options of this plugin, with help and defaults, before fairseq's own.
 
     The chosen task comes first. Each task lists its specific options before the shared ones.
     """
@@ -380,14 +381,14 @@ def print_options() -> None:
     shared = {name for name, count in counts.items() if count > 1}
     groups = {f"--task {name}": config for name, config in tasks}
     for name, config in configs_of_package(MODEL_DATACLASS_REGISTRY).items():
-        # The defaults shown are those of the first preset.
+        # The defaults of the first preset are shown.
         groups[f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}"] = config
     for name, config in configs_of_package(CRITERION_DATACLASS_REGISTRY).items():
         groups[f"--criterion {name}"] = config
     for name, config in configs_of_package(OPTIMIZER_DATACLASS_REGISTRY).items():
         groups[f"--optimizer {name}"] = config
     for title, config in groups.items():
-        # Each group has a parser, because several groups have options of the same name.
+        # Each group needs its own parser, because option names repeat across groups.
         parser = argparse.ArgumentParser(
             add_help=False,
             usage=argparse.SUPPRESS,
@@ -402,7 +403,7 @@ def print_options() -> None:
 
 @atexit.register
 def end_loading_threads(timeout: float = 10) -> None:
-    """Stop every thread that loads batches, and wait for it.
+    """Stop all batch loading threads, and wait for them to finish.
 
     The threads are daemons: if Python ends one inside of torch, the process aborts with SIGABRT
     although all work is done.
@@ -413,17 +414,17 @@ def end_loading_threads(timeout: float = 10) -> None:
     deadline = time.monotonic() + timeout
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            # The thread then stops after its current batch.
+            # This makes the thread stop after its current batch.
             thread._max_len = 0
             while thread.is_alive() and time.monotonic() < deadline:
-                # A full queue may block the thread.
+                # The thread may be blocked on a full queue.
                 with contextlib.suppress(queue.Empty):
                     thread._queue.get_nowait()
                 thread.join(0.01)
 
 
 class MarkedIterator(EpochBatchIterator):
-    """An iterator of fairseq that marks `first_batch`, the trainer's dummy batch.
+    """A fairseq iterator that marks `first_batch`, which the trainer uses as its dummy batch.
 
     The trainer gives the dummy batch to a worker that has no batches left.
     """
@@ -434,8 +435,8 @@ class MarkedIterator(EpochBatchIterator):
 
 
 def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
-    """Let an iterator that fairseq has built mark its dummy batch."""
-    # fairseq cannot be asked to build another class.
+    """Make an existing fairseq iterator mark its dummy batch."""
+    # fairseq has no way to choose the iterator class, so it is changed afterwards.
     iterator.__class__ = MarkedIterator
     return iterator
 

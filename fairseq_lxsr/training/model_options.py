@@ -1,4 +1,4 @@
-"""Options that several models share, and presets of sizes."""
+"""Options shared by several models, and model size presets."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
@@ -18,28 +18,27 @@ INIT_WEIGHTS = ("scaled", "released")
 
 @dataclass
 class EncoderOptions(FairseqDataclass):
-    dropout: float = option("dropout probability of embeddings and layers", 0.1, PROBABILITY)
+    dropout: float = option("dropout probability for embeddings and layers", 0.1, PROBABILITY)
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = option(  # type: ignore[valid-type]
-        "precision of matrix products on a CPU: bfloat16 is up to twice as fast if the CPU has "
-        "instructions for it, and auto uses it only then; on CUDA use --fp16 or --amp",
+        "precision of matrix multiplications on a CPU: bfloat16 is up to twice as fast if the "
+        "CPU has instructions for it, and auto uses it only in that case; on a GPU use --fp16 or "
+        "--amp",
         "float32",
     )
 
 
 @dataclass
 class TransformerOptions(EncoderOptions):
-    encoder_embed_dim: int = option("dimension D of the states", 512, WIDTH)
-    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 1024, WIDTH)
+    encoder_embed_dim: int = option("dimension D of the hidden states", 512, WIDTH)
+    encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 1024, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
     encoder_layers: int = option("number of transformer layers", 2, LAYERS)
-    attention_dropout: float = option(
-        "dropout probability of the attention weights", 0.0, PROBABILITY
-    )
+    attention_dropout: float = option("dropout probability for attention weights", 0.0, PROBABILITY)
     max_positions: int = II("task.max_positions")
 
 
 def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[str, Any]:
-    """Return the fields that the configs of our transformer encoders share."""
+    """Return the fields shared by the configs of this package's transformer encoders."""
     return {
         "vocab_size": len(dictionary),
         "padding_idx": dictionary.pad(),
@@ -56,7 +55,7 @@ def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[s
 def transformer_preset(
     embed_dim: int, ffn_embed_dim: int, attention_heads: int, layers: int
 ) -> dict[str, Any]:
-    """Return the option values of a preset of a transformer."""
+    """Return the option values for a transformer preset."""
     return {
         "encoder_embed_dim": embed_dim,
         "encoder_ffn_embed_dim": ffn_embed_dim,
@@ -78,13 +77,13 @@ def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
 
 
 def _fill_in(preset: dict[str, Any], cfg: Any) -> None:
-    """Set the options that are not given; fairseq-train passes its options as a Namespace."""
+    """Fill in missing options in the Namespace that fairseq-train passes."""
     for name, value in preset.items():
         vars(cfg).setdefault(name, value)
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
-    """Return a subclass of a dataclass of options, with the values of a preset as defaults."""
+    """Return a subclass of an options dataclass that uses a preset's values as defaults."""
     declared = {item.name: item for item in fields(config)}
     changed = []
     for name, value in preset.items():

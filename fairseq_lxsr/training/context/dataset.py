@@ -1,4 +1,4 @@
-"""Sentences in their contexts, for training without parallel text.
+"""Datasets of sentences in context, for training without parallel text.
 
 Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the
 encoder reads: a sentence between the sentences before and after one place in a document.
@@ -20,7 +20,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """The sentences of one language, document after document.
+    """All sentences of one language, stored document by document.
 
     Attributes:
         language: name of the language.
@@ -33,7 +33,7 @@ class DocumentCorpus:
     starts: IntArray
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Return where the contexts of sentences begin and end, within their documents.
+        """Return where the context of each sentence begins and ends within its document.
 
         Args:
             index: the sentences [N].
@@ -64,7 +64,7 @@ class CoherentPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Samples of a context, a sentence in its middle and a label; subclasses set the attributes.
+    """Base class: each sample is a context, a sentence to put in its middle, and a label.
 
     Attributes:
         places: language and sentence whose context is read [S, 2].
@@ -87,7 +87,7 @@ class ContextDataset(EpochDataset):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
-        # The number of pieces before each sentence gives the length of a context as a difference.
+        # With cumulative numbers of pieces, the length of a context is a difference.
         self.pieces_before = []
         for corpus in self.corpora:
             lengths = corpus.sentences.sizes - 1
@@ -124,7 +124,7 @@ class ContextDataset(EpochDataset):
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Sort the samples by length; equal lengths are shuffled, empty samples left out."""
+        """Sort the samples by length, shuffle those of equal length, and drop empty ones."""
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:
@@ -134,7 +134,7 @@ class ContextDataset(EpochDataset):
     def batch_by_size(
         self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
     ):
-        """Cut samples into batches of `max_sentences`, or of at most `max_tokens` tokens."""
+        """Split samples into batches of `max_sentences`, or of at most `max_tokens` tokens."""
         return sampling.cut_into_batches(indices, self.lengths[indices], max_sentences, max_tokens)
 
     def num_tokens_vec(self, indices):
@@ -146,7 +146,7 @@ class ContextDataset(EpochDataset):
     num_tokens = size
 
     def collater(self, samples: list[dict]) -> dict:
-        """Make a batch of samples.
+        """Collate samples into a batch.
 
         Returns:
             `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B], `nsentences` and
@@ -167,7 +167,7 @@ class ContextDataset(EpochDataset):
 
 
 class ReplacedSentences(ContextDataset):
-    """Stage 1: every sentence with a context, which is read in its place or replaced.
+    """Stage 1: each context contains its own sentence, or a random one instead of it.
 
     Args:
         corpora: the corpora of all languages.
@@ -193,7 +193,7 @@ class ReplacedSentences(ContextDataset):
         for number, corpus in enumerate(self.corpora):
             sentences = np.arange(corpus.starts[-1])
             begin, end = corpus.around(sentences, self.context)
-            # A document of one sentence gives no context.
+            # A document with only one sentence provides no context.
             with_context = sentences[end - begin > 1]
             language = np.full_like(with_context, number)
             places.append(np.stack((language, with_context), axis=1))
@@ -204,7 +204,8 @@ class ReplacedSentences(ContextDataset):
         super().set_epoch(epoch)
         samples = np.arange(len(self))
         if self.is_doubled:
-            # The first half of the samples stays in its place, the second half is replaced.
+            # The first half of the samples keeps the original sentence, the second half gets a
+            # random one.
             stays = 2 * samples < len(self)
         else:
             stays = uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
@@ -212,7 +213,7 @@ class ReplacedSentences(ContextDataset):
         self.middles = np.where(stays[:, None], self.places, self._replacements(epoch))
 
     def _replacements(self, epoch: int) -> IntArray:
-        """Draw another sentence for every sample [S, 2], of its language or of all languages."""
+        """Draw a replacement sentence for each sample [S, 2], from its own language or from all."""
         language, sentence = self.places.T
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])
         before = sizes.cumsum() - sizes
@@ -223,7 +224,8 @@ class ReplacedSentences(ContextDataset):
         else:
             number = sentence
             count = sizes[language]
-        # A step of 1 to count - 1, modulo the number of sentences, always reaches another sentence.
+        # Moving forward by 1 to count - 1 sentences, modulo count, never returns to the same
+        # sentence.
         drawn = uniform(self.seed, epoch, np.arange(len(self)), ContextDraw.REPLACEMENT)
         replacement = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count
         if from_all:
@@ -233,7 +235,7 @@ class ReplacedSentences(ContextDataset):
 
 
 class InsertedSentences(ContextDataset):
-    """Stage 2: both sentences of every mined pair, each in the context of the other sentence."""
+    """Stage 2: each sentence of a mined pair is put into the context of the other sentence."""
 
     def __init__(self, corpora: Sequence[DocumentCorpus], mined: CoherentPairs, **options: Any):
         super().__init__(corpora, **options)

@@ -23,11 +23,11 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Wang et al. have three layers of width 512 and 8 heads; they do not state the feed-forward width.
+# Wang et al. use three layers of width 512 and 8 heads, but do not state the feed-forward width.
 CONTEXT_PRESETS = {
     "context_transformer_base": transformer_preset(512, 2048, 8, layers=3),
     "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
-    # Without layers, for little text; examples/context compares the poolings.
+    # A preset without layers, for small corpora; examples/context compares the pooling methods.
     "context_transformer_static": transformer_preset(256, 512, 4, layers=0),
     "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0)
     | {"pooling": "mean"},
@@ -37,16 +37,17 @@ CONTEXT_PRESETS = {
 
 @dataclass
 class ContextTransformerConfig(TransformerOptions):
-    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 2048, WIDTH)
+    encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 2048, WIDTH)
     encoder_layers: int = option("number of transformer layers", 3, LAYERS)
     pooling: ChoiceEnum(tuple(POOLINGS)) = option(  # type: ignore[valid-type]
-        "embedding of a sentence: mean and maximum of its states, or the mean", "mean_max"
+        "how token states are pooled into a sentence embedding: mean and maximum, or only the mean",
+        "mean_max",
     )
 
 
 @register_model("context_transformer", dataclass=ContextTransformerConfig)
 class ContextTransformerModel(BaseFairseqModel):
-    """An encoder and a linear layer, which scores a sentence in its context.
+    """A sentence encoder followed by a linear layer that scores a sentence in its context.
 
     The score is a logit in stage 1 and a cosine in stage 2, which starts from the weights of
     stage 1.
@@ -72,7 +73,7 @@ class ContextTransformerModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the scores [B] of tokens [B, T], sentences with their contexts."""
+        """Compute the scores [B] of tokens [B, T], each row a sentence with its context."""
         with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)
@@ -88,16 +89,16 @@ class SentContextLossConfig(FairseqDataclass):
 
 @register_criterion("sent_context_loss", dataclass=SentContextLossConfig)
 class SentContextLoss(SummedCriterion):
-    """Binary cross-entropy in nats (stage 1) or squared error (stage 2), per sample."""
+    """Criterion: binary cross-entropy in nats (stage 1) or squared error (stage 2), per sample."""
 
     def __init__(self, cfg: SentContextLossConfig, task):
         super().__init__(task)
         self.classifies = cfg.mined is None
-        # Names by which validation can choose the best checkpoint
+        # Metrics that --best-checkpoint-metric accepts.
         self.metrics = ("loss", "accuracy") if self.classifies else ("loss",)
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss of a batch without synchronizing with the device.
+        """Compute the loss of a batch without waiting for the device.
 
         Returns:
             The loss summed over the samples, the number of samples, and the values to log.

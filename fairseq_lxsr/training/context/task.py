@@ -29,44 +29,47 @@ from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
 logger = logging.getLogger(__name__)
 
-# First columns of a file of mined pairs; the text follows.
+# First columns in a file of mined pairs, followed by the text.
 COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")
 
 
 @dataclass
 class SentContextConfig(LxsrTaskConfig):
     both_samples: bool = option(
-        "read every sentence twice per epoch, in its place and replaced by another, instead of "
-        "once, in one of the two ways at random; not with --mined",
+        "use every sentence twice per epoch, once in its own context and once replaced by "
+        "another, instead of choosing one at random; not with --mined",
         False,
     )
     negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
-        "where sentences that replace another come from: its language, or the corpus of all "
+        "where replacement sentences are drawn from: the same language, or the corpus of all "
         "languages (Wang et al.); not with --mined",
         "language",
     )
     langs: Optional[str] = option(
-        "languages, for example en,fr (default: every train.LANG of the folder)", None
+        "comma-separated languages, for example en,fr (default: every train.LANG of the folder)",
+        None,
     )
     mined: Optional[str] = option(
-        "file of mined pairs: learn how well a sentence fits into the place of its pair, instead "
-        "of whether a sentence is in its own place",
+        "file of mined pairs: learn how well each sentence fits into the context of its partner, "
+        "instead of whether a sentence is in its own context",
         None,
     )
     max_positions: int = option(
-        "most word pieces of a sentence with its context; the rest is cut off", 150, POSITIONS
+        "maximum number of word pieces in a sentence with its context; longer ones are truncated",
+        150,
+        POSITIONS,
     )
 
 
 @register_task("sent_context", dataclass=SentContextConfig)
 class SentContextTask(LxsrTask):
-    """Makes batches of sentences in their contexts for `--criterion sent_context_loss`."""
+    """Builds batches of sentences in context for `--criterion sent_context_loss`."""
 
     def __init__(self, cfg: SentContextConfig):
         super().__init__(cfg)
         self.languages = find_languages(self.shards[0], cfg.langs)
         if cfg.both_samples and cfg.mined is not None:
-            raise InputError("both --both-samples and --mined given; use one")
+            raise InputError("--both-samples cannot be combined with --mined; use one")
         if cfg.negatives != "language" and cfg.mined is not None:
             raise InputError(f"both --negatives {cfg.negatives} and --mined given; use one")
         logger.info(
@@ -82,10 +85,10 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read a split of all languages; with `--mined`, the pairs of all shards."""
+        """Load a split in all languages, or with `--mined` the mined pairs of all shards."""
         mined = self.cfg.mined
         if mined is not None and split != "train":
-            raise InputError(f"--mined has no {split} samples; expected --disable-validation")
+            raise InputError(f"--mined has no {split} samples; use --disable-validation")
         folders = self.shards
         if mined is None:
             folders = [self.folder_of(split, epoch)]
@@ -108,7 +111,7 @@ class SentContextTask(LxsrTask):
             dataset = ReplacedSentences(corpora, doubled=self.cfg.both_samples, **options)
         if not len(dataset):
             raise InputError(
-                f"{folders[0]}: no {split} document of two sentences or more; check the documents"
+                f"{folders[0]}: no {split} document has two or more sentences; check the documents"
             )
         num_documents = sum(len(corpus.starts) - 1 for corpus in corpora)
         logger.info(f"{split}: {len(dataset):,} samples from {num_documents:,} documents")
@@ -119,7 +122,7 @@ class SentContextTask(LxsrTask):
 
 
 def find_languages(folder: Path, langs: str | None) -> list[str]:
-    """Return the languages of the training.
+    """Return the training languages.
 
     Args:
         folder: data folder of `lxsr train-context`.
@@ -139,7 +142,7 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
     for language in languages:
         if language not in available:
             raise InputError(
-                f"--langs {language}: no text of this language in {folder}; expected one of "
+                f"--langs {language}: {folder} has no text in this language; expected one of "
                 f"{listed(available)}"
             )
     return languages
@@ -148,7 +151,7 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
 def read_documents(
     folders: Sequence[Path], split: str, language: str, num_symbols: int
 ) -> DocumentCorpus:
-    """Read the documents of one language from all data folders, one folder after the other.
+    """Read and concatenate the documents of one language from all data folders.
 
     Args:
         folders: data folders of `lxsr train-context`.
@@ -192,7 +195,8 @@ def _read_part(folder: Path, split: str, language: str, num_symbols: int) -> Doc
     if starts[0] != 0 or starts[-1] != len(sentences) or (starts[1:] < starts[:-1]).any():
         raise InputError(
             f"{path}: documents from sentence {starts[0]:,} to {starts[-1]:,} of "
-            f"{len(sentences):,}; expected all sentences in order: prepare the documents again"
+            f"{len(sentences):,}; expected documents that cover all sentences in order: prepare "
+            "the documents again"
         )
     return DocumentCorpus(language, sentences, starts)
 
@@ -235,7 +239,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
 def _parse_place(
     language: str, row: str, numbers: dict[str, int], corpora: list[DocumentCorpus]
 ) -> tuple[int, int]:
-    """Return the index of a language, and of a sentence in its corpus.
+    """Parse a language and a sentence number, and return the index of each.
 
     Raises:
         KeyError: for an unknown language.

@@ -1,4 +1,5 @@
-"""fairseq criterion `xling_translation_loss`: translation, and a distance constraint for cLASER."""
+"""fairseq criterion `xling_translation_loss`: translation loss with optional distance
+constraint."""
 
 import math
 from dataclasses import dataclass
@@ -16,40 +17,42 @@ from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
 DETACHED = "_detached"
 CONSTRAINTS = (*DISTANCES, f"norm{DETACHED}", f"norm_of_mean{DETACHED}")
-# Weight of the translation loss with a constraint; without one it is 1.
+# Weight of the translation loss if a distance constraint is used; otherwise it is 1.
 TRANSLATION_WEIGHT = 0.5
 
 
 @dataclass
 class XlingTranslationLossConfig(FairseqDataclass):
     label_smoothing: float = option(
-        "share of the target distribution that is not on the gold piece", 0.1, below(1)
+        "label smoothing: share of the target distribution that is spread over all pieces",
+        0.1,
+        below(1),
     )
     constraint: ChoiceEnum(("none", *CONSTRAINTS)) = option(  # type: ignore[valid-type]
         "distance to minimize between the embeddings of translations: norm of the difference "
-        "divided by the mean norm (norm) or by the norm of the mean embedding (norm_of_mean), with "
-        "_detached without gradient through the divisor, or angular; none trains on translation "
-        "only",
+        "divided by the mean norm (norm) or by the norm of the mean embedding (norm_of_mean); "
+        "_detached passes no gradient through the divisor; angular, the angle between them; none "
+        "trains on translation only",
         "none",
     )
     constraint_weight: float = option("weight beta of the constraint", 0.25, LOSS_WEIGHT)
     negative_weight: float = option(
-        "weight lambda of the negatives in the constraint", 0.5, LOSS_WEIGHT
+        "weight lambda of the negative term in the constraint", 0.5, LOSS_WEIGHT
     )
     constraint_margin: float = option(
-        "margin m by which negatives must be farther than the translation", 0.5, MARGIN
+        "margin m by which negatives must be farther away than the translation", 0.5, MARGIN
     )
     negatives: int = option(
-        "number N of random negatives per sentence and direction", 20, at_least(1)
+        "number N of random negatives per sentence in each direction", 20, at_least(1)
     )
 
 
-# Options that have no effect without a constraint
+# Options that have no effect without a distance constraint.
 CONSTRAINT_OPTIONS = ("constraint_weight", "negative_weight", "constraint_margin", "negatives")
 
 
 def check_constraint(cfg: XlingTranslationLossConfig) -> None:
-    """Refuse options of the constraint if there is no constraint."""
+    """Reject options of the distance constraint if none is used."""
     if cfg.constraint != "none":
         return
     defaults = XlingTranslationLossConfig()
@@ -57,7 +60,7 @@ def check_constraint(cfg: XlingTranslationLossConfig) -> None:
         value = getattr(cfg, name)
         if value != getattr(defaults, name):
             raise InputError(
-                f"--{name.replace('_', '-')} {value} without --constraint; expected --constraint "
+                f"--{name.replace('_', '-')} {value} needs a distance constraint; set --constraint "
                 f"{', '.join(CONSTRAINTS)}"
             )
 
@@ -75,20 +78,20 @@ class XlingTranslationLoss(SummedCriterion):
         super().__init__(task)
         check_constraint(cfg)
         self.cfg = cfg
-        # Names by which validation can choose the best checkpoint
+        # Metrics that --best-checkpoint-metric accepts.
         self.metrics: tuple[str, ...] = ("loss", "nll_loss", "ppl")
         if cfg.constraint != "none":
             self.metrics += ("pair", "negative", "accuracy")
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss of a batch without synchronizing with the device.
+        """Compute the loss of a batch without waiting for the device.
 
         Returns:
             The summed loss, the number of pieces, and the values to log.
         """
         has_constraint = self.cfg.constraint != "none"
         num_pieces = sample["ntokens"]
-        # Only the constraint needs the embeddings of targets.
+        # Target embeddings are needed only for the distance constraint.
         logits, embeddings = model(
             **sample["net_input"],
             positions=sample["target_positions"],
@@ -118,7 +121,7 @@ class XlingTranslationLoss(SummedCriterion):
         return loss, num_pieces, logged | {"loss": loss.detach()}
 
     def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute L_pair and L_neg of embeddings [B, E] of sources and targets.
+        """Compute L_pair and L_neg from source and target embeddings, [B, E] each.
 
         Training draws negatives from the batch, validation takes all of it.
         """

@@ -1,4 +1,4 @@
-"""Batches of sentences and their translations, for LASER and T-LASER."""
+"""Batches of sentence pairs for translation training of LASER and T-LASER."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class TranslationDataset(PairDataset):
-    """Pairs of source and target, one corpus per direction.
+    """Source and target sentences, with one corpus per translation direction.
 
     Args:
         corpora: the corpora, one per direction.
@@ -31,11 +31,12 @@ class TranslationDataset(PairDataset):
         self.target_start = np.array(target_start, dtype=np.int64)
 
     def num_tokens_vec(self, indices):
-        # The target ends in EOS, and the source of T-LASER has a tag.
+        # One more position, because the target ends in EOS and T-LASER prepends a tag to the
+        # source.
         return super().num_tokens_vec(indices) + 1 + len(self.target_start)
 
     def collater(self, samples: list[dict]) -> dict:
-        """Make a batch of pairs.
+        """Collate sentence pairs into a batch.
 
         Returns:
             `net_input`, with `src_tokens` [B, S] without EOS, `target_language` [B] and
@@ -58,7 +59,7 @@ class TranslationDataset(PairDataset):
         gold = padded(
             [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
         )
-        # Computed here, because their number would have to be copied from a device.
+        # Computed here, because counting them on the device would need a copy to the host.
         positions = np.flatnonzero(gold != self.padding_idx)
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]

@@ -22,10 +22,9 @@ from fairseq_lxsr.training.laser.translation import (
 )
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
-# The encoder is from Artetxe and Schwenk 2019, the numbers of layers from Li and Mak 2020. The
-# width
-# of the decoder's embeddings is our choice: fairseq's examples/laser has 320 on both sides, and the
-# code of Li and Mak 512 (recipe laser_1_released).
+# The encoder follows Artetxe and Schwenk 2019, and the numbers of layers follow Li and Mak 2020.
+# The width of the decoder's embeddings is our choice: fairseq's examples/laser uses 320 on both
+# sides, and the code of Li and Mak uses 512 (recipe laser_1_released).
 LASER_1 = {
     "encoder_embed_dim": 320,
     "encoder_hidden_size": 512,
@@ -59,23 +58,26 @@ LASER_PRESETS = {
 @dataclass
 class LaserModelConfig(EncoderOptions):
     encoder_embed_dim: int = option("width of the encoder's token embeddings", 320, WIDTH)
-    encoder_hidden_size: int = option("LSTM units of each direction", 512, WIDTH)
+    encoder_hidden_size: int = option("number of LSTM units in each direction", 512, WIDTH)
     encoder_layers: int = option("number of bidirectional LSTM layers", 1, SOME_LAYERS)
     decoder_embed_dim: int = option("width of the decoder's token embeddings", 1024, WIDTH)
-    decoder_hidden_size: int = option("units of the decoder's LSTM", 2048, WIDTH)
+    decoder_hidden_size: int = option("number of LSTM units in the decoder", 2048, WIDTH)
     decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
     encoder_append_eos: bool = option(
-        "let the encoder read <s> before each sentence and </s> after it", False
+        "add <s> before and </s> after each sentence in the encoder input", False
     )
-    # Any instead of bool, because fairseq would take this text as true.
+    # The type is Any, because fairseq would treat the text as true if it were bool.
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = option(
-        "let the decoder read its last output at every step, so that steps run one by one", False
+        "feed the decoder's previous output back as input at every step (slower: the steps "
+        "run one by one)",
+        False,
     )
 
 
 class LaserDecoder(SentenceDecoder):
-    """An LSTM that reads the previous piece, the sentence embedding and the target language.
+    """LSTM decoder; its input is the previous piece, the sentence embedding and the target
+    language.
 
     With input feeding it also reads its last output, as the decoder of Li and Mak does
     (laser_lstm.py, line 286).
@@ -97,7 +99,7 @@ class LaserDecoder(SentenceDecoder):
         self.embed_tokens = uniform_(nn.Embedding(len(dictionary), embed_dim, dictionary.pad()))
         nn.init.zeros_(self.embed_tokens.weight[dictionary.pad()])
         self.embed_languages = uniform_(nn.Embedding(num_languages, language_dim))
-        # Computes the initial hidden and cell states.
+        # Maps the sentence embedding to the initial hidden and cell states.
         self.first_states = uniform_(nn.Linear(sentence_dim, 2 * hidden))
         self.input_feeding = cfg.decoder_input_feeding
         fed = hidden if self.input_feeding else 0
@@ -139,7 +141,7 @@ class LaserDecoder(SentenceDecoder):
     def _feed(
         self, x: Tensor, states: tuple[Tensor, Tensor], output: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run the steps one by one, each with the output of the previous step.
+        """Run the LSTM step by step, feeding back the previous output.
 
         Args:
             x: inputs without the outputs [B, T, I].

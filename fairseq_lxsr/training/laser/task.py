@@ -1,4 +1,4 @@
-"""fairseq task `xling_translation`: translation through one embedding, for LASER and T-LASER."""
+"""fairseq task `xling_translation`: trains LASER and T-LASER on translation."""
 
 import argparse
 from dataclasses import dataclass
@@ -21,27 +21,27 @@ DEFAULT_MAX_TOKENS = 4096
 @dataclass
 class XlingTranslationConfig(PairTaskConfig):
     lang_pairs: Optional[str] = option(
-        "directions to train, for example de-en,en-de (default: both directions of every "
-        "train.SRC-TGT of the data folder)",
+        "comma-separated directions to train, for example de-en,en-de (default: both directions "
+        "of every train.SRC-TGT of the data folder)",
         None,
     )
     max_positions: int = option(
-        "maximum number of pieces of a sentence; longer sentences are cut", 750, POSITIONS
+        "maximum number of pieces in a sentence; longer sentences are truncated", 750, POSITIONS
     )
     sampling_temperature: float = option(
-        "an epoch draws from the directions in proportion to size^(1/temperature): inf evenly, "
-        "5 less evenly, 1 by size",
+        "sampling temperature: an epoch draws from each direction in proportion to "
+        "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
         float("inf"),
         positive(infinite=True),
     )
     target_bos: bool = option(
-        "the decoder predicts <s> before each target, as one more piece", False
+        "train the decoder to predict an additional <s> before each target sentence", False
     )
 
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Makes batches of one direction for `xling_translation_loss` and fairseq-generate."""
+    """Builds batches of one direction for `xling_translation_loss` and fairseq-generate."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -50,8 +50,8 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces them by the languages of its checkpoint, so that a language
-        # keeps its index.
+        # fairseq-generate replaces these languages by those of its checkpoint, so that each
+        # language keeps its index.
         self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Li and Mak 2020
+# Width of the language embeddings in Li and Mak 2020.
 DECODER = {"decoder_lang_embed_dim": 32}
 TLASER_PRESETS = {
     "tlaser_base": transformer_preset(1024, 4096, 16, layers=6) | DECODER,
@@ -40,33 +40,33 @@ TLASER_PRESETS = {
     "tlaser_tiny": transformer_preset(32, 64, 2, layers=2) | DECODER,
 }
 LANGUAGE_AT = ("input", "memory")
-# Standard deviation of initial weights in BERT
+# Standard deviation of BERT's initial weights.
 BERT_STD = 0.02
 
 
 @dataclass
 class TLaserModelConfig(TransformerOptions):
-    encoder_embed_dim: int = option("width D of the embeddings, and of the decoder", 1024, WIDTH)
-    encoder_ffn_embed_dim: int = option("width of the feed-forward blocks, in units", 4096, WIDTH)
+    encoder_embed_dim: int = option("width D of the embeddings and of the decoder", 1024, WIDTH)
+    encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 4096, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 16, WIDTH)
     encoder_layers: int = option("number of encoder layers", 6, SOME_LAYERS)
     decoder_lang_embed_dim: int = option("width of the language embeddings", 32, WIDTH)
-    dropout: float = option("dropout probability of embeddings and layers", 0.3, PROBABILITY)
-    encoder_append_eos: bool = option("let the encoder read </s> after each sentence", False)
+    dropout: float = option("dropout probability for embeddings and layers", 0.3, PROBABILITY)
+    encoder_append_eos: bool = option("add </s> after each sentence in the encoder input", False)
     decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = option(  # type: ignore[valid-type]
-        "where the decoder reads the target language: with each input piece, or with the sentence "
-        "embedding (memory)",
+        "where the target language embedding is added: to each decoder input piece, or to the "
+        "sentence embedding (memory)",
         "input",
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "initial weights: Xavier matrices, and embeddings of standard deviation D^-0.5 (scaled); "
-        "or N(0, 0.02) except for the output projection, as in the released code (released)",
+        "weight initialization: scaled, Xavier matrices and embeddings with standard deviation "
+        "D^-0.5; released, N(0, 0.02) except for the output projection, as in the released code",
         "scaled",
     )
 
 
 class TLaserDecoder(SentenceDecoder):
-    """One layer: causal self-attention, cross-attention to the sentence embedding, feed-forward.
+    """One decoder layer: causal self-attention, attention to the sentence embedding, feed-forward.
 
     The embedding of the target language is concatenated to each input embedding, and a matrix
     reduces the result to width D (`input`), or to the sentence embedding (`memory`, as in the code
@@ -86,13 +86,13 @@ class TLaserDecoder(SentenceDecoder):
         self.embed_dim = dim
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
-        # Like the token embeddings
+        # Initialized like the token embeddings.
         nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)
         self.language_in_memory = cfg.decoder_lang_at == "memory"
         if not self.language_in_memory:
             self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
         self.num_positions = 1 + cfg.max_positions
-        # One more position, because a target may begin with BOS.
+        # One additional position, because a target may begin with BOS.
         table = sinusoidal_positions(self.num_positions + 1, dim)
         self.register_buffer("positions", table, persistent=False)
         self.layer = TransformerDecoderLayerBase(_layer_config(cfg))
@@ -138,7 +138,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
     layer = TransformerConfig(dropout=cfg.dropout, attention_dropout=cfg.attention_dropout)
     layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
     if cfg.decoder_lang_at == "memory":
-        # Width of the memory
+        # Width of the vectors that cross-attention reads.
         layer.encoder.embed_dim += cfg.decoder_lang_embed_dim
     layer.decoder.ffn_embed_dim = cfg.encoder_ffn_embed_dim
     layer.decoder.attention_heads = cfg.encoder_attention_heads
@@ -164,7 +164,8 @@ class TLaserModel(SentenceTranslationModel):
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
-    """Draw matrices and embeddings from N(0, 0.02), as in BERT, except the output projection.
+    """Initialize all matrices and embeddings but the output projection from N(0, 0.02), as BERT
+    does.
 
     The code of Li and Mak calls fairseq's init_bert_params (transformer_lw.py, line 400), which
     leaves out the output projection, because it is a plain parameter there.

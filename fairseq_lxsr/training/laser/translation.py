@@ -39,7 +39,7 @@ class TranslationEncoder(FairseqEncoder):
 
 
 class SentenceDecoder(FairseqIncrementalDecoder):
-    """Decodes from the sentence embedding; subclasses have `states` and an `output_projection`."""
+    """Decodes from the sentence embedding; subclasses define `states` and `output_projection`."""
 
     def forward(
         self,
@@ -48,7 +48,7 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Compute the logits of the next pieces.
+        """Compute the next-piece logits.
 
         Args:
             prev_output_tokens: EOS and the target so far [B, T].
@@ -69,12 +69,13 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     def states(
         self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
     ) -> Tensor:
-        """Compute the states [B, T, D], or [B, 1, D] with a cache; arguments as in `forward`."""
+        """Compute the states [B, T, D], or [B, 1, D] with a cache; see `forward` for the
+        arguments."""
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Translates through the sentence embedding, the only input of the decoder from the source.
+    """Encoder-decoder model in which the decoder sees the source only as a sentence embedding.
 
     Args:
         encoder: a `TranslationEncoder`.
