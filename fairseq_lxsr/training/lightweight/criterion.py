@@ -1,4 +1,4 @@
-"""fairseq criterion `xling_sent_loss`: the sum of the terms that the options ask for."""
+"""fairseq criterion `xling_sent_loss`: weighted sum of the loss terms that the options enable."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from fairseq_lxsr import losses
 from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
-# Logged values that are counts; all others are sums over the pairs.
+# Logged values that are counts; all other values are sums over the pairs.
 COUNTS = ("ntokens", "nsentences", "sample_size")
 
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Has no options: the options of the terms belong to the task, which makes the batches."""
+    """Empty: the loss terms are configured in the task, because they affect its batches."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -27,7 +27,7 @@ class XlingSentLoss(SummedCriterion):
     def __init__(self, task):
         super().__init__(task)
         self.terms = [term for term in task.terms if term.weight]
-        # The metrics by which validation can choose the best checkpoint.
+        # Metrics that --best-checkpoint-metric accepts.
         self.metrics = (
             "loss",
             *(term.name for term in self.terms),
@@ -37,7 +37,7 @@ class XlingSentLoss(SummedCriterion):
         )
 
     def forward(self, model, sample: dict, reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """Compute the loss of a batch, without synchronizing with the device.
+        """Compute the loss of a batch without waiting for the device.
 
         Returns:
             The loss, summed over the pairs; the number of pairs; and the values to log.
@@ -45,11 +45,10 @@ class XlingSentLoss(SummedCriterion):
         encoded = model(sample)
         u = encoded["embeddings"]["source"]
         v = encoded["embeddings"]["target"]
-        # Both the loss and the accuracy need them.
+        # The cosines are needed for both the loss and the accuracy.
         encoded["cosines"] = losses.cosine_similarities(u, v)
-        # Without the zero the sum would be empty if distillation is the only term and this split
-        # has
-        # no teacher.
+        # Starting with zero keeps the sum from being empty if distillation is the only term and
+        # this split has no teacher.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:
@@ -69,7 +68,7 @@ class XlingSentLoss(SummedCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict]) -> None:
-        """Log means per pair over all workers and batches, losses in nats."""
+        """Log means per pair over all workers and batches, with losses in nats."""
         names = [name for name in logging_outputs[0] if name not in COUNTS]
         totals = log_means(logging_outputs, dict.fromkeys(names, "sample_size"))
         pairs = totals["sample_size"]

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs for task `xling_sent`, with what the terms of the loss need."""
+"""Batches of sentence pairs for task `xling_sent`, with the fields that the loss terms need."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class SentencePairDataset(PairDataset):
-    """Pairs without EOS, with the fields that the terms of the loss need.
+    """Sentence pairs without EOS, with the additional batch fields that the loss terms need.
 
     Args:
         corpora: one per language pair.
@@ -32,7 +32,7 @@ class SentencePairDataset(PairDataset):
         self.near = near
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Order the pairs of a round by groups of near pairs, and the groups by mean length."""
+        """Keep near pairs of a round together in groups, and sort the groups by mean length."""
         if not self.near or not len(indices):
             return super().arranged(indices)
         corpus = self.corpus_of(indices[0])
@@ -43,7 +43,7 @@ class SentencePairDataset(PairDataset):
         return ordered[np.argsort(np.repeat(means, sizes), kind="stable")]
 
     def collater(self, samples: list[dict]) -> Batch:
-        """Build a batch: pad both sides, and let each part add its fields."""
+        """Build a batch: pad both sides, then let each `Part` add its fields."""
         if not samples:
             return {}
         pairs = DrawnPairs(self, self.resegmented(samples))
@@ -60,7 +60,7 @@ class SentencePairDataset(PairDataset):
         return to_tensors(batch)
 
     def other_sentence(self, index: int, drawn: float, side: str) -> np.ndarray:
-        """Read a sentence at random from one side of the corpus of a pair.
+        """Read a random sentence from one side of the corpus that a pair belongs to.
 
         Args:
             index: index of the pair.

@@ -1,4 +1,4 @@
-"""CUDA graphs of training steps: a batch of a known shape takes one launch instead of hundreds."""
+"""CUDA graphs for training steps, which replace hundreds of kernel launches by one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Lengths are padded to a multiple of this many pieces, so that an epoch has few shapes.
+# Lengths are padded to a multiple of this many pieces, to limit the number of batch shapes.
 PAD_MULTIPLE = 8
-# A graph keeps the gradients of all weights, so memory limits their number.
+# Maximum number of graphs. Each of them holds gradients of all weights in memory.
 MAX_GRAPHS = 40
-# A shape is captured when it occurs for this many times; rare shapes are not worth it.
+# A shape is captured at its second occurrence; capturing rarer shapes does not pay off.
 OCCURRENCES = 2
 
 Capture = Callable[[nn.Module, tuple[Tensor, ...]], Any]
 
 
 class GraphedCriterion:
-    """Computes a criterion as fairseq calls it, with CUDA graphs of the shapes that occur again.
+    """Wraps a fairseq criterion, and uses CUDA graphs for batch shapes that occur repeatedly.
 
     At 128 pairs a training step consists of hundreds of small kernels, and the GPU waits for each
     launch. A graph launches the forward pass at once, and the backward pass at once. The loss and
@@ -60,7 +60,7 @@ class GraphedCriterion:
 
 
 class _GraphedStep:
-    """The graph of one shape of batches.
+    """A captured CUDA graph for one batch shape.
 
     Args:
         model: the model.
@@ -71,7 +71,7 @@ class _GraphedStep:
 
     def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict, capture: Capture):
         module = _TensorStep(model, criterion, sample)
-        # The graph reads its inputs from these copies.
+        # These copies are the graph's input buffers.
         inputs = tuple(value.clone() for value in flatten(sample).values())
         self._run = capture(module, inputs)
         self._names = module.names
@@ -79,7 +79,7 @@ class _GraphedStep:
 
     def __call__(self, sample: dict) -> tuple[Tensor, int, dict]:
         loss, logged = self._run(*flatten(sample).values())
-        # The graph writes the next batch's values to the same memory.
+        # Copied, because the graph reuses this memory for the next batch.
         values = logged.clone().unbind()
         output = self._constants | dict(zip(self._names, values, strict=True))
         output["ntokens"] = sample["ntokens"]
@@ -87,7 +87,7 @@ class _GraphedStep:
 
 
 class _TensorStep(nn.Module):
-    """A criterion as a function of tensors only, as a graph needs it.
+    """Wraps a criterion as a function of tensors only, as CUDA graphs require.
 
     Attributes:
         names: names of the logged values that are tensors.
@@ -114,7 +114,7 @@ class _TensorStep(nn.Module):
 
 
 class _CudaCapture:
-    """Captures CUDA graphs that share one pool of memory.
+    """Captures CUDA graphs that share one memory pool.
 
     They may share it, because the backward pass of a batch ends before the next batch begins.
     """
@@ -123,9 +123,11 @@ class _CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-        # Captures run the step several times; the random numbers of the run must not depend on it.
+        # Capturing runs the step several times, which must not affect the random numbers of
+        # training.
         state = torch.cuda.get_rng_state()
-        # A graph cannot keep the weights that autocast has converted for another batch.
+        # The autocast cache is off, because a graph cannot reuse weights that were converted
+        # outside it.
         with torch.autocast(
             "cuda",
             torch.get_autocast_dtype("cuda"),
@@ -140,7 +142,7 @@ class _CudaCapture:
 
 
 def flatten(sample: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a batch by name, those of inner dictionaries as `outer.inner`.
+    """Return the tensors of a batch by name, with `outer.inner` for nested dictionaries.
 
     Example:
         >>> flatten({"net_input": {"source": torch.ones(2, 3)}, "nsentences": 2}).keys()
@@ -157,7 +159,7 @@ def flatten(sample: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def unflatten(sample: Mapping[str, Any], tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-    """Return a batch with other tensors in the places of its own, in the order of `flatten`."""
+    """Return a copy of a batch in which the tensors are replaced, in the order of `flatten`."""
     rest = iter(tensors)
 
     def replace(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Initial embeddings from the text: pieces that occur in the same pairs get similar rows.
+"""Initial embeddings by latent semantic indexing: pieces in the same pairs get similar rows.
 
 The method is cross-language latent semantic indexing (Dumais, Letsche, Littman and Landauer 1997):
 a sentence and its translation are one document, and the matrix of pieces by documents is reduced to
@@ -16,18 +16,18 @@ from torch import Tensor
 from fairseq_lxsr.training.pairs import PairCorpus
 from fairseq_lxsr.vectors.rows import IntArray
 
-# Size of the sample of pairs; each pair takes a few times 2 kB at width 512.
+# Number of sampled pairs; at width 512, each pair takes several kB of memory.
 MAX_PAIRS = 500_000
-# Number of subspace iterations, which are needed because the singular values decrease slowly.
+# Number of subspace iterations; several are needed because the singular values decay slowly.
 ITERATIONS = 2
-# Number of additional dimensions of the subspace.
+# Number of additional subspace dimensions (oversampling).
 OVERSAMPLING = 50
 
 
 def lsi_embeddings(
     corpora: Sequence[PairCorpus], vocab_size: int, dim: int, seed: int = 1
 ) -> Tensor:
-    """Compute initial embeddings of all pieces.
+    """Compute initial embeddings for all pieces.
 
     A document's weights are the inverse document frequencies of its pieces, normalized to length
     one; a row is then divided by the square root of its norm, so that frequent pieces do not
@@ -63,7 +63,7 @@ def lsi_embeddings(
 def occurrences(
     corpora: Sequence[PairCorpus], max_pairs: int, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return which pieces occur in which documents, for a sample of at most `max_pairs` pairs.
+    """Return a piece-by-pair occurrence matrix for a sample of at most `max_pairs` pairs.
 
     Returns:
         Ids of the pieces [n] and numbers of the documents [n], without duplicates.
@@ -102,7 +102,7 @@ def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
     basis = torch.linalg.qr(basis).Q
     # [N, rank]
     small = columns @ basis
-    # The eigenvalues are in ascending order.
+    # eigh returns the eigenvalues in ascending order.
     _, eigenvectors = torch.linalg.eigh(small.T @ small)
     singular_vectors = basis @ eigenvectors.flip(1)[:, :count]
     return torch.nn.functional.pad(singular_vectors, (0, count - singular_vectors.shape[1]))

@@ -22,7 +22,8 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Mao et al. 2021: two layers of width 512; the other presets vary it. `static` has no layers.
+# Mao et al. 2021 use two layers of width 512; the other presets are variants. `static` has no
+# layers.
 LXSR_PRESETS = {
     "lxsr_base": transformer_preset(512, 1024, 8, layers=2),
     "lxsr_static": transformer_preset(512, 1024, 8, layers=0),
@@ -31,47 +32,48 @@ LXSR_PRESETS = {
     "lxsr_4layers": transformer_preset(512, 1024, 8, layers=4),
     "lxsr_6layers": transformer_preset(512, 1024, 8, layers=6),
     "lxsr_small": transformer_preset(256, 512, 4, layers=2),
-    # For little text and time: plain embeddings and the order of words, without layers
+    # For small corpora and short training: token embeddings with word order, but no layers
     # (benchmarks/notebook/results.md).
     "lxsr_best": transformer_preset(512, 1024, 8, layers=0)
     | {"gated": True, "order_coefficients": 1, "dropout": 0.0},
     "lxsr_tiny": transformer_preset(32, 64, 2, layers=2),
 }
 
-# Prefix of the encoder's weights; all other weights belong to the heads.
+# Prefix of the encoder weights; all other weights belong to the heads.
 ENCODER = "encoder."
 
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
     gated: bool = option(
-        "start as the mean of plain embeddings; layers add to it through gates that are zero at "
-        "first, so that --finetune-from-model takes a model of fewer layers",
+        "start as a mean of token embeddings, to which layers add through gates that are "
+        "initially zero, so that --finetune-from-model also accepts a model with fewer layers",
         False,
     )
     order_coefficients: int = option(
-        "number of cosine coefficients of the states over the sentence that are added to the mean, "
-        "with a learnt weight for each unit (zero at first): models the order of words at "
-        "almost no cost",
+        "number of cosine (DCT) coefficients over the token positions that are added to mean "
+        "pooling, with a learnt weight per unit (initially zero): models word order at almost no "
+        "cost",
         0,
         at_least(0, 16),
     )
     layer_norm_eps: float = option(
-        "added to the variance in every LayerNorm; the released code has 1e-12",
+        "epsilon added to the variance in every LayerNorm; the released code uses 1e-12",
         LAYER_NORM_EPS,
         EPSILON,
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "initial weights: scaled, embeddings of standard deviation D^-0.5 and Xavier matrices; or "
-        "released, as in the released code, embeddings N(0, 1), matrices and biases uniform in "
-        "+-fan_in^-0.5, the same in all layers, without --gated",
+        "weight initialization: scaled, embeddings with standard deviation D^-0.5 and Xavier "
+        "matrices; or released, as in the released code, embeddings from N(0, 1), matrices and "
+        "biases uniform in ±fan_in^-0.5 and identical in all layers; released does not support "
+        "--gated",
         "scaled",
     )
 
 
 @register_model("lxsr", dataclass=LxsrModelConfig)
 class LxsrModel(BaseFairseqModel):
-    """Encodes the sides of a batch of pairs, and applies the heads of the terms.
+    """Encodes both sides of a batch, and applies the heads of the loss terms.
 
     It only has weights that its losses use, because several GPUs wait for the gradient of every
     weight. A model with another encoder is a subclass.
@@ -97,7 +99,8 @@ class LxsrModel(BaseFairseqModel):
         released = cfg.init_weights == "released"
         if released and cfg.gated:
             raise InputError(
-                "--init-weights released with --gated, which scales the embeddings; expected scaled"
+                "--init-weights released does not support --gated, which scales the embeddings; "
+                "use --init-weights scaled"
             )
         sizes = transformer_sizes(cfg, task.source_dictionary)
         sizes |= {

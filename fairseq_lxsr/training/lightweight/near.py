@@ -1,4 +1,4 @@
-"""Batches of near pairs: pairs that a trained model finds similar are negatives of each other.
+"""Batches of pairs that a trained model finds similar, as hard negatives of each other.
 
 As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling), an order of the complete
 text brings hard negatives together; cells and groups replace their sparse graph. Embeddings are
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from fairseq_lxsr.training.lightweight.parts.teacher import TeacherEmbeddings
 from fairseq_lxsr.vectors.rows import IntArray
 
-# Approximate number of pairs of a cell.
+# Approximate number of pairs per cell.
 CELL = 1000
-# Maximum number of pairs of a cell, whose cosines with each other are in memory.
+# Maximum number of pairs per cell, because all cosines within a cell are held in memory.
 LARGEST_CELL = 4096
-# Maximum number of pivots by which a part of the text is split at once.
+# Maximum number of pivots in one split.
 PIVOTS = 1024
-# Maximum number of values that are read at once, or of cosines with pivots.
+# Maximum number of embedding values, or of cosines with pivots, in memory at once.
 NUMBERS_AT_ONCE = 1 << 22
 
 
 class NearPairs:
-    """Groups of near pairs of a corpus, by the sum of the unit embeddings of the two sides.
+    """Groups similar pairs of a corpus, comparing them by the summed unit embeddings of both sides.
 
     A cell holds the pairs that are nearest to the same pivot, a pair that is drawn at random. A
     group is a pair and its nearest neighbours in the cell.
@@ -78,9 +78,8 @@ class NearPairs:
             yield members[[first, *neighbours]]
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
-        """Compute scores [Q, C] that order the candidates of each query as the cosine does."""
-        # The products are integers of at most 2^24, which are exact in float32 for any order of
-        # the summation.
+        """Compute scores [Q, C] that rank the candidates of each query as the cosine does."""
+        # The products are integers of at most 2^24, so float32 sums are exact in any order.
         query_vectors = self.vectors[queries].astype(np.float32)
         candidate_vectors = self.vectors[candidates].astype(np.float32)
         return query_vectors @ candidate_vectors.T / self.lengths[candidates]
@@ -90,7 +89,7 @@ class NearPairs:
         return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:
-        """Return the number of the cell of each pair [N]."""
+        """Assign each pair to a cell, and return the cell numbers [N]."""
         cells = np.empty(len(self.vectors), dtype=np.int64)
         number = 0
         parts = [np.arange(len(cells))]
@@ -104,7 +103,7 @@ class NearPairs:
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by the nearest pivot, or evenly if all pairs have the same pivot."""
+        """Split pairs by their nearest pivot, or evenly if it is the same for all pairs."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
         nearest = np.concatenate(
             [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]
@@ -117,7 +116,7 @@ class NearPairs:
 
 
 def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
-    """Return the places of the largest values in ascending order; of equal values, the first.
+    """Return the sorted indices of the largest values; the first of equal values is preferred.
 
     numpy's argpartition chooses differently among equal values on different processors.
     """
@@ -141,7 +140,7 @@ def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:
     Returns:
         Integers [B, E]; a pair whose embedding is zero keeps zeros.
     """
-    # In float64, all machines round to the same integers.
+    # float64 makes all machines round to the same integers.
     summed = sum(
         side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
         for side in (source.astype(np.float64), target.astype(np.float64))

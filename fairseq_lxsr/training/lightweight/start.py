@@ -1,4 +1,4 @@
-"""Initial embeddings of a training that starts from a model: its rows, and rows of new pieces."""
+"""Initializes training from an existing model: keeps its embeddings, and computes new ones."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from fairseq_lxsr.text.tokenizer import EOS, SPECIAL, UNK
 from fairseq_lxsr.training.pairs import UNLIMITED, PairCorpus, read_rows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Maximum number of pairs of a language pair that the regression reads.
+# Maximum number of sentence pairs per language pair in the regression.
 MAX_PAIRS = 100_000
-# Weight of the squared norm of the rows in the regression.
+# Ridge penalty: weight of the squared norm of the new rows.
 RIDGE = 1.0
-# Number of steps of conjugate gradients.
+# Number of conjugate gradient iterations.
 CG_STEPS = 20
 
 
@@ -32,7 +32,7 @@ def start_from(
     symbols: Sequence[str],
     corpora: Sequence[PairCorpus],
 ) -> None:
-    """Give a new network the weights of a model without layers.
+    """Initialize a network with the weights of a model without layers.
 
     Args:
         encoder: the model, see `open_starting_model`.
@@ -51,7 +51,7 @@ def start_from(
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
     with torch.no_grad():
         table[:old] = rows[:old]
-        # <mask> has a row of its own only if the model was trained with it.
+        # The model has a row for <mask> only if it was trained with it.
         mask_row = rows[SPECIAL.index(UNK)]
         if len(rows) > old:
             mask_row = rows[old:]
@@ -73,12 +73,12 @@ def _check_sizes(encoder: SentenceEncoder, network: SentenceNetwork) -> None:
         if value != expected:
             raise InputError(
                 f"--from-model {encoder.folder} with {name} {value}; expected {name} {expected}, "
-                "as in the model; `lxsr train --from` sets the matching options"
+                "as in the model: train with `lxsr train --from`, which sets the matching options"
             )
 
 
 def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> Tensor:
-    """Compute rows of new pieces that bring sentences close to their translations.
+    """Compute embeddings of new pieces that bring sentences close to their translations.
 
     Minimises sum_i T_i |mean_t w_it - x_i|^2 + ridge |W|^2, where x_i is the mean over the
     translation and the rows of old pieces are fixed: a sentence counts by its length T_i. The
@@ -97,7 +97,7 @@ def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> T
     old_texts = []
     new_texts = []
     for corpus in corpora:
-        # The language with more new pieces is the new one.
+        # The side with more new pieces is the new language.
         old_text, new_text = sorted(_texts(corpus), key=lambda text: (text.ids >= old).sum())
         if (new_text.ids >= old).any():
             old_texts.append(old_text)
@@ -139,7 +139,7 @@ class FlatText:
         )
 
     def matrix(self, chosen: NDArray[np.bool_], weights: FloatArray, columns: int) -> Tensor:
-        """Return the sparse matrix of sentences by ids.
+        """Return a sparse sentence-by-id matrix, with one row per sentence.
 
         Args:
             chosen: which of the ids count [n].
@@ -155,7 +155,7 @@ class FlatText:
 
 
 def _texts(corpus: PairCorpus) -> list[FlatText]:
-    """Read both sides of a corpus, without pairs that have an empty side.
+    """Read both sides of a corpus, skipping pairs with an empty side.
 
     At most `MAX_PAIRS` pairs are read, at equal distances.
     """
@@ -172,7 +172,7 @@ def _texts(corpus: PairCorpus) -> list[FlatText]:
 
 
 def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
-    """Solve least squares with a penalty by conjugate gradients, for each column of targets.
+    """Solve ridge regression by conjugate gradients, for each target column.
 
     Args:
         matrix: sparse [N, V].
@@ -185,7 +185,7 @@ def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
     places = coordinates.indices()
     values = coordinates.values()
     transposed = _sparse(places.flip(0), values, matrix.shape[::-1])
-    # Scaled by the diagonal, because the frequencies of pieces differ by orders of magnitude.
+    # Jacobi preconditioning, because piece frequencies differ by orders of magnitude.
     diagonal = torch.bincount(places[1], values**2, minlength=matrix.shape[1]).float()
     scale = 1 / (RIDGE + diagonal)[:, None]
     solution = torch.zeros(matrix.shape[1], targets.shape[1])

@@ -1,4 +1,4 @@
-"""fairseq task `xling_sent`: batches of sentence pairs for the lightweight model."""
+"""fairseq task `xling_sent`: builds batches of sentence pairs for the lightweight model."""
 
 import argparse
 import logging
@@ -43,12 +43,12 @@ logger = logging.getLogger(__name__)
 CRITERION = "xling_sent_loss"
 BATCHES = ("length", "shuffled", "near")
 DEFAULT_BATCH_SIZE = 128
-# Number of pairs in a group of near pairs.
+# Number of similar pairs in a group.
 NEAR_SIZE = 32
 
 
 class FrozenPieces:
-    """Keeps the weights of an encoder except for the rows of new pieces.
+    """Freezes all weights of an encoder except the embeddings of new pieces.
 
     The frozen weights are restored after each update. It is not enough to set their gradients to
     zero: weight decay and the moments of an optimizer would still change them.
@@ -67,13 +67,13 @@ class FrozenPieces:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Restore the frozen weights."""
+        """Restore the frozen weights to their initial values."""
         for weight, value in self._values:
             weight.copy_(value)
 
 
 def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> list[Path]:
-    """Return the folders of the embeddings for near batches, one per shard.
+    """Return the folders with the embeddings for --batches near, one per shard.
 
     The list is empty unless --batches is near.
 
@@ -82,12 +82,14 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
     """
     is_near = str(cfg.batches) == "near"
     if cfg.near_embeddings and not is_near:
-        raise InputError(f"--near-embeddings with --batches {cfg.batches}; expected --batches near")
+        raise InputError(
+            f"--near-embeddings has no effect with --batches {cfg.batches}; use --batches near"
+        )
     if not is_near:
         return []
     if not cfg.near_embeddings:
         raise InputError(
-            "--batches near without --near-embeddings; make them with `lxsr embed` and a trained "
+            "--batches near needs --near-embeddings; create them with `lxsr embed` and a trained "
             "model"
         )
     return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
@@ -96,14 +98,14 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
 def near_pairs(
     cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]
 ) -> list[NearPairs]:
-    """Read the embeddings of the training text, and divide each corpus into cells."""
+    """Read the training text's embeddings, and group the similar pairs of each corpus."""
     cells = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
         embeddings = read_teacher(folder, "train", pair, count)
         if embeddings is None:
             raise InputError(
-                f"{folder}: no {teacher_files('train', pair)}; make them with `lxsr embed`"
+                f"{folder}: no {teacher_files('train', pair)}; create them with `lxsr embed`"
             )
         cells.append(NearPairs(embeddings, count, NEAR_SIZE, cfg.seed))
     return cells
@@ -111,26 +113,22 @@ def near_pairs(
 
 @dataclass
 class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig):  # type: ignore[misc]
-    """Options of the text, and the options of every term of the loss."""
+    """Options for the training text and batches, and the options of every loss term."""
 
     word_dropout: float = option(
-        "probability with which a piece of the training text is hidden from the encoder, drawn "
-        "again "
-        "every epoch",
+        "probability of hiding a piece of the training text from the encoder, redrawn every epoch",
         0.0,
         below(1),
     )
     batches: ChoiceEnum(BATCHES) = option(  # type: ignore[valid-type]
-        "pairs of a batch, which are negatives of each other: length, pairs of similar length, "
-        "with "
-        "little padding; shuffled, any pairs (as in the released code); near, groups of pairs "
-        "whose "
-        "--near-embeddings are similar, as hard negatives",
+        "how pairs are batched, and so which are negatives of each other: length, pairs of "
+        "similar length, to reduce padding; shuffled, random pairs (as in the released code); "
+        "near, groups of pairs with similar --near-embeddings, as hard negatives",
         "length",
     )
     near_embeddings: Optional[str] = option(
-        "for --batches near: folder with a model's embeddings of the training text, "
-        "train.SRC-TGT.LANG.npy, of either language or both, one row per sentence",
+        "for --batches near: folder with embeddings of the training text, train.SRC-TGT.LANG.npy "
+        "for one language or both, one row per sentence",
         None,
     )
     drop_last: bool = option(
@@ -138,43 +136,41 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         False,
     )
     init_embeddings: ChoiceEnum(("random", "lsi")) = option(  # type: ignore[valid-type]
-        "initial embeddings of a new model: random, or lsi, computed from the pieces that occur in "
-        "the same pairs of the training text (its first shard), in 11 seconds for 100,000 pairs; "
+        "initial embeddings of a new model: random, or lsi, latent semantic indexing of the "
+        "pieces in the first shard of the training text (takes 11 seconds for 100,000 pairs); "
         "ignored if training continues from a checkpoint",
         "random",
     )
     from_model: Optional[str] = option(
-        "model without layers (a model folder, or a model of this package): a new training starts "
-        "from its rows, and computes rows of new pieces by regression; `lxsr train --from` sets "
-        "this "
-        "and the matching sizes",
+        "initialize training from a model without layers (a model folder, or a packaged model): "
+        "its embeddings are kept, and those of new pieces are computed by regression; `lxsr "
+        "train --from` sets this option and the matching sizes",
         None,
         FileName(),
     )
     frozen_pieces: int = option(
-        "N: freeze all weights but the embeddings of the pieces after the first N entries of the "
-        "dictionary, so that text of old pieces keeps its vectors if a language is added, see "
-        "--from-model; subword dropout does not split the first N",
+        "freeze all weights except the embeddings of the pieces after the first N dictionary "
+        "entries, so that text made up of old pieces keeps its embeddings when a language is "
+        "added (see --from-model); subword dropout does not split the first N pieces",
         0,
         at_least(0),
     )
     cuda_graphs: bool = option(
-        "on one GPU, launch the forward pass of a batch as one CUDA graph, and its backward pass "
-        "as "
-        "another: small batches train several times as fast; batches are padded to a multiple of "
-        "8 pieces",
+        "on a single GPU, run the forward and the backward pass as one CUDA graph each, which "
+        "makes training with small batches several times as fast; batches are padded to a "
+        "multiple of 8 pieces",
         False,
     )
 
 
 @register_task("xling_sent", dataclass=XlingSentConfig)
 class XlingSentTask(PairTask):
-    """Makes batches of sentence pairs, each of one language pair, for the lightweight model."""
+    """Builds batches of sentence pairs for the lightweight model, each from one language pair."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq has no default. If --max-tokens is given as well, both limits hold.
+        # fairseq itself has no default here. If --max-tokens is also given, both limits apply.
         parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
 
     def __init__(self, cfg: XlingSentConfig):
@@ -192,7 +188,7 @@ class XlingSentTask(PairTask):
         probability = super().split_probability()
         # Subword dropout would change the exported rows of frozen pieces.
         probability[: self.cfg.frozen_pieces] = 0
-        # The rows of --from-model are exported rows, which already sum their parts.
+        # The embeddings in --from-model are exported, so subword parts are already added in.
         if self.cfg.from_model:
             probability[:] = 0
         return probability
@@ -200,7 +196,7 @@ class XlingSentTask(PairTask):
     def train_step(
         self, sample, model, criterion, optimizer, update_num: int, ignore_grad: bool = False
     ) -> tuple:
-        """Compute the gradients of a batch, with CUDA graphs if the options ask for them."""
+        """Compute the gradients of a batch, using CUDA graphs if --cuda-graphs is set."""
         if self.cfg.cuda_graphs:
             if self._graphed is None:
                 self._graphed = GraphedCriterion(model, criterion)
@@ -208,30 +204,31 @@ class XlingSentTask(PairTask):
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def check_graphs(self) -> None:
-        """Refuse --cuda-graphs where a graph cannot compute the gradients of a batch."""
+        """Reject --cuda-graphs in combination with options that CUDA graphs do not support."""
         options = self.run_options
         if not self.cfg.cuda_graphs or options is None:
             return
         if not self.has_gpu:
-            raise InputError("--cuda-graphs without a GPU; leave the option out")
+            raise InputError("--cuda-graphs needs a GPU; drop the option")
         workers = options.distributed_training.distributed_world_size
         if workers > 1:
             raise InputError(
-                f"--cuda-graphs with {workers} workers; expected one worker, or without the option"
+                f"--cuda-graphs does not support {workers} workers; use one worker, or drop "
+                "--cuda-graphs"
             )
         update_freq = list(options.optimization.update_freq)
         if update_freq != [1]:
             listed = ",".join(map(str, update_freq))
-            raise InputError(f"--cuda-graphs with --update-freq {listed}; expected 1")
+            raise InputError(f"--cuda-graphs does not support --update-freq {listed}; expected 1")
         if str(self.cfg.objective) == "mlm":
             raise InputError(
-                "--cuda-graphs with --objective mlm, whose batches seldom have the same number of "
-                "masked pieces; expected another objective, or without the option"
+                "--cuda-graphs does not support --objective mlm, because the number of masked "
+                "pieces varies between batches; use another objective, or drop --cuda-graphs"
             )
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         """Update the weights, and restore the frozen ones."""
-        # Before the first update fairseq has loaded its checkpoint, if any.
+        # Created here, because fairseq loads its checkpoint, if any, only before the first update.
         if self.cfg.frozen_pieces and self._frozen is None:
             self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
         super().optimizer_step(optimizer, model, update_num)
@@ -239,7 +236,7 @@ class XlingSentTask(PairTask):
             self._frozen.restore()
 
     def check_frozen(self) -> None:
-        """Refuse to freeze random embeddings, or all embeddings."""
+        """Reject --frozen-pieces if it would freeze random embeddings, or all of them."""
         count = self.cfg.frozen_pieces
         if count >= self.num_symbols:
             raise InputError(
@@ -248,16 +245,15 @@ class XlingSentTask(PairTask):
             )
         if count and self.starting_checkpoint() is None and not self.cfg.from_model:
             raise InputError(
-                f"--frozen-pieces {count:,} without a model to start from, whose pieces are "
-                "frozen; "
-                "expected --from-model or --finetune-from-model as well"
+                f"--frozen-pieces {count:,} needs a trained model to freeze; add --from-model or "
+                "--finetune-from-model"
             )
         options = self.run_options
         if not count or options is None:
             return
         for name in ("fp16", "bf16"):
             if options.common[name]:
-                # The weights would be rounded to 16 bits before training begins.
+                # Otherwise the weights would be rounded to 16 bits before training starts.
                 raise InputError(
                     f"--frozen-pieces {count:,} with --{name}, which rounds the frozen rows; "
                     "expected "
@@ -274,7 +270,7 @@ class XlingSentTask(PairTask):
         return model
 
     def initialise(self, model: Any) -> None:
-        """Set the initial embeddings of a new model as the options ask for."""
+        """Initialize the embeddings of a new model according to the options."""
         start = time.perf_counter()
         if self.cfg.from_model:
             self._start_from_model(model)
@@ -298,15 +294,15 @@ class XlingSentTask(PairTask):
         corpora = list(self.read_corpora("train", epoch=1).values())
         vocab_size, dim = weight.shape
         table = lsi_embeddings(corpora, vocab_size, dim, self.cfg.seed)
-        # Pieces that do not occur keep their random rows.
+        # Pieces that do not occur keep their random embeddings.
         with torch.no_grad():
             weight.copy_(torch.where(table.any(dim=1, keepdim=True), table, weight))
 
     def build_criterion(self, cfg, from_checkpoint: bool = False):
-        # A criterion of another plugin.
+        # The criterion comes from another plugin.
         if cfg._name != CRITERION:
             return super().build_criterion(cfg, from_checkpoint)
-        # Older checkpoints keep the options of the loss with the criterion.
+        # Older checkpoints store the loss options with the criterion.
         options = {
             name: value for name, value in cfg.items() if name in self.cfg and name != "_name"
         }

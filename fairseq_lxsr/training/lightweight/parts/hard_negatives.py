@@ -1,4 +1,4 @@
-"""Hard negatives: sentences that differ slightly from a translation and mean something else.
+"""Hard negatives: sentences that differ only slightly from a translation, but in meaning.
 
 A sentence with two words swapped has the same bag of words, and a sentence with one word added,
 removed or replaced has nearly the same. They teach the model word order and details. Like masking,
@@ -26,7 +26,7 @@ CHANGE_DRAWS = (
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Part of a batch: a negative for each pair, which is a changed copy of one side.
+    """Adds a hard negative for each pair to a batch: a changed copy of one side.
 
     Attributes:
         kind: `swap` swaps two words, `edit` removes, replaces or adds a word, `both` does either
@@ -41,7 +41,7 @@ class HardNegatives:
         batch["net_input"]["negative"], batch["negative_of"] = self.make(pairs)
 
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
-        """Make the negatives of a batch.
+        """Create the negatives for a batch.
 
         Returns:
             Ids of the negatives [B, T], only padding if a sentence could not be changed; and
@@ -65,7 +65,7 @@ class HardNegatives:
         return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
     def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Swap two words in each sentence; `_change_each` takes ten times as long."""
+        """Swap two words in each sentence, ten times as fast as `_change_each`."""
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids = np.concatenate(rows)
         lengths = np.array([len(row) for row in rows])
@@ -74,7 +74,7 @@ class HardNegatives:
         sentence = np.repeat(np.arange(len(rows)), lengths)
         is_changed = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
         swapped_rows = np.split(ids[places], ends[:-1])
-        # A row is emptied if nothing changed, for example if the two words are equal.
+        # Rows without any change are emptied, for example if the two words are equal.
         return [
             row[: len(row) * changed] for row, changed in zip(swapped_rows, is_changed, strict=True)
         ]
@@ -82,7 +82,8 @@ class HardNegatives:
     def _change_each(
         self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
     ) -> list[IntArray]:
-        """Change a side of each pair by its draws [B, 4]; a row is empty if nothing changed."""
+        """Change one side of each pair according to its draws [B, 4]; a row is empty if nothing
+        changed."""
         data = pairs.dataset
         rows = []
         for sample, side, (kind, first, second, donor) in zip(
@@ -105,7 +106,7 @@ class HardNegatives:
 
 
 def swap_words(words: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Swap two words in place; a single word stays.
+    """Swap two words; a sentence with only one word is unchanged.
 
     Args:
         words: ids of each word.
@@ -123,7 +124,7 @@ def swap_words(words: list[IntArray], first: float, second: float) -> list[IntAr
 def swapped_places(
     starts_word: BoolArray, lengths: IntArray, first: FloatArray, second: FloatArray
 ) -> IntArray:
-    """Swap two words in each of many sentences, as `swap_words` does.
+    """Vectorized `swap_words`: swap two words in each sentence.
 
     Args:
         starts_word: whether each piece of all sentences, one after the other, begins a word [P].
@@ -140,7 +141,7 @@ def swapped_places(
     sentence = np.searchsorted(ends, starts, side="right")
     # Pieces before the first word start belong to the first word.
     later = np.diff(sentence, prepend=-1) == 0
-    # Number of words [N]
+    # Number of words in each sentence [N].
     words = 1 + np.bincount(sentence[later], minlength=len(lengths))
     word_starts = np.sort(np.concatenate([begins, starts[later]]), kind="stable")
     bounds = np.append(word_starts, len(starts_word))
@@ -149,13 +150,13 @@ def swapped_places(
     before = words.cumsum() - words
     low = before + np.minimum(i, j)
     high = before + np.maximum(i, j)
-    # The first word is a to b, the second c to d.
+    # The first word spans a to b, and the second c to d.
     a = bounds[low]
     b = bounds[low + 1]
-    # The maximum keeps a single word where it is.
+    # The maximum leaves a single word in its position.
     c = np.maximum(b, bounds[high])
     d = bounds[high + 1]
-    # The parts of each sentence in their new order [N, 5]
+    # Parts of each sentence [N, 5], in the new order.
     parts = np.stack([begins, c, b, a, d], axis=1)
     sizes = np.stack([a - begins, d - c, c - b, b - a, ends - d], axis=1).ravel()
     return np.repeat(parts.ravel() - (sizes.cumsum() - sizes), sizes) + np.arange(len(starts_word))

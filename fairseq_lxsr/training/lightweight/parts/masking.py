@@ -1,4 +1,4 @@
-"""Masking of batches, as a function of (seed, epoch, pair index) alone; see `draws`."""
+"""Masking of word pieces, which depends only on (seed, epoch, pair index); see `draws`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 BoolArray = NDArray[np.bool_]
 
 MASKINGS = ("one", "tokens")
-# Share of the pieces that `mask_tokens` chooses. Of these, MASK_SHARE are replaced by <mask> and
-# RANDOM_SHARE by a random piece; the rest is kept (Devlin et al. 2019).
+# Share of the pieces that `mask_tokens` selects. Of these, MASK_SHARE are replaced by <mask> and
+# RANDOM_SHARE by a random piece; the rest stay unchanged (Devlin et al. 2019).
 MASKED_SHARE = 0.15
 MASK_SHARE = 0.8
 RANDOM_SHARE = 0.1
@@ -25,7 +25,7 @@ RANDOM_SHARE = 0.1
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What the ids of the dictionary mean.
+    """Dictionary data for masking: special ids and word starts.
 
     Attributes:
         padding_idx: id of the padding.
@@ -43,7 +43,7 @@ class MaskingVocabulary:
 
 
 def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
-    """Add <mask> to a dictionary of pieces, as its last symbol."""
+    """Add <mask> as the last symbol of a dictionary, and describe its ids."""
     punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
     marked = is_marked(dictionary.symbols)
     mask_idx = dictionary.add_symbol(MASK)
@@ -52,7 +52,7 @@ def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
         mask_idx=mask_idx,
         first_piece=dictionary.nspecial,
         is_punctuation=np.array([*punctuation, False]),
-        # Without marks of word starts, every piece is a word.
+        # If the dictionary does not mark word starts, every piece counts as a word.
         starts_word=np.array(
             [symbol.startswith(WORD_START) or not marked for symbol in dictionary.symbols]
         ),
@@ -82,7 +82,7 @@ def mask_one_piece(
     epoch: int,
     vocabulary: MaskingVocabulary,
 ) -> tuple[MaskedBatch, MaskedBatch]:
-    """Replace one piece of one side of each pair by <mask>; each side has probability 1/2.
+    """Mask one piece of each pair, on the source or target side with equal probability.
 
     Punctuation is drawn only if a sentence has nothing else (Mao et al. 2021, section 3.2).
 
@@ -105,7 +105,7 @@ def mask_one_piece(
         real = tokens != vocabulary.padding_idx
         candidates = real & ~vocabulary.is_punctuation[tokens]
         candidates = np.where(candidates.any(axis=1, keepdims=True), candidates, real)
-        # Number of the candidate [B], and its position in the sentence [B, 1].
+        # Index of the chosen candidate [B], and its position in the sentence [B, 1].
         nth = (draw_piece * candidates.sum(axis=1)).astype(np.int64)
         position = (candidates.cumsum(axis=1) > nth[:, None]).argmax(axis=1)[:, None]
         masked_ids = np.where(
@@ -126,7 +126,7 @@ def drop_pieces(
     probability: float,
     vocabulary: MaskingVocabulary,
 ) -> IntArray:
-    """Replace pieces by padding with some probability; <mask> and one piece of a row always stay.
+    """Randomly replace pieces by padding, but never <mask>, nor the last remaining piece of a row.
 
     Args:
         tokens: padded ids [B, T].
@@ -158,7 +158,7 @@ def mask_tokens(
     epoch: int,
     vocabulary: MaskingVocabulary,
 ) -> MaskedBatch:
-    """Choose 15 percent of the pieces of each sentence, at least one, and mask them.
+    """Mask 15 percent of the pieces in each sentence, but at least one.
 
     Of the chosen pieces, 80 percent become <mask>, 10 percent a random piece, and 10 percent stay.
     The arguments are those of `drop_pieces`.
@@ -168,13 +168,13 @@ def mask_tokens(
     lengths = real.sum(axis=1)
 
     def draw(kind: Draw) -> FloatArray:
-        """Draw a number for every position [B, T]."""
+        """Draw a random number for every position [B, T]."""
         return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))
 
-    # The random number rounds the count up or down, so that its mean is exact.
+    # Random rounding up or down makes the expected count exact.
     counts = np.floor(MASKED_SHARE * lengths + draw(Draw.MASKED_COUNT)[:, 0])
     counts = counts.astype(np.int64).clip(1, None)
-    # Padding comes last.
+    # Padding sorts last.
     order = np.where(real, draw(Draw.MASKED_POSITIONS), 2.0).argsort(axis=1, kind="stable")
     positions = np.sort(np.where(np.arange(t) < counts[:, None], order, t), axis=1)
     positions = positions[:, : counts.max(initial=1)]
@@ -197,7 +197,7 @@ def mask_tokens(
 
 
 class Masking:
-    """Part of a batch: masks pieces on the fly.
+    """Masks pieces in a batch on the fly.
 
     Args:
         kind: `one` masks one piece of one side of each pair (objectives xtr, smlm and ugt),
@@ -216,7 +216,7 @@ class Masking:
             batch["net_input"][side] = masked.tokens
             batch[f"{side}_masked_ids"] = masked.masked_ids
             if self.kind == "tokens":
-                # Computed here, because their number would have to be copied from a device.
+                # Computed here, because counting them on the device would need a copy to the host.
                 rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
                 batch[f"{side}_positions"] = (
                     rows * original.shape[1] + masked.positions[rows, columns]
@@ -234,7 +234,7 @@ class Masking:
 
 
 class MaskedTargets:
-    """Part of a batch after `Masking`: the targets of each side are its ids with masks."""
+    """Makes the masked ids of each side the targets of a batch; runs after `Masking`."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side in SIDES:
@@ -243,7 +243,7 @@ class MaskedTargets:
 
 @dataclass(frozen=True)
 class WordDropout:
-    """Part of a batch after masking: hides pieces from the encoder, except in hard negatives.
+    """Hides pieces in a batch from the encoder, except in hard negatives; runs after masking.
 
     Attributes:
         probability: probability of hiding a piece.

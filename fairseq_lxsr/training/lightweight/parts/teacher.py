@@ -1,4 +1,4 @@
-"""A teacher's embeddings of the training text, read from disk on demand."""
+"""Teacher embeddings of the training text, read from disk on demand."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ LARGEST_FLOAT16 = 65_504
 
 
 class TeacherEmbeddings:
-    """A teacher's embeddings of aligned text, in any float type.
+    """Teacher embeddings of aligned text, in any floating-point dtype.
 
     Args:
         source: embeddings of the sources [N, E]; None to use those of the targets.
@@ -34,14 +34,14 @@ class TeacherEmbeddings:
         self.width: int = self.sides[0].shape[1]
 
     def rows(self, pairs: IntArray) -> tuple[np.ndarray, np.ndarray]:
-        """Read the embeddings of sources and targets, float32 [B, E] each, of pairs [B]."""
+        """Read the source and target embeddings of pairs [B], float32 [B, E] each."""
         embeddings = [side[pairs].astype(np.float32) for side in self.sides]
         return embeddings[0], embeddings[-1]
 
 
 @dataclass(frozen=True)
 class TeacherRows:
-    """Part of a batch: the teacher's embeddings of its pairs.
+    """Adds the teacher embeddings of its pairs to a batch.
 
     Attributes:
         teachers: the embeddings of every corpus of the dataset.
@@ -51,7 +51,7 @@ class TeacherRows:
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         data = pairs.dataset
-        # All pairs of a batch are from one corpus.
+        # All pairs in a batch come from one corpus.
         corpus = data.corpus_of(pairs.index[0])
         rows = pairs.index % len(data) - data.offsets[corpus]
         batch["teacher"] = np.concatenate(self.teachers[corpus].rows(rows))
@@ -60,7 +60,7 @@ class TeacherRows:
 def read_teacher(
     folder: Path, split: str, pair: tuple[str, str], count: int | None = None
 ) -> TeacherEmbeddings | None:
-    """Open FOLDER/SPLIT.SRC-TGT.LANG.npy of one or both languages.
+    """Open the teacher embeddings of a split, FOLDER/SPLIT.SRC-TGT.LANG.npy.
 
     Args:
         folder: folder of the embeddings.
@@ -94,7 +94,7 @@ def _open_if_exists(path: Path, count: int | None) -> np.ndarray | None:
 def embedding_folders(
     option: str, value: str, shards: Sequence[Path], pairs: Sequence[tuple[str, str]]
 ) -> list[Path]:
-    """Return the folders of embeddings that an option names.
+    """Parse an option that names one or more folders with embeddings.
 
     Args:
         option: name of the option, for messages.
@@ -109,16 +109,15 @@ def embedding_folders(
     folders = [Path(name) for name in value.split(os.pathsep)]
     if len(folders) not in (1, len(shards)):
         raise InputError(
-            f"{option}: {len(folders)} folders; expected 1, or one per shard of the text "
-            f"({len(shards)})"
+            f"{option}: {len(folders)} folders; expected 1, or one per data shard ({len(shards)})"
         )
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{option}: {folder}: no such folder; create it with `lxsr embed`")
     lang_pairs = ",".join(map("-".join, pairs))
-    # The shard whose text the rows of a language pair in a folder belong to
+    # Maps each folder and language pair to the data shard that its rows belong to.
     shard_of: dict[tuple[Path, frozenset[str]], Path] = {}
-    # A single folder serves all shards.
+    # A single folder is used for all shards.
     for shard, folder in zip(shards, folders * len(shards), strict=False):
         for name in count_pairs(shard, lang_pairs):
             key = (folder.resolve(), frozenset(name.split("-")))
@@ -132,12 +131,12 @@ def embedding_folders(
 
 
 def teacher_files(split: str, pair: tuple[str, str]) -> list[str]:
-    """Return the file names of the embeddings of sources and targets."""
+    """Return the file names of the source and target embeddings."""
     return [f"{split}.{'-'.join(pair)}.{language}.npy" for language in pair]
 
 
 def open_rows(path: Path, count: int | None) -> np.ndarray:
-    """Open embeddings and check their values.
+    """Open an array of embeddings, and check its values.
 
     Args:
         path: an .npy file.
@@ -158,7 +157,7 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
         )
     if count is not None and len(rows) != count:
         raise InputError(
-            f"{path}: {len(rows):,} rows for {count:,} sentences; embed the same text that was "
+            f"{path}: {len(rows):,} rows for {count:,} sentences; embed exactly the text that was "
             "binarised"
         )
     stat = path.stat()
@@ -168,7 +167,7 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
 
 @functools.cache
 def _check_values(path: Path, *size_and_time: int) -> None:
-    """Check the values of a file, once per process: shards are opened again every few epochs.
+    """Check the values in a file only once per process, because shards are reopened repeatedly.
 
     Args:
         path: an .npy file.
@@ -179,8 +178,8 @@ def _check_values(path: Path, *size_and_time: int) -> None:
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        # Python floats, because the limit may be infinite in the type of the file. Minimum and
-        # maximum are NaN if a value is.
+        # Compared as Python floats, because the limit may overflow in the file's dtype. Minimum and
+        # maximum are NaN if any value is NaN.
         if -LARGEST_FLOAT16 <= float(block.min()) <= float(block.max()) <= LARGEST_FLOAT16:
             continue
         is_invalid = ~(np.abs(block.astype(np.float64)) <= LARGEST_FLOAT16)

@@ -1,4 +1,4 @@
-"""Text of any language with a teacher's embeddings, which is added to batches of pairs."""
+"""Additional text in any language with teacher embeddings, which is added to each batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 @dataclass(frozen=True)
 class TeacherText:
-    """The N texts of one file, words or sentences.
+    """The N texts in one file (words or sentences), with their teacher embeddings.
 
     Attributes:
         ids: ids of the pieces of all texts, one text after the other [P].
@@ -32,13 +32,13 @@ class TeacherText:
     vectors: "ChosenRows"
 
     def pieces(self, row: int, max_length: int) -> IntArray:
-        """Return the first `max_length` ids of a text."""
+        """Return the ids of a text, truncated to `max_length`."""
         start = self.ends[row - 1] if row else 0
         return self.ids[start : min(self.ends[row], start + max_length)]
 
 
 def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
-    """Read every NAME.txt of a folder, with its embeddings in NAME.npy.
+    """Read all NAME.txt files in a folder, with their embeddings in NAME.npy.
 
     Args:
         folder: folder of the texts, one text per line.
@@ -50,7 +50,7 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise InputError(
-            f"--teacher-text {folder}: no .txt file; expected NAME.txt, and NAME.npy with one row "
+            f"--teacher-text {folder}: no .txt files; expected NAME.txt, and NAME.npy with one row "
             "per line"
         )
     text = find_text(list(data))
@@ -59,8 +59,8 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
     dimensions = sorted({part.vectors.shape[1] for part in texts})
     if len(dimensions) > 1:
         raise InputError(
-            f"--teacher-text {folder}: embeddings of dimensions "
-            f"{', '.join(map(str, dimensions))}; expected embeddings of one teacher"
+            f"--teacher-text {folder}: embeddings of dimensions {', '.join(map(str, dimensions))}; "
+            "expected embeddings from one teacher"
         )
     return texts
 
@@ -73,16 +73,16 @@ def _read_texts(path: Path, tokenizer: Tokenizer) -> TeacherText:
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0
     if not is_known.any():
         raise InputError(
-            f"{path}: no line has a piece of the dictionary; expected text in the languages of the "
-            "model"
+            f"{path}: no line contains a piece from the dictionary; expected text in the model's "
+            "languages"
         )
-    # Lines without a known piece are left out.
+    # Lines without any known piece are skipped.
     known_rows = ChosenRows(vectors, np.flatnonzero(is_known))
     return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), known_rows)
 
 
 class ChosenRows:
-    """Some rows of an array on disk, which are read when they are indexed.
+    """Selected rows of an array on disk, which are read only when indexed.
 
     Args:
         rows: the array [M, E].
@@ -100,7 +100,7 @@ class ChosenRows:
 
 @dataclass(frozen=True)
 class DrawnTeacherTexts:
-    """Part of a batch: one text per pair, from files with equal probability, and its embedding.
+    """Adds a random text and its embedding for each pair; all files are equally likely.
 
     The draw depends on the pair, so neither the order of batches nor the number of workers changes
     the texts.

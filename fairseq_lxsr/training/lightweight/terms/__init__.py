@@ -1,4 +1,4 @@
-"""Terms of the training loss of task `xling_sent`, one file each.
+"""Loss terms for task `xling_sent`, one file each.
 
 A term declares its options, its fields of a batch, its head in the model, and its loss. All modules
 of this folder are imported, so a new term is one new file, and no other file names it.
@@ -24,7 +24,7 @@ def all_terms() -> tuple[type[Term], ...]:
 
 
 def build_terms(cfg: Any, setting: Setting) -> list[Term]:
-    """Build the terms that the options of the task ask for.
+    """Build the terms that the task options enable.
 
     Raises:
         InputError: if no term has a weight.
@@ -37,8 +37,7 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     if not any(term.weight for term in terms):
         raise InputError(
             f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight "
-            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: no "
-            "loss "
-            "to train; expected at least one of them"
+            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: "
+            "there is no loss to train with; enable at least one of them"
         )
     return terms

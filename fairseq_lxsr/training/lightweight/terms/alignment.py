@@ -27,30 +27,29 @@ WIDTHS = NumberList(WIDTH)
 @dataclass
 class AlignmentOptions(FairseqDataclass):
     align_weight: float = option(
-        "weight of the contrastive align loss; 0 leaves it out", 2.0, LOSS_WEIGHT
+        "weight of the contrastive align loss; 0 disables it", 2.0, LOSS_WEIGHT
     )
     align_similarity: ChoiceEnum(ALIGN_SIMILARITIES) = option(  # type: ignore[valid-type]
         "similarity in the align loss: inner product (as in the paper) or cosine", "inner"
     )
     align_temperature: float = option(
-        "temperature by which the similarities of align are divided; use 0.05 to 0.1 for cosine",
+        "softmax temperature of the align loss; use 0.05 to 0.1 for cosine",
         1.0,
         TEMPERATURE,
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
-        "one more negative for each pair in the align loss, which is one of its sentences with a "
-        "small change: swap, two words exchanged, which teaches the order of words; edit, a word "
-        "left "
-        "out, replaced or added; both, half of each; encoding takes half as much time again; needs "
-        "--objective none",
+        "add a hard negative for each pair to the align loss, created by a small change to one "
+        "of its sentences: swap, swap two words, which teaches word order; edit, remove, replace "
+        "or add a word; both, either with equal probability; makes encoding 50 percent slower; "
+        "needs --objective none",
         "none",
     )
     gather_negatives: bool = option(
-        "use the sentences of all workers as negatives of align; needs --batch-size", False
+        "use the sentences of all workers as negatives in the align loss; needs --batch-size", False
     )
     matryoshka: Optional[str] = option(
-        "add the align loss of the first units of the embeddings at these widths, for example "
-        "64,128,256 (Kusupati et al. 2022), so that `lxsr embed --truncate-dim` may keep only them",
+        "also compute the align loss on embeddings truncated to these widths, for example "
+        "64,128,256 (Kusupati et al. 2022), so that `lxsr embed --truncate-dim` can shorten them",
         None,
         WIDTHS,
     )
@@ -59,7 +58,7 @@ class AlignmentOptions(FairseqDataclass):
 
 
 class AlignmentTerm(Term):
-    """Cross-entropy over the similarities to the candidates, in both directions."""
+    """Cross-entropy over the similarities to candidate translations, in both directions."""
 
     name, Options = "align", AlignmentOptions
 
@@ -68,7 +67,7 @@ class AlignmentTerm(Term):
         self.similarity = str(cfg.align_similarity)
         self.scale = 1 / cfg.align_temperature
         self.hard_negatives = str(cfg.hard_negatives)
-        # Number of rows that every worker contributes; None to use the batch only.
+        # Number of rows gathered from each worker; None to use only the local batch.
         self.gathered_rows: int | None = None
         if cfg.gather_negatives:
             self.gathered_rows = cfg.batch_size
@@ -87,7 +86,8 @@ class AlignmentTerm(Term):
         for name, is_set in options.items():
             if is_set and not cfg.align_weight:
                 raise InputError(
-                    f"{name} with --align-weight 0; expected a weight above 0, or without {name}"
+                    f"{name} has no effect with --align-weight 0; use a weight above 0, or drop "
+                    f"{name}"
                 )
         if not cfg.align_weight:
             return None
@@ -104,7 +104,7 @@ class AlignmentTerm(Term):
         return parts
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Return no modules; here the widths can first be compared with that of the model."""
+        """Check that the widths fit the model; this term adds no modules."""
         if self.widths and self.widths[-1] > config.output_dim:
             raise InputError(
                 f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most "
@@ -137,7 +137,7 @@ class AlignmentTerm(Term):
 
 
 def check_gathering(cfg: Any) -> None:
-    """Check that workers can exchange their batches."""
+    """Check that all workers use the same batch size, so that they can exchange batches."""
     if cfg.batch_size is None:
         raise InputError(
             "--gather-negatives needs --batch-size: workers exchange batches of equal size"
@@ -150,7 +150,7 @@ def check_gathering(cfg: Any) -> None:
 
 
 class PairNumbers:
-    """Adds the number of each pair to a batch.
+    """Adds the numbers of its pairs to a batch, to recognize them across workers.
 
     If an epoch draws a pair several times, each occurrence has the same number.
     """
@@ -160,7 +160,7 @@ class PairNumbers:
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find the candidates that are not negatives, because they are the true translation again.
+    """Find candidates that are further copies of the true translation, and so not negatives.
 
     Args:
         numbers: numbers of the pairs [B].
@@ -183,7 +183,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # The losses of all workers read these rows, and fairseq sums the gradients of the workers.
+        # These rows are used in the losses of all workers, and fairseq sums the workers' gradients.
         grad = grad.contiguous()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
@@ -198,7 +198,7 @@ def _all_gather(rows: Tensor) -> Tensor:
 def gather_rows(
     u: Tensor, v: Tensor, numbers: Tensor, capacity: int, is_dummy: bool = False
 ) -> tuple[losses.Candidates, Tensor]:
-    """Gather the embeddings of the pairs of all W workers.
+    """Gather the pair embeddings from all W workers.
 
     Each worker pads its batch to `capacity` rows, so that the workers need not exchange sizes.
 
@@ -218,6 +218,6 @@ def gather_rows(
     )
     # [B]
     is_candidate = torch.full_like(numbers, not is_dummy)
-    # [C] each.
+    # Pair numbers of the candidates, [C] each.
     all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T
     return losses.Candidates(all_u, all_v, dist.get_rank() * capacity, real.gt(0)), all_numbers

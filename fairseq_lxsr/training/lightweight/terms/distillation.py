@@ -1,4 +1,4 @@
-"""Term `distill`: the embeddings learn to be those of another model, the teacher."""
+"""Term `distill`: trains the embeddings to match those of another model, the teacher."""
 
 import itertools
 import logging
@@ -30,30 +30,28 @@ from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting
 
 logger = logging.getLogger(__name__)
 
-# The form of the loss with the teacher's embeddings as candidates, without a projection.
+# The distillation loss that uses the teacher's embeddings as candidates, without a projection.
 CONTRAST = "contrast"
 
 
 @dataclass
 class DistillationOptions(FairseqDataclass):
     teacher_embeddings: Optional[str] = option(
-        "folder with a teacher's embeddings of the training text, to learn from by --distill-loss: "
-        "train.SRC-TGT.LANG.npy, of one language or both, one row per sentence",
+        "folder with a teacher's embeddings of the training text, for --distill-loss: "
+        "train.SRC-TGT.LANG.npy for one language or both, one row per sentence",
         None,
     )
     distill_loss: ChoiceEnum((*losses.DISTILL_LOSSES, CONTRAST)) = option(  # type: ignore[valid-type]
-        "distance from the teacher's embeddings: mse or cosine, through a learnt projection to "
-        "their "
-        "width; similarity, between the cosine similarities within a batch; contrast, like align "
-        "with "
-        "the teacher's embeddings as candidates, without a projection, so that embeddings of both "
-        "models can be compared",
+        "distillation loss: mse or cosine distance after a learnt projection to the teacher's "
+        "width; similarity, distance between the cosine similarity matrices of a batch; "
+        "contrast, the align loss with the teacher's embeddings as candidates and no projection, "
+        "so that both models share one vector space",
         "mse",
     )
 
 
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return the fingerprint of the model whose space the teacher's embeddings belong to.
+    """Return the fingerprint of the one model that all teacher embeddings are compatible with.
 
     This is the model that made them, or its own teacher. The result is None if the embeddings have
     no description by `lxsr embed`.
@@ -71,28 +69,29 @@ def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> st
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without a description" for name in models))
         raise InputError(
-            f"{folders[0]}: embeddings of several models, {names}; expected embeddings of one model"
+            f"{folders[0]}: contains embeddings from several models, {names}; expected embeddings "
+            "from one model"
         )
     return models.pop() or None
 
 
 def first_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> TeacherEmbeddings:
-    """Read the teacher's embeddings of the first language pair that has any.
+    """Read the teacher embeddings of the first language pair that has any.
 
     Raises:
         InputError: if no folder has embeddings of any pair.
     """
-    # A shard may lack a pair.
+    # A shard may not contain every language pair.
     for pair, folder in itertools.product(pairs, folders):
         teacher = read_teacher(folder, "train", pair)
         if teacher is not None:
             return teacher
     name = teacher_files("train", pairs[0])
-    raise InputError(f"{folders[0]}: no {name}; make them with `lxsr embed`")
+    raise InputError(f"{folders[0]}: no {name}; create them with `lxsr embed`")
 
 
 class DistillationTerm(Term):
-    """Distance of the embeddings from the teacher's.
+    """Distance between the student's embeddings and the teacher's.
 
     Args:
         form: a value of --distill-loss; `mse` and `cosine` project the student's embeddings to the
@@ -126,7 +125,7 @@ class DistillationTerm(Term):
         if cfg.teacher_embeddings is None:
             if cfg.distill_loss != DistillationOptions().distill_loss:
                 raise InputError(
-                    f"--distill-loss {cfg.distill_loss} without --teacher-embeddings: give both"
+                    f"--distill-loss {cfg.distill_loss} needs --teacher-embeddings: give both"
                 )
             return None
         folders = embedding_folders(
@@ -145,7 +144,7 @@ class DistillationTerm(Term):
         return term
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """Read the teacher's embeddings of a split.
+        """Read the teacher embeddings of a split.
 
         Splits other than `train` may lack them; their loss then leaves distillation out.
         """
@@ -158,9 +157,10 @@ class DistillationTerm(Term):
             if teacher is None:
                 missing = teacher_files(split.name, pair)
                 if split.name == "train":
-                    raise InputError(f"{folder}: no {missing}; make them with `lxsr embed`")
+                    raise InputError(f"{folder}: no {missing}; create them with `lxsr embed`")
                 logger.warning(
-                    f"{folder}: no {missing[0]}; the loss of {split.name} leaves distillation out"
+                    f"{folder}: no {missing[0]}; the {split.name} loss is computed without "
+                    "distillation"
                 )
                 return ()
             if teacher.width != self.width:
@@ -183,7 +183,7 @@ class DistillationTerm(Term):
         return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the embeddings [2B, E'], sources first.
+        """Return the source and target embeddings, stacked [2B, E'].
 
         For `mse` and `cosine` they are projected to the teacher's width.
         """
@@ -193,19 +193,20 @@ class DistillationTerm(Term):
         return student
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Compute the mean of the losses of both sides, so that a pair counts once."""
+        """Average the losses of both sides, so that each pair counts once."""
         student = encoded["outputs"][self.name]
         teacher = batch.get("teacher")
         if teacher is None:
             if not training:
                 return None
-            # A worker without batches may train on a batch of validation, which may have no
-            # teacher. It must log the same names as the other workers.
+            # A worker that has run out of batches may get a validation batch, which may have no
+            # teacher embeddings, but it must log the same names as the other workers.
             return 0 * student.float().sum()
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
         total = student.new_zeros((), dtype=torch.float32)
-        # The sides are separate, because the teacher may know only one of the languages.
+        # The sides are handled separately, because the teacher may support only one of the
+        # languages.
         for own_side, teacher_side in zip(student.chunk(2), teacher.chunk(2), strict=True):
             total = total + losses.matryoshka_alignment_loss(
                 own_side,

@@ -33,29 +33,28 @@ MASKING_OF_OBJECTIVE = {
 @dataclass
 class GenerativeOptions(FairseqDataclass):
     objective: ChoiceEnum((*losses.OBJECTIVES, "none")) = option(  # type: ignore[valid-type]
-        "generative loss: which words are masked, and which are predicted; none leaves it out",
+        "generative objective, which determines what is masked and what is predicted; none "
+        "disables it",
         "ugt",
     )
     gen_weight: float = option(
-        "weight of the generative loss chosen by --objective; 0 leaves it out", 1.0, LOSS_WEIGHT
+        "weight of the generative loss selected by --objective; 0 disables it", 1.0, LOSS_WEIGHT
     )
     target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = option(  # type: ignore[valid-type]
-        "weight of a word in the generative targets: types, a word counts once (as in the authors' "
-        "experiments); counts, a word counts each time it occurs (Eq. 3 as printed)",
+        "weight of a word in the generative targets: types, each word counts once (as in the "
+        "authors' experiments); counts, a word counts each time it occurs (Eq. 3 as printed)",
         "types",
     )
     target_ids: ChoiceEnum(TARGET_IDS) = option(  # type: ignore[valid-type]
-        "pieces of the translation that a sentence predicts: original, or masked, with <mask> in "
-        "the "
-        "place of the masked word (as in the released code)",
+        "which pieces of its translation a sentence predicts: original, or masked, with <mask> "
+        "in place of the masked word (as in the released code)",
         "original",
     )
     target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
-        "weight of a masked word that is also in the translation, with --objective ugt or mlm_xtr; "
-        "the "
-        "paper allows both readings: sum, of its half and its share in the translation, so that "
-        "the "
-        "weights sum to one; translation, its share alone (as in the released code)",
+        "weight of a masked word that also occurs in the translation, with --objective ugt or "
+        "mlm_xtr (the paper can be read either way): sum, its weights as a masked word and as a "
+        "word of the translation are added, so that all weights sum to one; translation, only "
+        "the latter counts (as in the released code)",
         "sum",
     )
 
@@ -84,14 +83,14 @@ class GenerativeTerm(Term):
             return None
         if cfg.hard_negatives != "none":
             raise InputError(
-                f"--hard-negatives {cfg.hard_negatives} with --objective {objective}, whose masks "
-                "would show which sentence is the negative; expected --objective none"
+                f"--hard-negatives {cfg.hard_negatives} does not support --objective {objective}, "
+                "because its masks would reveal which sentence is the negative; use --objective "
+                "none"
             )
         if cfg.word_dropout and objective == "mlm":
             raise InputError(
-                f"--word-dropout {cfg.word_dropout} with --objective mlm, which predicts pieces "
-                "from "
-                "their own states; expected another objective"
+                f"--word-dropout {cfg.word_dropout} does not support --objective mlm, which "
+                "predicts each piece from its own state; use another objective"
             )
         return cls(cfg, setting.vocabulary)
 

@@ -15,17 +15,17 @@ SIM_REDUCTIONS = ("pairs", "sum")
 
 @dataclass
 class SimilarityOptions(FairseqDataclass):
-    sim_weight: float = option("weight of the sim loss; 0 leaves it out", 2.0, LOSS_WEIGHT)
+    sim_weight: float = option("weight of the sim loss; 0 disables it", 2.0, LOSS_WEIGHT)
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
-        "pairs: the sum over all pairs of sentences, divided by the number of pairs in the batch; "
-        "sum: "
-        "the sum alone (as in the released code)",
+        "how the sim loss is normalized: pairs, the sum over all matrix cells is divided by the "
+        "number of pairs in the batch; sum, it is not divided (as in the released code)",
         "pairs",
     )
 
 
 class SimilarityTerm(Term):
-    """-sum log cos of the difference of the two softmaxed similarity matrices."""
+    """Distance -sum log cos(pi/2 x difference) between the softmax-normalized similarity
+    matrices."""
 
     name, Options = "sim", SimilarityOptions
 
@@ -40,7 +40,7 @@ class SimilarityTerm(Term):
         return cls(cfg.sim_weight, str(cfg.sim_reduction))
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor:
-        """Compute the loss, summed over the pairs of sentences."""
+        """Compute the loss, summed over all pairs of sentences in the batch."""
         embeddings = encoded["embeddings"]
         loss = losses.similarity_loss(embeddings["source"], embeddings["target"])
         if self.reduction == "sum":

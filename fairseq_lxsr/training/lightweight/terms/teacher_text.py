@@ -1,4 +1,4 @@
-"""Term `teach`: a text must find its embedding by a teacher among those of the batch."""
+"""Term `teach`: each text must find its teacher embedding among those in the batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,18 +20,16 @@ from fairseq_lxsr.training.lightweight.parts.teacher_text import (
 )
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
-# Factor on the cosine similarities to the teacher's embeddings.
+# Factor by which cosine similarities to the teacher's embeddings are multiplied.
 TEACHER_SCALE = 20.0
 
 
 @dataclass
 class TeacherTextOptions(FairseqDataclass):
     teacher_text: Optional[str] = option(
-        "folder with texts in any language and a teacher's embeddings of them, to learn in "
-        "addition "
-        "to the pairs: NAME.txt, one word or sentence per line, and NAME.npy, one row per line; "
-        "for "
-        "each pair a text is drawn, from each file with the same probability",
+        "folder with additional training texts in any language and their teacher embeddings: "
+        "NAME.txt, one word or sentence per line, and NAME.npy, one row per line; one text is "
+        "drawn per sentence pair, from all files with equal probability",
         None,
     )
     teacher_text_weight: float = option("weight of the loss of --teacher-text", 1.0, LOSS_WEIGHT)
@@ -59,9 +57,7 @@ class TeacherTextTerm(Term):
         weight = cfg.teacher_text_weight
         if cfg.teacher_text is None:
             if weight != TeacherTextOptions().teacher_text_weight:
-                raise InputError(
-                    f"--teacher-text-weight {weight} without --teacher-text: give both"
-                )
+                raise InputError(f"--teacher-text-weight {weight} needs --teacher-text: give both")
             return None
         if not weight:
             return None
@@ -84,13 +80,13 @@ class TeacherTextTerm(Term):
         return model.teacher_map(student)
 
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
-        """Compute the mean of the losses of both directions, summed over the pairs."""
+        """Average the losses of both directions, summed over the pairs."""
         student = encoded["outputs"].get(self.name)
         if student is None:
             if not training:
                 return None
-            # A worker without batches may train on a batch of validation, which has no teacher. It
-            # must log the same names as the other workers.
+            # A worker that has run out of batches may get a validation batch, which has no teacher
+            # embeddings, but it must log the same names as the other workers.
             return 0 * encoded["embeddings"]["source"].float().sum()
         both_directions = losses.alignment_loss(
             student, batch["teacher_text"], similarity="cosine", scale=TEACHER_SCALE

@@ -1,4 +1,4 @@
-"""The contract of every term of the training loss."""
+"""Interface that all terms of the training loss implement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from fairseq_lxsr.training.pairs import PairCorpus
 
 
 class Encoded(TypedDict):
-    """Output of the model for a batch."""
+    """Model output for a batch."""
 
-    # Embeddings [B, E] of each field of `net_input`: `source`, `target` and others.
+    # Embeddings [B, E] of each field in `net_input`, such as `source` and `target`.
     embeddings: dict[str, Tensor]
-    # Last states [B, T, D] of the same fields; empty unless a term needs them.
+    # Last hidden states [B, T, D] of the same fields; empty unless a term needs them.
     states: dict[str, Tensor]
-    # Outputs of the heads, by the names of their terms.
+    # Outputs of the heads, by term name.
     outputs: dict[str, Tensor]
-    # Cosine similarities [B, B] of the two sides, in float32. The criterion adds them.
+    # Cosine similarities [B, B] between sources and targets, in float32; set by the criterion.
     cosines: NotRequired[Tensor]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the task knows before it reads any text.
+    """Task settings that are known before any text is read.
 
     Attributes:
         vocabulary: the dictionary, with the mask.
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Split:
-    """The text of a dataset.
+    """The corpora of one split, for which a term builds its batch parts.
 
     Attributes:
         name: `train`, `valid` or `test`.
@@ -57,7 +57,7 @@ class Split:
 
 
 class Term:
-    """Base class of the terms of the loss, which is the sum of `weight` times `loss`.
+    """Base class of the loss terms; the total is the sum of `weight` times `loss`.
 
     A term with weight 0 adds its parts to the batch, but has neither a head nor a loss. Subclasses
     set the attributes.
@@ -79,11 +79,11 @@ class Term:
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
-        """Build the term that the options ask for; None if they leave it out."""
+        """Build the term as configured; None if the options disable it."""
         raise NotImplementedError
 
     def parts(self, split: Split) -> Sequence[Part]:
-        """Return the parts that this term adds to the batches of a split."""
+        """Return the batch parts that this term needs in a split."""
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
