@@ -1,4 +1,4 @@
-"""The base of the tasks that train on sentence pairs."""
+"""Base class of the tasks that train on sentence pairs."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,11 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 logger = logging.getLogger(__name__)
 
-# Key of the state that fairseq keeps in a checkpoint.
+# Key of the task state that fairseq stores in a checkpoint.
 LONGEST = "max_positions"
-# Probabilities that differ by less are equal.
+# Probabilities that differ by less than this count as equal.
 PROBABILITY_TOLERANCE = 1e-6
-# What to do about a split that is missing.
+# Advice for missing splits.
 MISSING_SPLIT_HINTS = {
     "valid": " with --valid-size N, or --disable-validation",
     "test": " with --test-size N",
@@ -41,39 +41,40 @@ MISSING_SPLIT_HINTS = {
 @dataclass
 class PairTaskConfig(LxsrTaskConfig):
     lang_pairs: Optional[str] = option(
-        "language pairs, for example en-fr,en-de (default: every train.SRC-TGT of the data folder)",
+        "comma-separated language pairs, for example en-fr,en-de (default: every train.SRC-TGT "
+        "of the data folder)",
         None,
     )
     max_positions: int = option(
-        "maximum number of pieces of a sentence; longer sentences are cut", 200, POSITIONS
+        "maximum number of pieces in a sentence; longer sentences are truncated", 200, POSITIONS
     )
     sampling_temperature: float = option(
-        "an epoch draws from the language pairs in proportion to size^(1/temperature): 1 by size, "
-        "5 more evenly, inf evenly",
+        "sampling temperature: an epoch draws from each language pair in proportion to "
+        "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
     )
     source_temperature: float = option(
-        "an epoch draws from the sources of a language pair (kinds of text, named for lxsr "
-        "prepare) in proportion to size^(1/temperature): 1 by size, 5 more evenly, inf evenly",
+        "like --temperature, for the data sources within a language pair (corpora that were "
+        "named in `lxsr prepare`): 1 samples by size, 5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
     )
     subword_dropout: float = option(
-        "probability with which a piece of the training text is split into its two parts",
+        "probability of splitting a piece of the training text into its two parts",
         0.0,
         below(1),
     )
     rare_subword_dropout: float = option(
-        "K: a piece that occurs n times in the training text is also split with probability "
-        "K / (K + n)",
+        "additional splitting of rare pieces: a piece that occurs n times in the training text "
+        "is also split with probability K / (K + n)",
         0.0,
         NON_NEGATIVE,
     )
 
 
 class PairTask(LxsrTask):
-    """Reads aligned text with one joined dictionary; subclasses build the dataset."""
+    """Reads aligned text with a joined dictionary; subclasses build the dataset."""
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
@@ -88,7 +89,7 @@ class PairTask(LxsrTask):
         return joined_dictionary(folder, self.pairs)
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
-        """Return the language pairs to train on, as (source, target)."""
+        """Return the language pairs to train on as (source, target) tuples."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
     def make_dataset(
@@ -105,7 +106,8 @@ class PairTask(LxsrTask):
         raise NotImplementedError
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        # fairseq reads the validation text after the model is built, which may take minutes.
+        # Checked early, because fairseq reads the validation text only after building the model,
+        # which may take minutes.
         if not from_checkpoint:
             self._check_validation_text()
         return super().build_model(cfg, from_checkpoint)
@@ -118,14 +120,14 @@ class PairTask(LxsrTask):
             self.read_corpora(split, epoch=1)
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        """Build the subword dropout, and store its probabilities for `lxsr export`."""
+        """Set up subword dropout, and store its probabilities in the task state for `lxsr
+        export`."""
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             return None
         probability = self.split_probability()
         is_split = (self.halves[:, 0] >= 0) & (probability[: self.num_symbols] > 0)
         logger.info(
-            f"subword dropout: {np.count_nonzero(is_split):,} pieces may be split into their two "
-            "parts"
+            f"subword dropout: {np.count_nonzero(is_split):,} pieces can be split into two parts"
         )
         self.state.merge_state_dict({SPLIT_PROBABILITY: probability[: self.num_symbols].tolist()})
         return SubwordDropout(
@@ -133,13 +135,13 @@ class PairTask(LxsrTask):
         )
 
     def split_probability(self) -> FloatArray:
-        """Compute the probability [V] with which each symbol is split, from the text of all shards.
+        """Compute the probability [V] of splitting each symbol, from the text of all shards.
 
         A symbol is not split more often than in the training that this one continues.
         """
         rare_dropout = self.cfg.rare_subword_dropout
         counts = np.zeros(len(self.dictionary), np.int64)
-        # Without --rare-subword-dropout the text is not needed.
+        # Pieces need to be counted only for --rare-subword-dropout.
         if rare_dropout:
             for epoch in range(1, len(self.shards) + 1):
                 for corpus in self.read_corpora("train", epoch).values():
@@ -152,14 +154,14 @@ class PairTask(LxsrTask):
         num_limited = np.count_nonzero(is_limited[: self.num_symbols])
         if num_limited:
             logger.warning(
-                f"--rare-subword-dropout {rare_dropout:g}: {num_limited:,} symbols are split less "
-                "often, as in the training that this one continues, whose text may have had them "
-                "more often"
+                f"--rare-subword-dropout {rare_dropout:g}: {num_limited:,} symbols are split only "
+                "as often as in the training run that this one continues, where they may have "
+                "been more frequent"
             )
         return probability
 
     def _earlier_split_probability(self) -> FloatArray | None:
-        """Read the split probabilities [V] of the training that this one continues.
+        """Read the split probabilities [V] of the training run that this one continues.
 
         A training without subword dropout stored none: all are 0. The result is None for a new
         model.
@@ -172,11 +174,11 @@ class PairTask(LxsrTask):
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
         super().post_validate(model, stats, agg)
-        # The weights will change.
+        # Discarded, because the weights are about to change.
         self.expected = None
 
     def valid_step(self, sample: dict, model, criterion) -> tuple:
-        """Validate the model that `lxsr export` writes.
+        """Validate with the embeddings that `lxsr export` would write.
 
         After subword dropout this is a model with expected rows. A generative loss compares with
         these rows as well, so it is higher than in training.
@@ -189,11 +191,11 @@ class PairTask(LxsrTask):
 
     @cached_property
     def halves(self) -> IntArray:
-        """The ids of the two parts of each piece [V, 2], see `merged_from`."""
+        """Ids of the two parts of each piece [V, 2], see `merged_from`."""
         return merged_from(self.dictionary.symbols[: self.num_symbols], self.dictionary.nspecial)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
-        """Read `split` of every language pair that has it, from the shard of this epoch."""
+        """Read `split` for every language pair that has it, from this epoch's shard."""
         folder = self.folder_of(split, epoch)
         corpora = {}
         for pair in self.pairs:
@@ -203,16 +205,16 @@ class PairTask(LxsrTask):
         if not corpora:
             names = ", ".join(f"{split}.{'-'.join(pair)}" for pair in self.pairs)
             raise InputError(
-                f"{folder}: no {names}; expected the output of fairseq-preprocess or `lxsr prepare`"
-                f"{MISSING_SPLIT_HINTS.get(split, '')}"
+                f"{folder}: no {names}; expected an output folder of fairseq-preprocess or `lxsr "
+                f"prepare`{MISSING_SPLIT_HINTS.get(split, '')}"
             )
         return corpora
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` of all language pairs, and build its dataset."""
+        """Read `split` for all language pairs, and build its dataset."""
         corpora = self.read_corpora(split, epoch)
         is_training = split == "train"
-        # fairseq-validate has loaded the probabilities, and does not split pieces.
+        # fairseq-validate has loaded the stored probabilities, but must not split pieces.
         is_loaded = SPLIT_PROBABILITY in self.state.state_dict
         if is_training and self.subword_dropout is None and not is_loaded:
             self.subword_dropout = self._make_subword_dropout()
@@ -229,8 +231,8 @@ class PairTask(LxsrTask):
         dataset = self.make_dataset(corpora, split, epoch, options)
         if dataset.num_empty == len(dataset):
             raise InputError(
-                f"{self.folder_of(split, epoch)}: every pair of {split} has an empty side; look at "
-                "the text it was made from"
+                f"{self.folder_of(split, epoch)}: every {split} pair has an empty side; check the "
+                "text it was built from"
             )
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
@@ -241,15 +243,15 @@ class PairTask(LxsrTask):
         self.datasets[split] = dataset
 
     def log_sources(self, dataset: PairDataset) -> None:
-        """Log the size of each named source, and how many pairs an epoch draws from it."""
+        """Log the size of each named data source, and how many pairs an epoch draws from it."""
         temperature = self.cfg.source_temperature
         if not any(corpus.sources for corpus in dataset.corpora):
             if temperature == 1:
                 return
             raise InputError(
                 f"--source-temperature {temperature:g}: {self.shards[0]} has no "
-                "train.SRC-TGT.sources.json; expected text that was prepared with names: `lxsr "
-                "prepare --data NAME=PREFIX --data NAME=PREFIX`"
+                "train.SRC-TGT.sources.json; expected text that was prepared with source names: "
+                "`lxsr prepare --data NAME=PREFIX --data NAME=PREFIX`"
             )
         for corpus, (_, counts) in zip(dataset.corpora, dataset.draws(), strict=True):
             for number, (name, size) in enumerate(corpus.sources.items()):
@@ -260,7 +262,7 @@ class PairTask(LxsrTask):
 
     @property
     def languages(self) -> list[str]:
-        """Target languages of a translation model, in the order of their embeddings.
+        """Target languages of a translation model, in the order of their language embeddings.
 
         Checkpoints keep them.
         """
@@ -272,7 +274,7 @@ class PairTask(LxsrTask):
 
     @property
     def longest(self) -> int:
-        """Maximum number of pieces of a sentence, at most the maximum of the loaded checkpoint."""
+        """Maximum number of pieces in a sentence; a loaded checkpoint may limit it further."""
         return min(self.cfg.max_positions, self.state.state_dict[LONGEST])
 
     def max_positions(self) -> int | tuple[int, int]:
@@ -280,7 +282,7 @@ class PairTask(LxsrTask):
 
 
 class ExpectedRows:
-    """The embedding rows that `lxsr export` would write for the current weights of a model.
+    """Embeddings that `lxsr export` would write for a model's current weights.
 
     The rows are unchanged if the model does not sum rows.
 
@@ -301,7 +303,7 @@ class ExpectedRows:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Use these rows in the model until the context ends."""
+        """Context manager that temporarily puts these embeddings into the model."""
         trained = self._weight.data
         self._weight.data = self._rows.data
         try:

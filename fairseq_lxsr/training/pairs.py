@@ -1,4 +1,4 @@
-"""Sentence pairs of one or several language pairs as a fairseq dataset."""
+"""fairseq dataset of sentence pairs in one or more language pairs."""
 
 import itertools
 import logging
@@ -18,15 +18,15 @@ from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
 logger = logging.getLogger(__name__)
 
-# Number of sentences that are read at once to count their pieces.
+# Number of sentences that are read at once when counting pieces.
 COUNTED_AT_ONCE = 1 << 16
-# A maximum number of pieces that no sentence reaches.
+# A piece limit that no sentence reaches.
 UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two aligned sides of one language pair, as fairseq-preprocess wrote them.
+    """The two aligned sides of one language pair, in the format of fairseq-preprocess.
 
     Args:
         name: the language pair, for example en-fr.
@@ -42,7 +42,7 @@ class PairCorpus:
 
 
 class PairDataset(EpochDataset):
-    """Pairs without EOS, cut at `max_positions` pieces.
+    """Sentence pairs without EOS, truncated to `max_positions` pieces.
 
     A batch comes from one corpus; subclasses build it in `collater`.
 
@@ -83,7 +83,7 @@ class PairDataset(EpochDataset):
         sizes = [
             np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) for corpus in self.corpora
         ]
-        # [N, 2] Number of pieces without EOS.
+        # [N, 2] Number of pieces on each side, without EOS.
         full_lengths = np.concatenate(sizes) - 1
         self.num_cut = int((full_lengths > self.max_positions).any(axis=1).sum())
         self.lengths = full_lengths.clip(max=self.max_positions)
@@ -103,7 +103,7 @@ class PairDataset(EpochDataset):
         }
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
-        """Read the samples of a batch together, for torch's DataLoader."""
+        """Read all samples of a batch in one call, for torch's DataLoader."""
         pairs = np.asarray(indices) % len(self)
         numbers = np.searchsorted(self.offsets, pairs, side="right") - 1
         if len(indices) == 0 or (numbers != numbers[0]).any():
@@ -118,7 +118,7 @@ class PairDataset(EpochDataset):
         ]
 
     def resegmented(self, samples: list[dict]) -> list[dict]:
-        """Apply subword dropout, if any, to all pairs of a batch.
+        """Apply subword dropout, if enabled, to all pairs of a batch.
 
         Pair by pair it would take 18 times as long.
         """
@@ -134,13 +134,13 @@ class PairDataset(EpochDataset):
         return samples
 
     def corpus_of(self, index: int) -> int:
-        """Return the number of the corpus of a pair."""
+        """Return the index of the corpus that a pair belongs to."""
         return int(np.searchsorted(self.offsets, index % len(self), side="right")) - 1
 
-    # -- order and batches
+    # -- sorting and batching
 
     def ordered_indices(self) -> np.ndarray:
-        """Return the indices of this epoch in order: all rounds of each language pair in turn.
+        """Return this epoch's pair indices in training order.
 
         Each round is in the order of `arranged`.
         """
@@ -156,7 +156,7 @@ class PairDataset(EpochDataset):
         return np.concatenate(ordered)
 
     def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
-        """Return what an epoch draws from each language pair.
+        """Return the pairs drawn from each language pair in this epoch.
 
         Returns:
             For each language pair, the usable pairs of each of its sources, and how many of them an
@@ -178,14 +178,14 @@ class PairDataset(EpochDataset):
         return draws
 
     def _usable(self) -> list[np.ndarray]:
-        """Return the pairs of each corpus that have no empty side."""
+        """Return the pairs of each corpus whose sides are both non-empty."""
         return [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
         ]
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Order the pairs of a round.
+        """Sort the pairs of a round.
 
         The pairs come in random order, or in the order of the text for validation.
         """
@@ -200,7 +200,7 @@ class PairDataset(EpochDataset):
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> list[np.ndarray]:
-        """Cut an epoch into batches.
+        """Split an epoch into batches.
 
         Each batch comes from one round of one language pair, which has no pair twice: a sentence is
         never its own negative. The size of a batch is exact, and `required_batch_size_multiple` is
@@ -219,7 +219,7 @@ class PairDataset(EpochDataset):
             InputError: if `drop_last` is set without `max_sentences`, or leaves no batch.
         """
         if self.drop_last and max_sentences is None:
-            raise InputError("--drop-last without --batch-size; expected both")
+            raise InputError("--drop-last needs --batch-size: give both")
         round_number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
         starts = np.flatnonzero(np.diff(round_number * len(self.offsets) + corpus)) + 1
@@ -231,7 +231,7 @@ class PairDataset(EpochDataset):
             _drop_last_batches(rounds, corpus[[0, *starts]].tolist(), max_sentences)
             if not any(rounds):
                 raise InputError(
-                    f"--drop-last: {len(indices):,} pairs of training text make no full batch of "
+                    f"--drop-last: {len(indices):,} training pairs do not fill a batch of "
                     f"--batch-size {max_sentences}; expected a smaller --batch-size"
                 )
         batches = list(itertools.chain.from_iterable(rounds))
@@ -245,7 +245,7 @@ class PairDataset(EpochDataset):
             logger.warning(
                 f"--source-temperature {self.source_temperature:g}: batches have {mean:.0f} pairs "
                 "on average, because a small source is drawn often and no batch has a pair twice; "
-                "lower the temperature, or leave the option out"
+                "lower the temperature, or drop the option"
             )
 
     def num_tokens(self, index: int) -> int:
@@ -259,7 +259,7 @@ class PairDataset(EpochDataset):
 
 
 def _drop_last_batches(rounds: list[list], corpora: list[int], max_sentences: int) -> None:
-    """Drop the last batch of each corpus unless it is full.
+    """Drop the last batch of each corpus if it is incomplete.
 
     The other rounds keep their last batch: a small corpus has many rounds, each with a rest.
 
@@ -277,7 +277,7 @@ def _drop_last_batches(rounds: list[list], corpora: list[int], max_sentences: in
 def read_rows(
     sentences: FairseqDataset, rows: np.ndarray, eos_idx: int, longest: int
 ) -> list[np.ndarray]:
-    """Read sentences without EOS, cut at `longest` pieces.
+    """Read sentences without EOS, truncated to `longest` pieces.
 
     From a memory-mapped file all rows are read at once, which takes a tenth of the time.
     """
@@ -295,7 +295,7 @@ def read_rows(
 
 
 def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
-    """Count how often each entry of the dictionary occurs in both sides of a corpus [V]."""
+    """Count the occurrences of each dictionary entry in both sides of a corpus [V]."""
     counts = np.zeros(num_symbols, np.int64)
     for side in (corpus.source, corpus.target):
         for start in range(0, len(side), COUNTED_AT_ONCE):
@@ -306,7 +306,7 @@ def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
-    """Return a sentence [T] of a data folder without the EOS at its end."""
+    """Remove the EOS at the end of a sentence [T]."""
     ids = tokens.numpy()
     if len(ids) and ids[-1] == eos_idx:
         return ids[:-1]

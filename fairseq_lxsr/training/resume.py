@@ -1,4 +1,4 @@
-"""Checks whether training may continue from a checkpoint.
+"""Checks whether training can continue from a checkpoint.
 
 fairseq would fail late, or would train on with weights that mean something else.
 """
@@ -24,13 +24,13 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED_OPTIONS
 
-# Groups of options in a checkpoint that may hold an option which was removed since.
+# Option groups in a checkpoint that may contain options which have since been removed.
 OPTION_GROUPS = ("task", "model", "criterion")
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """The training that is to continue from a checkpoint.
+    """The training run that is about to continue from a checkpoint.
 
     Args:
         task: the value of --task.
@@ -55,7 +55,7 @@ class NewRun:
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
-        """Describe the training of a model by a fairseq task."""
+        """Create a description of training a model with a fairseq task."""
         options: dict[str, Any] = {}
         for module in model.modules():
             if isinstance(module, SentenceNetwork):
@@ -72,7 +72,7 @@ class NewRun:
 
 
 def check_resumable(path: Path, run: NewRun) -> None:
-    """Check that a checkpoint fits the training that is to continue from it.
+    """Check that a checkpoint is compatible with the run that is about to continue from it.
 
     Args:
         path: the checkpoint.
@@ -99,7 +99,7 @@ def check_resumable(path: Path, run: NewRun) -> None:
 
 
 def check_layers(path: Path, model: Any) -> None:
-    """Check that a checkpoint and a new model have the same layers.
+    """Check that a checkpoint has the same layers as a new model.
 
     The model's `upgrade_state_dict` adds the weights that a checkpoint may lack.
     """
@@ -110,13 +110,13 @@ def check_layers(path: Path, model: Any) -> None:
         name = differing[0]
         owner = "the checkpoint" if name in stored else "the new model"
         raise InputError(
-            f"{path}: trained with other layers, only {owner} has {name}; give the options of its "
-            "training (--arch, --encoder-layers, --gated), or another checkpoint"
+            f"{path}: trained with different layers, only {owner} has {name}; use the same options "
+            "as in its training (--arch, --encoder-layers, --gated), or another checkpoint"
         )
 
 
 def refuse_replacing(save_dir: Path) -> None:
-    """Refuse to start in a folder whose checkpoints of another training would be replaced."""
+    """Refuse to start in a folder where checkpoints of another run would be overwritten."""
     names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
     if not names:
         return
@@ -135,7 +135,7 @@ def refuse_replacing(save_dir: Path) -> None:
 
 
 def finished_limit(path: Path, cfg: DictConfig) -> str | None:
-    """Return the limit of a run that its checkpoint has reached, such as `--max-update 100`.
+    """Return the training limit that a checkpoint has reached, such as `--max-update 100`.
 
     fairseq would do one more update, and write the checkpoints again.
 
@@ -180,8 +180,8 @@ def _check_dictionary(path: Path, state: Mapping[str, Any], run: NewRun) -> None
     else:
         return
     raise InputError(
-        f"{path}: trained with another dictionary ({difference}); use the data it was trained on, "
-        f"or another {_option_to_change(run)}"
+        f"{path}: trained with a different dictionary ({difference}); use the data it was trained "
+        f"on, or another {_option_to_change(run)}"
     )
 
 
@@ -189,17 +189,16 @@ def _check_languages(path: Path, stored: Mapping[str, Any], new: Mapping[str, An
     if stored.get(LANGUAGES) != new.get(LANGUAGES):
         raise InputError(
             f"{path}: trained to translate into {stored.get(LANGUAGES)}, not {new.get(LANGUAGES)}; "
-            "give the same languages, or another --save-dir"
+            "use the same languages, or another --save-dir"
         )
 
 
 def _check_data(path: Path, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    # Older checkpoints have no hash of the data.
+    # Older checkpoints contain no hash of the data.
     if stored.get(DATA_HASH) not in (None, new.get(DATA_HASH)):
         raise InputError(
-            f"{path}: trained on other text than the files of train and valid have now; use the "
-            "data it was trained on, or give --reset-dataloader to start with the new data, or "
-            "another --save-dir"
+            f"{path}: the train and valid files have changed since it was trained; restore them, "
+            "use --reset-dataloader to start over with the new data, or use another --save-dir"
         )
 
 
@@ -211,18 +210,19 @@ def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
         new_shape = tuple(run.weights[name].shape)
         if stored_shape != new_shape:
             raise InputError(
-                f"{path}: trained with other sizes, {name} has the shape {stored_shape} and now "
-                f"{new_shape}; give the same options, or another {_option_to_change(run)}"
+                f"{path}: trained with different sizes, {name} has the shape {stored_shape} there "
+                f"and {new_shape} in this run; use the same options, or another "
+                f"{_option_to_change(run)}"
             )
-    # A model without layers may start another model, whose options do not matter then.
+    # A model without layers can initialize another model, regardless of these options.
     if run.resumes or any(".layers." in name for name in shared):
         _check_options(path, state["cfg"]["model"], run.options_without_shape)
     differing = stored.keys() ^ run.weights.keys()
     has_optimizer = state.get("last_optimizer_state") is not None
     if run.resumes and has_optimizer and differing:
         raise InputError(
-            f"{path}: trained with other losses or layers, only one of the two models has "
-            f"{min(differing)}; give the same options, or start with --finetune-from-model in "
+            f"{path}: trained with different losses or layers, only one of the two models has "
+            f"{min(differing)}; use the same options, or start with --finetune-from-model in "
             "another --save-dir"
         )
 
@@ -233,30 +233,31 @@ def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, 
         if stored.get(name, value) != value:
             raise InputError(
                 f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now "
-                f"{value}, which changes what its weights mean; give the same options, or another "
-                "checkpoint"
+                f"{value}, which changes the meaning of its weights; use the same options, or "
+                "another checkpoint"
             )
 
 
 def _check_removed_options(path: Path, cfg: Mapping[str, Any]) -> None:
     for name, fixed_value in REMOVED_OPTIONS.items():
         key = name.replace("-", "_")
-        # The first group that has the option counts.
+        # Only the first group that contains the option counts.
         value = fixed_value
         for group in reversed(OPTION_GROUPS):
             value = cfg[group].get(key, value)
         if value != fixed_value:
             raise InputError(
-                f"{path}: trained with --{name} {shown(value)}, an option that was removed and is "
-                f"always {fixed_value} now; start with --finetune-from-model in another --save-dir"
+                f"{path}: trained with --{name} {shown(value)}, an option that has been removed "
+                f"and is now always {fixed_value}; start with --finetune-from-model in another "
+                "--save-dir"
             )
 
 
 def _check_teacher(path: Path, stored: str | None, new: str | None) -> None:
-    """Refuse to resume a run with another teacher, whose vectors are in another space."""
+    """Refuse to resume with another teacher, because its embeddings are not comparable."""
     if stored != new:
         raise InputError(
-            f"{path}: trained against {_describe_teacher(stored)}, and this run against "
+            f"{path}: trained against {_describe_teacher(stored)}, but this run uses "
             f"{_describe_teacher(new)}; choose another --save-dir"
         )
 

@@ -1,4 +1,4 @@
-"""Subword regularization: random pieces are replaced by the two pieces they were merged from.
+"""Subword regularization: random pieces are split into the two pieces they were merged from.
 
 As with BPE-dropout (Provilkov, Emelianenko and Voita 2020), the model sees a word in several
 segmentations. BPE-dropout omits merges while text is segmented; here merges are undone in
@@ -15,7 +15,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 class SubwordDropout:
-    """Splits pieces with some probability, and then their parts.
+    """Randomly splits pieces, and then their parts.
 
     Args:
         symbols: the V symbols of the dictionary, in the order of their ids.
@@ -33,7 +33,7 @@ class SubwordDropout:
     ):
         self.probability = np.broadcast_to(np.asarray(probability, np.float32), len(symbols))
         self.seed = seed
-        # Ids of the two parts of each piece [V, 2]
+        # Ids of the two parts of each piece [V, 2].
         self.halves = merged_from(symbols, first_piece)
         # [V]
         self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)
@@ -41,7 +41,7 @@ class SubwordDropout:
     def __call__(
         self, sentences: Sequence[IntArray], epoch: int, index: IntArray, side: int
     ) -> list[IntArray]:
-        """Split pieces of sentences.
+        """Randomly split pieces in sentences.
 
         Args:
             sentences: ids [T] of each of S sentences.
@@ -53,12 +53,12 @@ class SubwordDropout:
             Ids [T'] of each sentence, with T' >= T.
         """
         ids = np.concatenate(sentences)
-        # The sentence of each piece
+        # Number of the sentence that each piece belongs to.
         row = np.repeat(np.arange(len(sentences)), [len(sentence) for sentence in sentences])
-        # Places in `ids` of the pieces that may be split in this round
+        # Indices in `ids` of the pieces that may be split in this round.
         new = np.flatnonzero(self.can_split[ids])
         for round_ in range(SPLIT_ROUNDS):
-            # Position of each piece in its sentence
+            # Position of each piece within its sentence.
             position = new - np.searchsorted(row, row[new])
             drawn = uniform(
                 self.seed, epoch, index[row[new]], Draw.SUBWORD_SPLIT, side, round_, position

@@ -1,4 +1,4 @@
-"""Two Cython modules of fairseq and its counts for BLEU, in numpy.
+"""NumPy versions of two Cython modules of fairseq and of its BLEU counts.
 
 `training/fairseq_patches.py` provides them if fairseq was installed without being compiled. The
 tasks of this package cut batches themselves, but fairseq's own datasets need these functions, and
@@ -34,9 +34,9 @@ def batch_by_size_vec(
         f"Sentences lengths should not exceed max_tokens={max_tokens}"
     )
     ends: list[int] = []
-    # Start of the current batch
+    # Index of the first sentence in the current batch.
     start = 0
-    # End of the sentences that the batch has for certain
+    # Index after the last sentence that certainly belongs to the batch.
     complete = 0
     while True:
         full = _first_too_many(num_tokens_vec, start, max_tokens, max_sentences)
@@ -48,7 +48,7 @@ def batch_by_size_vec(
             break
         ends.append(complete)
         rest = num_tokens_vec[complete : full + 1]
-        # The rest is a batch of its own if it has no room for the next sentence.
+        # The rest becomes a separate batch if the next sentence does not fit into it.
         if 0 < max_tokens < len(rest) * rest.max():
             ends.append(full)
         start = ends[-1]
@@ -59,7 +59,7 @@ def batch_by_size_vec(
 
 
 def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentences: int) -> int:
-    """Return the first sentence for which a batch has no room; N if it has room for all.
+    """Return the first sentence that does not fit into a batch; N if all of them fit.
 
     Args:
         lengths: lengths of the sentences [N].
@@ -89,7 +89,7 @@ def batch_by_size_fn(
     max_sentences: int,
     bsz_mult: int,
 ) -> list[IntArray]:
-    """Cut sentences into batches as `batch_by_size_vec`, with a function that returns lengths."""
+    """Like `batch_by_size_vec`, but with a function that returns the length of a sentence."""
     lengths = np.fromiter(map(num_tokens_fn, indices.tolist()), np.int64, len(indices))
     return batch_by_size_vec(indices, lengths, max_tokens, max_sentences, bsz_mult)
 
@@ -97,7 +97,7 @@ def batch_by_size_fn(
 def batch_fixed_shapes_fast(
     indices: IntArray, num_tokens_fn: Callable[[int], int], fixed_shapes_sorted: IntArray
 ) -> list[list[int]]:
-    """Cut sentences into batches of fixed shapes.
+    """Split sentences into batches of fixed shapes.
 
     Args:
         indices: indices of the sentences [N].
@@ -118,7 +118,7 @@ def batch_fixed_shapes_fast(
             batches.append(batch)
             batch = []
             shapes = fixed_shapes_sorted
-            # As in fairseq, the length of this sentence is forgotten.
+            # As in fairseq, the length of this sentence is not counted.
             longest = 0
         batch.append(index)
     if batch:
@@ -129,7 +129,7 @@ def batch_fixed_shapes_fast(
 def _get_slice_indices_fast(
     sizes: IntArray, break_mode: str, block_size: int, document_sep_len: int
 ) -> IntArray:
-    """Cut a text into blocks.
+    """Split a text into blocks.
 
     Args:
         sizes: lengths of the sentences [N].
@@ -159,7 +159,7 @@ def _get_slice_indices_fast(
     blocks = []
     for document_start, document_end in zip(document_starts, document_ends, strict=True):
         for start, end in _complete_sentences(places, document_start, document_end, block_size):
-            # As in fairseq, a block of one token is left out.
+            # As in fairseq, blocks of one token are dropped.
             if end - start > 1:
                 blocks.append((start, end))
     return _as_array(blocks)
@@ -168,7 +168,7 @@ def _get_slice_indices_fast(
 def _complete_sentences(
     ends: list[int], start: int, stop: int, block_size: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut text into blocks of complete sentences; a longer sentence is a block of its own.
+    """Split text into blocks of complete sentences; a sentence that is too long gets its own block.
 
     Args:
         ends: places in the text where sentences end.
@@ -195,7 +195,7 @@ def _as_array(blocks: Iterable[tuple[int, int]]) -> IntArray:
 
 
 def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -> IntArray:
-    """Find the sentences in which blocks begin and end.
+    """Find the sentences in which each block begins and ends.
 
     If a block begins after empty sentences, it begins in the first of these.
 
@@ -252,7 +252,7 @@ def _count_ngrams(ids: Sequence[int], n: int) -> Counter[tuple[int, ...]]:
 
 
 def _trimmed(ids: Sequence[int], pad: int, end: int) -> Sequence[int]:
-    """Return ids without padding and end symbol."""
+    """Remove padding and EOS from ids."""
     start = 0
     stop = len(ids)
     while start < stop and ids[start] == pad:
