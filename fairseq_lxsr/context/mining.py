@@ -1,4 +1,4 @@
-"""Mining of similar sentences of two languages from random draws (Wang et al., stage 2a)."""
+"""Mines similar sentence pairs in two languages from random draws (Wang et al., stage 2a)."""
 
 import itertools
 import time
@@ -15,13 +15,13 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
 from fairseq_lxsr.vectors import csls_pairs, normalise_rows
 
-# Mining stops after this number of rounds of all language pairs without a new sentence pair.
+# Mining stops after this many passes over all language pairs without a new sentence pair.
 MAX_EMPTY_ROUNDS = 20
 
 
 @dataclass(frozen=True)
 class MinedPair:
-    """A mined pair of sentences.
+    """A mined sentence pair.
 
     Attributes:
         score: the CSLS of the pair.
@@ -37,7 +37,7 @@ class MinedPair:
 
 
 class LazyEmbeddings:
-    """Normalized embeddings of the sentences of one language, computed on first access.
+    """Normalized sentence embeddings of one language, computed on first access.
 
     They are kept in a file, which has space for all sentences from the start.
 
@@ -59,7 +59,7 @@ class LazyEmbeddings:
         self.is_computed = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        """Return the embeddings of some sentences: float32 [index, dimensions]."""
+        """Return the embeddings of the sentences at these indices: float32 [index, dimensions]."""
         missing = np.sort(index[~self.is_computed[index]])
         if len(missing):
             sentences = [self.sentences[number] for number in missing]
@@ -77,7 +77,8 @@ def mine_draws(
     seed: int,
     neighbours: int = 10,
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Draw sentences of two languages, and keep the best pairs by CSLS, until there are enough.
+    """Mine pairs: repeatedly draw sentences in two languages, and keep the pairs with the best
+    CSLS.
 
     The pairs of languages take turns.
 
@@ -126,9 +127,9 @@ def mine_draws(
             if empty_draws == MAX_EMPTY_ROUNDS * len(turns):
                 raise InputError(
                     f"pairs {count:,}: only {len(mined):,} different pairs could be mined; ask for "
-                    "fewer, or give more text"
+                    "fewer, or add more text"
                 )
-    # The loop only ends by one of the two statements above.
+    # The loop can only be left through one of the two statements above.
     raise AssertionError
 
 
@@ -143,7 +144,7 @@ def _best_pairs(
     best: int,
     neighbours: int,
 ) -> Iterator[MinedPair]:
-    """Yield the pairs of a draw with the highest CSLS.
+    """Yield the pairs with the highest CSLS from a draw.
 
     Args:
         languages: the two languages.
@@ -165,7 +166,7 @@ def _best_pairs(
 def precision(
     pairs: Sequence[MinedPair], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
 ) -> float:
-    """Return the share of true pairs among the mined pairs that can be judged.
+    """Return the precision: the share of true pairs among the mined pairs that can be judged.
 
     A pair can be judged if one of its sentences occurs in the true pairs.
 

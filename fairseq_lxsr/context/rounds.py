@@ -1,4 +1,4 @@
-"""Training without parallel text: both stages and all rounds, which can be resumed."""
+"""Training without parallel text: runs both stages and all rounds, and can be resumed."""
 
 import contextlib
 import hashlib
@@ -43,7 +43,7 @@ from fairseq_lxsr.options import (
 )
 from fairseq_lxsr.text.languages import check_language_code
 
-# The presets of training/context/model.py, which can only be imported with fairseq.
+# Presets from training/context/model.py, repeated here because importing it requires fairseq.
 PRESETS = ("base", "small", "static", "static_mean", "tiny")
 CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{preset}" for preset in PRESETS)
 
@@ -55,70 +55,74 @@ class ContextConfig:
     The defaults are the values of Wang et al., as far as they state them.
     """
 
-    documents: Mapping[str, str] = option("text file or folder of documents, by language")
-    work: str = option("folder of all results", "work/context", FILE_NAME)
+    documents: Mapping[str, str] = option("text file or folder of documents for each language")
+    work: str = option("work folder for all results", "work/context", FILE_NAME)
     arch: str = option(
-        "preset of context_transformer", "context_transformer_base", CONTEXT_ARCHITECTURES
+        "model preset, a value of --arch for context_transformer",
+        "context_transformer_base",
+        CONTEXT_ARCHITECTURES,
     )
     vocab_size: int = option(
-        "entries of the joint dictionary of all languages", 16_000, at_least(1, 10_000_000)
+        "number of entries in the joint dictionary of all languages",
+        16_000,
+        at_least(1, 10_000_000),
     )
     lowercase: bool = option("lower-case all text", True)
     split_han: bool = option("treat every Chinese character as a word", True)
     valid_documents: int = option("number of held-out documents per language", 10, at_least(1))
     shards: int = option(
-        "number of parts of the training data, each of complete documents; the first stage holds "
-        "one part at a time in memory",
+        "number of shards of the training data, each with complete documents; the first stage "
+        "holds one shard at a time in memory",
         1,
         at_least(1, 512),
     )
     epochs: int = option("number of epochs of the first stage", 1, at_least(1))
     both_samples: bool = option(
-        "use every sentence twice per epoch of the first stage, in its place and replaced by "
-        "another one, instead of one of the two at random",
+        "in the first stage, use every sentence twice per epoch, once in its own context and "
+        "once replaced by another, instead of choosing one at random",
         False,
     )
     negatives: str = option(
-        "where the first stage draws the sentences that replace others: from the same language, "
-        "or from the corpus of all languages (Wang et al.)",
+        "where the first stage draws replacement sentences from: the same language, or the "
+        "corpus of all languages (Wang et al.)",
         "language",
         CONTEXT_NEGATIVES,
     )
     rounds: int = option("number of rounds of mining and regression", 3, at_least(0))
     draw: int = option(
-        "number of sentences of either language in a draw, m in the paper", 10_000, at_least(1)
+        "number of sentences per language in a draw (m in the paper)", 10_000, at_least(1)
     )
-    best: int = option("maximum number of pairs kept from a draw", 1_000, at_least(1))
-    pairs: int = option("number of pairs mined in a round", 100_000, at_least(1))
+    best: int = option("maximum number of pairs to keep from a draw", 1_000, at_least(1))
+    pairs: int = option("number of pairs to mine in a round", 100_000, at_least(1))
     start_model: str = option(
-        "folder, name or address of a model that mines the first round, for example one trained "
-        "on little parallel text; if empty, the model of the first stage is used",
+        "folder, name or URL of the model that mines the pairs of the first round, for example "
+        "one trained on a small parallel corpus; if empty, the model of the first stage is used",
         "",
         FileName(optional=True),
     )
     gold: str = option(
-        "file of true pairs, `sentence<TAB>sentence`, to report the precision of the mined pairs",
+        "file with true pairs, `sentence<TAB>sentence`, for reporting the precision of mined pairs",
         "",
         FileName(optional=True),
     )
-    batch_size: int = option("number of samples in an update", 128, at_least(1))
+    batch_size: int = option("number of samples per update", 128, at_least(1))
     learning_rate: float = option(
-        "initial learning rate of every stage and round, which decreases linearly to zero",
+        "initial learning rate in every stage and round, which decreases linearly to zero",
         1e-4,
         positive(),
     )
     dropout: float = option("dropout probability", 0.1, below(1))
     max_positions: int = option(
-        "maximum number of word pieces of a sentence; the rest is not read", 150, at_least(2)
+        "maximum number of word pieces in a sentence; longer ones are truncated", 150, at_least(2)
     )
-    seed: int = option("seed of all draws and of training", 1, at_least(0))
-    workers: int = option("number of processes that prepare text", 2, at_least(1, 1024))
-    cpu_precision: str = option("precision of training on a CPU", "auto", CPU_PRECISIONS)
-    encode_dtype: str = option("precision of encoding for mining", "float32", COMPUTE_DTYPES)
+    seed: int = option("random seed for all draws and for training", 1, at_least(0))
+    workers: int = option("number of processes for preparing text", 2, at_least(1, 1024))
+    cpu_precision: str = option("training precision on a CPU", "auto", CPU_PRECISIONS)
+    encode_dtype: str = option("encoding precision for mining", "float32", COMPUTE_DTYPES)
 
     @property
     def text_options(self) -> dict[str, Any]:
-        """Options of the training text, as `preparation.documents.prepare_documents` takes them."""
+        """Arguments for `preparation.documents.prepare_documents`."""
         names = ("documents", "work", "valid_documents", "seed", "workers", "shards")
         subwords = {name: getattr(self, name) for name in ("vocab_size", "lowercase", "split_han")}
         return {name: getattr(self, name) for name in names} | {"subwords": subwords}
@@ -132,7 +136,9 @@ class ContextConfig:
             languages = listed(self.documents) or "none"
             raise InputError(f"documents: {languages}; expected two languages or more")
         if not self.documents:
-            raise InputError("documents: none; expected for example {en: en.txt, fr: fr.txt}")
+            raise InputError(
+                "documents is empty; expected a value such as {en: en.txt, fr: fr.txt}"
+            )
         work = os.path.abspath(self.work)
         if os.pathsep in work:
             raise InputError(
@@ -142,11 +148,11 @@ class ContextConfig:
 
 RECORD = "context.json"
 REPORT = "rounds.jsonl"
-# Options that may always change between two runs in one work folder.
+# Options that may always differ between runs in the same work folder.
 CHANGEABLE = {"work", "rounds", "workers", "gold"}
-# Options that may change until anything is mined.
+# Options that may change until the first pairs have been mined.
 CHANGEABLE_BEFORE_MINING = {"draw", "best", "pairs", "start_model", "encode_dtype"}
-# The number of updates between two checkpoints.
+# Number of updates between checkpoints.
 SAVE_INTERVAL = 1000
 # Every option except `documents` has a default.
 DEFAULTS = {
@@ -175,7 +181,7 @@ class Rounds:
         self.work = Path(config.work)
 
     def run(self) -> Path:
-        """Run all steps that are not finished.
+        """Run all unfinished steps.
 
         Returns:
             The model folder of the last step.
@@ -184,7 +190,7 @@ class Rounds:
             InputError: the options or the text differ from those of an earlier run, a file cannot
                 be read, or the training fails.
         """
-        # The training process inherits the lock, in case it outlives this process.
+        # The training process inherits the lock, because it may outlive this process.
         with locked(self.work / "lock", self.work) as self.lock:
             self._check_files()
             record = self._check_record()
@@ -227,18 +233,18 @@ class Rounds:
             options += ("--both-samples",)
         if self.config.negatives != "language":
             options += ("--negatives", self.config.negatives)
-        # An epoch of fairseq is one shard.
+        # One shard is one fairseq epoch.
         self._train(folder, self.config.epochs * sizes, options)
 
     def _train_round(self, folder: Path, previous: Path) -> None:
-        """Mine the pairs of a round, unless they are there, and train on them."""
+        """Mine the pairs of a round, unless that is already done, and train on them."""
         mined = folder / "mined.tsv"
         if not mined.is_file():
             model = previous
             if folder.name == "round1" and self.config.start_model:
                 model = find_model(self.config.start_model)
             self._mine(model, mined, folder.name)
-        # Each pair is a sample in both directions.
+        # Each pair provides two samples, one per direction.
         samples = 2 * count_records(mined)
         last = previous.parent / "checkpoints" / "checkpoint_last.pt"
         options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
@@ -277,7 +283,7 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        # The report comes first, because a round that has pairs is not mined again.
+        # The report is written first, because a round that already has pairs is not mined again.
         add_report(self.work / REPORT, report)
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in format_pairs(pairs, texts))
@@ -299,12 +305,12 @@ class Rounds:
         print(f"{folder}: training, {updates:,} updates (log: {log})", flush=True)
         restore_last_checkpoint(folder / "checkpoints" / "checkpoint_last.pt")
         start = time.perf_counter()
-        # The log of an interrupted run is continued.
+        # An interrupted run appends to its existing log.
         earlier_lines = count_records(log) if log.is_file() else 0
         if run_logged(command, log, self.lock):
             reason = _reason_of_failure(log, earlier_lines)
             raise InputError(
-                f"{log}: the training failed: {reason:.300}; remove the cause and run this again"
+                f"{log}: training failed: {reason:.300}; fix the cause and run this again"
             )
         seconds = time.perf_counter() - start
         print(f"{folder}: trained in {seconds:.0f} s; {_last_figures(log)}")
@@ -312,7 +318,7 @@ class Rounds:
     def _training_command(
         self, folder: Path, updates: int, epochs: int, options: tuple[str | Path, ...]
     ) -> list[str]:
-        """Return the command of fairseq-train for one step."""
+        """Return the fairseq-train command for one step."""
         config = self.config
         data = os.pathsep.join(str(shard.absolute()) for shard in self.shards)
         values = {
@@ -335,7 +341,7 @@ class Rounds:
             "--save-dir": (folder / "checkpoints").absolute(),
             "--save-interval-updates": SAVE_INTERVAL,
             "--keep-interval-updates": 1,
-            # The updates and the learning rate are computed for one process.
+            # The number of updates and the learning rate are computed for one process.
             "--distributed-world-size": 1,
         }
         command = [sys.executable, "-m", "fairseq_cli.train", data, "--no-epoch-checkpoints"]
@@ -346,7 +352,7 @@ class Rounds:
         return command
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Count the samples of an epoch of the first stage.
+        """Count the samples per epoch in the first stage.
 
         These are sentences that are not alone in their document.
         """
@@ -359,7 +365,7 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Return the options and the hashes of the text, to be recorded.
+        """Return the options and text hashes to record in the work folder.
 
         Raises:
             InputError: the training has begun with others.
@@ -375,15 +381,15 @@ class Rounds:
         return record
 
     def _refuse_changes(self, record: dict[str, Any]) -> None:
-        """Compare options with those that the training began with."""
+        """Compare the options with those that training started with."""
         path = self.work / RECORD
         try:
-            # An option that an older version did not have counts as its default.
+            # Options unknown to older versions count as their defaults.
             recorded = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(
-                f"{path}: damaged ({error!r}); expected the options of an earlier run: use "
-                "another work folder"
+                f"{path}: damaged ({error!r}); expected the options of an earlier run: use another "
+                "work folder"
             ) from None
         changeable = set(CHANGEABLE)
         if not any(self.work.glob("round*/mined.tsv")):
@@ -391,16 +397,16 @@ class Rounds:
         for name in sorted(record.keys() - changeable):
             is_same = recorded.get(name) == record[name]
             if is_same and name == "documents":
-                # The languages take turns, so their order counts.
+                # The language order matters, because mining alternates between languages.
                 is_same = list(recorded[name]) == list(record[name])
             if not is_same:
                 raise InputError(
-                    f"{path}: {name} is {record[name]!r}, but the training began with "
+                    f"{path}: {name} is {record[name]!r}, but training started with "
                     f"{recorded.get(name)!r}; use the same value, or another work folder"
                 )
 
     def _check_files(self) -> None:
-        """Check the files that the rounds read, because the first stage may take days."""
+        """Check the input files of later rounds early, because the first stage may take days."""
         if self.config.gold:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
@@ -408,12 +414,12 @@ class Rounds:
 
 
 def count_records(path: Path) -> int:
-    """Count the lines of a log or a table."""
+    """Count the lines in a log or a table."""
     return sum(1 for _ in read_lines(path, is_sentence=False))
 
 
 def _describe_mining(report: dict[str, Any]) -> str:
-    """Describe the report of a round in one line."""
+    """Summarize the mining report of a round in one line."""
     seconds = report["seconds"]
     figures = (
         f"{report['pairs']:,} pairs, mean CSLS {report['mean CSLS']:.3f}, "
@@ -428,7 +434,7 @@ def _describe_mining(report: dict[str, Any]) -> str:
 
 
 def _reason_of_failure(log: Path, earlier_lines: int) -> str:
-    """Return the last error in the new lines of a log, or else the last line."""
+    """Return the last error in the new lines of a log, or its last line if there is no error."""
     reason = ""
     error = ""
     for line in islice(read_lines(log, is_sentence=False), earlier_lines, None):
@@ -472,7 +478,7 @@ def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[st
 
 
 def add_report(path: Path, report: dict[str, Any]) -> None:
-    """Add the report of a round to a JSON Lines file.
+    """Append the report of a round to a JSON Lines file.
 
     It replaces the report of the same round, which an interrupted run may have left, and damaged
     lines are dropped.
@@ -480,7 +486,7 @@ def add_report(path: Path, report: dict[str, Any]) -> None:
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
-            # A killed run of an older version may have left an incomplete line.
+            # A run of an older version may have left an incomplete line when it was killed.
             with contextlib.suppress(ValueError):
                 if parse_json(line).get("round") != report["round"]:
                     stream.write(f"{line}\n")
@@ -488,7 +494,7 @@ def add_report(path: Path, report: dict[str, Any]) -> None:
 
 
 def hash_source(path: Path) -> str:
-    """Hash a file, or all files of a folder.
+    """Return the hash of a file, or of all files in a folder.
 
     Returns:
         The hash; empty if there is no file, which is an error when the text is read.
@@ -513,13 +519,13 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
         first, tab, second = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
-        # White space is normalized as in the documents.
+        # Whitespace is normalized as in the documents.
         pairs.add((" ".join(first.split()), " ".join(second.split())))
     return frozenset(pairs)
 
 
 def restore_last_checkpoint(checkpoint: Path) -> None:
-    """Replace a last checkpoint that is missing or damaged by the newest intact one.
+    """Replace a missing or damaged last checkpoint by the newest intact one.
 
     If all are damaged, they are removed, because fairseq-train would refuse to start.
     """
@@ -537,7 +543,7 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
 
 
 def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
-    """Run a command and append its output to a log; SIGTERM stops it together with this process.
+    """Run a command and append its output to a log; SIGTERM to this process also stops the command.
 
     Args:
         command: the command.
@@ -547,7 +553,7 @@ def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
     Returns:
         The exit status of the command.
     """
-    # run() kills the command if an exception interrupts it.
+    # subprocess.run() kills the command if an exception interrupts it.
     with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:
         return subprocess.run(
             command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock

@@ -1,4 +1,4 @@
-"""Loss functions of tensors, without fairseq.
+"""Loss functions on tensors, independent of fairseq.
 
 Notation, here and in the rest of the package: B sentence pairs in a batch, T tokens in a sentence,
 D width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries

@@ -9,12 +9,12 @@ from torch import Tensor
 from fairseq_lxsr.losses.precision import in_float32
 
 ALIGN_SIMILARITIES = ("inner", "cosine")
-# Largest scale for which exp(scale x (cosine - 1)) is a normal number for every cosine
+# Largest scale for which exp(scale x (cosine - 1)) never underflows to a denormal number.
 SHARED_SCALE = 40
 
 
 class Candidates(NamedTuple):
-    """The candidates of all workers for `alignment_loss`.
+    """Candidates from all workers for `alignment_loss`.
 
     Example:
         >>> # Two workers have two pairs each; this worker has the last two.
@@ -37,7 +37,7 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One additional candidate for each pair, such as a slightly changed translation.
+    """One additional negative candidate for each pair, such as a slightly changed translation.
 
     It is not a candidate for other pairs.
 
@@ -69,7 +69,8 @@ def alignment_loss(
     negatives: Negatives | None = None,
     cosines: Tensor | None = None,
 ) -> Tensor:
-    """Return the cross-entropy of translations among the candidates, in both directions.
+    """Return the cross-entropy of finding each translation among the candidates, in both
+    directions.
 
     This is the cross-entropy of the diagonal of S = u v^T over its rows plus over its columns,
     summed over the pairs.
@@ -110,7 +111,7 @@ def alignment_loss(
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     u = unit(u)
     v = unit(v)
-    # Similarities [B] to the additional candidates, for u and for v.
+    # Similarities [B] to the additional candidates, separately for u and v.
     extra: list[Tensor] = []
     if negatives is not None:
         for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
@@ -145,9 +146,12 @@ def alignment_loss(
 
 
 def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
-    """Return the loss for cosines [B, B], with one exponential per cosine for rows and columns."""
+    """Return the loss for cosines [B, B], computing each exponential once for rows and columns."""
     if cosines.shape[0] != cosines.shape[1]:
-        raise ValueError(f"cosines {tuple(cosines.shape)}; expected as many rows of u as of v")
+        raise ValueError(
+            f"cosines has shape {tuple(cosines.shape)}; expected a square matrix, with as many "
+            "rows in u as in v"
+        )
     partitions = _LogPartitions.apply(cosines, scale)
     if extra:
         partitions = [torch.logaddexp(*pair) for pair in zip(partitions, extra, strict=True)]
@@ -155,7 +159,7 @@ def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
 
 
 class _LogPartitions(torch.autograd.Function):
-    """The logsumexp of scale x cosines [B, B] over each row and over each column, [B] each.
+    """Logsumexp of scale x cosines [B, B] over rows and over columns, [B] each.
 
     Cosines are at most 1, so their maximum need not be computed. Neither pass allocates more than
     one [B, B] tensor.
@@ -206,5 +210,5 @@ def in_batch_accuracy(cosines: Tensor) -> Tensor:
     """
     true = cosines.diagonal()
     wrong = cosines.detach().clone().fill_diagonal_(float("-inf"))
-    # amax over the wrong pairs takes a third of the time of argmax over all pairs.
+    # amax over the wrong pairs is three times as fast as argmax over all pairs.
     return torch.stack([(true > wrong.amax(dim=dim)).sum() for dim in (1, 0)]).float()

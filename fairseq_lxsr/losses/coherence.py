@@ -1,4 +1,4 @@
-"""Losses of the coherence of a sentence and its context, which need no parallel text.
+"""Losses for the coherence between a sentence and its context, which need no parallel text.
 
 Source: Wang, Hou, Li, Tong, Jiang, "Learning Multilingual Sentence Embeddings from Monolingual
 Corpus".
@@ -12,7 +12,7 @@ from fairseq_lxsr.losses.precision import in_float32
 
 @in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 1, which asks whether a sentence is the original one.
+    """Return the loss of stage 1: is a sentence the original one of its context?
 
     It is the binary cross-entropy. Use it for text without translations: half of the samples have a
     random sentence in place of the original one. If there is parallel text, use `alignment_loss`.
@@ -36,7 +36,7 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 @in_float32
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 2, which asks how well a sentence fits its context.
+    """Return the loss of stage 2: how well does a sentence fit its context?
 
     It is the squared error. Use it after stage 1, on pairs that were mined with its embeddings: a
     sentence is replaced by its neighbour in another language.
@@ -59,6 +59,6 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """
     if scores.shape != labels.shape:
         raise ValueError(
-            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected one shape"
+            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected equal shapes"
         )
     return (scores - labels.to(scores.dtype)).square().sum()

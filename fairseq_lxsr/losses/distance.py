@@ -1,4 +1,4 @@
-"""Distance constraint: translations are nearer than other sentences of the batch, by a margin.
+"""Distance constraint: translations must be closer than other sentences in the batch by a margin.
 
 Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER
 and cT-LASER).
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# Added to the unit of distance, which must not be 0
+# Added to the divisor of distances, to avoid dividing by zero.
 SMALLEST_NORM = 1e-6
-# A sine of 1, of opposite vectors, has an angle with an infinite derivative
+# Limit on the sine in arcsin, whose derivative is infinite at 1 (opposite vectors).
 LARGEST_SINE = 1 - 1e-6
 
 
@@ -29,7 +29,8 @@ def distance_constraint(
     negatives: Tensor | None = None,
     detach_scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return L_pair = sum_j d(u_j, v_j) and L_neg, the hinge loss of negatives in both directions.
+    """Return L_pair = sum_j d(u_j, v_j), and L_neg, the hinge loss over negatives in both
+    directions.
 
     Add it to a translation loss, which alone need not bring embeddings of translations near each
     other: Li and Mak add 0.25 (L_pair + 0.5 L_neg). For an encoder without a decoder, use
@@ -69,15 +70,15 @@ def distance_constraint(
     pair = to_distance((u - v).norm(dim=1))
     if len(u) < 2:
         return pair.sum(), pair.sum() * 0
-    # [B, B], u_i to v_j
+    # [B, B] distance from u_i to v_j
     between = to_distance(_Distances.apply(u, v))
-    # [B, B] by how much v_j is too near to u_i, and u_j to v_i
+    # [B, B] by how much v_j is too close to u_i, and u_j to v_i
     nearer_v = F.relu(margin + pair[:, None] - between)
     nearer_u = F.relu(margin + pair[:, None] - between.T)
     if negatives is None:
         is_negative = ~torch.eye(len(u), dtype=torch.bool, device=u.device)
         return pair.sum(), ((nearer_v + nearer_u) * is_negative).sum() / (len(u) - 1)
-    # [B, N] for each direction
+    # [B, N] hinge losses in each direction
     drawn = [
         nearer.gather(1, way.T) for nearer, way in zip((nearer_v, nearer_u), negatives, strict=True)
     ]
@@ -85,14 +86,15 @@ def distance_constraint(
 
 
 class _Distances(torch.autograd.Function):
-    """The Euclidean distances [B, B'] of u [B, D] and v [B', D], without a [B, B', D] tensor.
+    """Euclidean distances [B, B'] between u [B, D] and v [B', D], without a [B, B', D] tensor.
 
     torch's own derivative of cdist allocates such a tensor on CUDA; this one uses matrix products.
     """
 
     @staticmethod
     def forward(ctx, u: Tensor, v: Tensor) -> Tensor:
-        # The differences are computed, because |u|^2 + |v|^2 - 2uv is imprecise for near vectors.
+        # Differences are computed explicitly, because |u|^2 + |v|^2 - 2uv is imprecise for close
+        # vectors.
         distances = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
         ctx.save_for_backward(u, v, distances)
         return distances
@@ -110,7 +112,7 @@ class _Distances(torch.autograd.Function):
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
-    """Return random permutations without fixed points, which map each pair to its negative.
+    """Draw permutations without fixed points, which map each pair to its negative.
 
     Each index is mapped to its successor in a random cycle, so all other sentences are equally
     likely to be the negative of a sentence.
@@ -132,17 +134,17 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     return permutations.view(2, draws, pairs)
 
 
-# u, v, and the function from the norm of their difference to the distance
+# u, v, and a function that turns the norm of their difference into a distance.
 Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the metric ||x - y|| in units of the mean norm of all embeddings of the batch."""
+    """Return the metric ||x - y|| divided by the mean norm of all embeddings in the batch."""
     return _in_units(u, v, torch.cat((u, v)).norm(dim=1).mean(), detach_scale)
 
 
 def _norm_of_mean(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the metric ||x - y|| in units of the norm of the mean embedding of a side.
+    """Return the metric ||x - y|| divided by the norm of the mean embedding of a side.
 
     The unit is the average over both sides, as in the code of Li and Mak (cross_entropy_dist.py,
     line 344).
@@ -158,7 +160,7 @@ def _in_units(u: Tensor, v: Tensor, unit: Tensor, detach_scale: bool) -> Metric:
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the metric of the angle between x and y as a share of pi.
+    """Return the angular metric: the angle between x and y divided by pi.
 
     It is computed from the chord, which is exact and smooth for nearly equal vectors.
     """

@@ -10,7 +10,7 @@ DISTILL_LOSSES = ("mse", "cosine", "similarity")
 
 @in_float32
 def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Tensor:
-    """Return the distance between embeddings of a student and of a teacher, summed over the rows.
+    """Return the distance between student and teacher embeddings, summed over rows.
 
     Use it to train a small encoder, or a new language, from a better model; the two need not have
     the same word pieces. With `mse` the student learns the teacher's embeddings, with `cosine`
@@ -41,7 +41,8 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
         raise ValueError(f"form is {form!r}; expected one of {DISTILL_LOSSES}")
     if len(student) != len(teacher) or (form != "similarity" and student.shape != teacher.shape):
         raise ValueError(
-            f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)}; expected one shape"
+            f"student {tuple(student.shape)} and teacher {tuple(teacher.shape)}; expected equal "
+            "shapes"
         )
     if form == "mse":
         unit = (teacher.square().sum() / max(1, len(teacher))).clamp_min(1e-12)

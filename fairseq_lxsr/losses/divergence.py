@@ -1,4 +1,4 @@
-"""Cross-entropy between a target and a softmax, and the Kullback-Leibler divergence."""
+"""Cross-entropy and Kullback-Leibler divergence between sparse targets and a softmax."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from fairseq_lxsr.losses.targets import merge_duplicates
 
 # Number of float32 values that are processed at once. On a CPU, 24 MB stay in the cache, and malloc
-# keeps them for the next step. On a GPU, small chunks take the time of their kernel launches.
+# reuses them in the next step. On a GPU, smaller chunks would be dominated by kernel launches.
 CPU_CHUNK = 6_000_000
 GPU_CHUNK = 256_000_000
 
@@ -76,7 +76,7 @@ def label_smoothed_cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The cross-entropy for q = mass at `ids` plus a constant for all pieces.
+    """Cross-entropy for a target q that puts mass on `ids`, plus a constant on every piece.
 
     autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one.
     `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].

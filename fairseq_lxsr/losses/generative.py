@@ -1,4 +1,4 @@
-"""Generative objectives: encoder passes predict words of a sentence and of its translation.
+"""Generative objectives: the encoder predicts words of a sentence and of its translation.
 
 They are the five rows of the table in Mao et al. 2021, section 3.2. Pass l reads sentence S_l, and
 l' is the other language.
@@ -22,7 +22,7 @@ def sentence_targets(
     weighting: str = "types",
     overlap: str = "sum",
 ) -> tuple[Target, Target]:
-    """Return the targets that sentence embeddings of each pass must predict in `sentence_loss`.
+    """Return the target distributions that sentence embeddings must predict in `sentence_loss`.
 
     `ugt` is the objective of the paper. `xtr` needs no masks, and retrieves about as many
     translations in the paper's tables.
@@ -74,7 +74,7 @@ def sentence_targets(
 
 
 def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
-    """Return KL(q || softmax(logits)), summed over both passes and all pairs.
+    """Return KL(q || softmax(logits)), summed over both sides and all pairs.
 
     There is one row of logits per sentence instead of per piece, which makes the lightweight model
     cheap.
@@ -110,7 +110,7 @@ def token_loss(
     masked_index: tuple[Tensor, Tensor],
     padding_idx: int,
 ) -> Tensor:
-    """Return the cross-entropy of masked pieces, averaged within sentences and summed over them.
+    """Return the cross-entropy of masked pieces, averaged within and summed over sentences.
 
     This is masked language modelling (`mlm`), the baseline of the paper: each masked piece is
     predicted from its own state. It does not align languages, and retrieves few translations.

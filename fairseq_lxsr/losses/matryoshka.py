@@ -1,4 +1,4 @@
-"""Matryoshka: the first units of embeddings are trained as embeddings, and can be used alone."""
+"""Matryoshka training: embeddings stay usable when truncated to their first units."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +19,7 @@ def matryoshka_alignment_loss(
     cosines: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Return the sum over widths d of the alignment loss of the first d units.
+    """Return the alignment loss on the first d units of the embeddings, summed over all widths d.
 
     Use it for embeddings that users truncate to save memory. At full width, accuracy is within a
     point of that of `alignment_loss`.
@@ -52,7 +52,7 @@ def matryoshka_alignment_loss(
     total = []
     for width in widths:
         if not 1 <= width <= u.shape[1]:
-            raise ValueError(f"width {width}; expected 1 to {u.shape[1]}")
+            raise ValueError(f"width is {width}; expected 1 to {u.shape[1]}")
         if candidates is not None:
             options["candidates"] = candidates._replace(
                 u=candidates.u[:, :width], v=candidates.v[:, :width]

@@ -1,4 +1,4 @@
-"""Losses that are computed in float32 even in training with lower precision."""
+"""Keeps loss computation in float32 when training in lower precision."""
 
 import functools
 from collections.abc import Callable
@@ -12,12 +12,13 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorate a loss: it runs without autocast, and half-precision arguments become float32."""
+    """Decorator that disables autocast in a loss, and converts half-precision arguments to
+    float32."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
             return value.float()
-        # A NamedTuple of tensors
+        # The argument is a NamedTuple of tensors.
         if isinstance(value, tuple):
             return type(value)(*map(widen, value))
         return value

@@ -1,4 +1,4 @@
-"""Similarity: the sentences of a batch must be equally similar to each other in both languages."""
+"""Similarity loss: sentences in a batch must be equally similar to each other in both languages."""
 
 import math
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# The limit is reached only for |A - C| > 1 - 6.4e-7, where both softmaxes are saturated and pass no
-# gradient anyway
+# The limit is only reached for |A - C| > 1 - 6.4e-7, where both softmaxes are saturated and pass on
+# no gradient anyway.
 SMALLEST_COSINE = 1e-6
 
 
 @in_float32
 def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
-    """Return the distance between the similarity matrices of both sides, summed over B x B cells.
+    """Return the distance between both sides' similarity matrices, summed over their B x B entries.
 
     Use it with `alignment_loss`, which compares the two sides; this loss compares each side with
     itself. In our experiments its effect is smaller than the differences between seeds.

@@ -1,4 +1,4 @@
-"""Sparse target distributions of the generative objectives.
+"""Sparse target distributions for the generative objectives.
 
 A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights
 of the entries with id w. Entries of weight 0 are padding. No [R, V] tensor is ever built.
@@ -48,7 +48,7 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
 
 
 def spread(tokens: Tensor, padding_idx: int) -> Target:
-    """Return a target with equal weights for the given pieces of each row [R, K].
+    """Return a target with equal weights for all given pieces in each row [R, K].
 
     In a row without pieces, q is 0. With one masked piece per row, this is the one-hot target of
     `smlm`.
@@ -61,7 +61,7 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
 
 
 def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
-    """Return q = 1/2 first + 1/2 second in rows in which `first` has mass, else `second` (Eq. 4).
+    """Return q = 1/2 first + 1/2 second, or q = second in rows where `first` is empty (Eq. 4).
 
     `first` has mass in sentences with masked pieces.
 
@@ -101,7 +101,7 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
 
 
 def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
-    """Merge duplicate ids of each row, so that the weight of an id is q(w).
+    """Merge duplicate ids in each row by summing their weights.
 
     Returns:
         Ids, sorted in each row, and weights, both [R, K]. The first of several equal ids has their
@@ -109,14 +109,14 @@ def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
     """
     ids, order = ids.sort(dim=1)
     starts = _starts_run(ids)
-    # [R, K] the run of equal ids that an entry belongs to
+    # [R, K] index of the run of equal ids that an entry belongs to
     run = starts.cumsum(dim=1) - 1
     mass = torch.zeros_like(weights).scatter_add(1, run, weights.gather(1, order))
     return ids, mass.gather(1, run) * starts
 
 
 def _starts_run(sorted_ids: Tensor) -> Tensor:
-    """Return whether each entry is the first of several equal ids, bool [R, K]."""
+    """Return whether each entry is the first in a run of equal ids, bool [R, K]."""
     starts = torch.ones_like(sorted_ids, dtype=torch.bool)
     starts[:, 1:] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
     return starts

@@ -29,7 +29,7 @@ __all__ = [
     "mean_max_pool",
     "mean_pool",
 ]
-# The names that each module defines
+# Names defined in each module.
 _MODULES = {
     "laser": ("LaserConfig", "LaserSentenceEncoder"),
     "network": ("SentenceNetwork", "all_networks"),

@@ -1,4 +1,4 @@
-"""Number formats and process settings that make training on a CPU fast."""
+"""Data types and process settings for fast training on a CPU."""
 
 import contextlib
 import ctypes
@@ -11,22 +11,22 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-# The processor's description on Linux
+# File that describes the processor on Linux.
 CPUINFO = "/proc/cpuinfo"
-# Names of the instructions for matrix products in each type, as this file has them on x86 and Arm
+# CPU flags for matrix multiplication instructions by dtype, named as in this file, on x86 and Arm.
 FLAGS = {
     "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
 }
-# Parameters of mallopt, from glibc's malloc.h
+# Parameters for mallopt, from glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
-# Number of updates after which training returns freed memory to the system
+# Number of updates after which training returns freed memory to the system.
 TRIM_INTERVAL = 50
 
 
 def cpu_has(dtype: str) -> bool | None:
-    """Return whether the CPU has instructions for matrix products in a type of `FLAGS`.
+    """Return whether the CPU has matrix multiplication instructions for a dtype in `FLAGS`.
 
     None if the system does not tell.
     """
@@ -38,10 +38,11 @@ def cpu_has(dtype: str) -> bool | None:
 
 
 def warn_if_slow(dtype: str) -> None:
-    """Log a warning if the CPU has no instructions for matrix products in a type."""
+    """Log a warning if the CPU has no matrix multiplication instructions for a dtype."""
     if dtype in FLAGS and cpu_has(dtype) is False:
         logger.warning(
-            f"{dtype}: slower than float32 on this processor, which has no instructions for it"
+            f"{dtype}: slower than float32 on this processor, which has no matrix multiplication "
+            "instructions for it"
         )
 
 
@@ -54,7 +55,7 @@ def cpu_has_bfloat16_lstm() -> bool:
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
-    """Return the type of matrix products for one of `options.CPU_PRECISIONS`."""
+    """Return the matrix multiplication dtype for one of `options.CPU_PRECISIONS`."""
     warn_if_slow(precision)
     if precision == "auto":
         return faster_dtype() if cpu_has("bfloat16") else torch.float32
@@ -63,30 +64,30 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 @functools.cache
 def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
-    """Return the type whose matrix products are faster, forward and backward together.
+    """Return the dtype in which matrix multiplications are faster, forward and backward together.
 
     The measurement takes tens of milliseconds, once per process.
     """
     times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
-    # bfloat16 must be clearly faster, so that a resumed run rarely chooses another type if the
-    # machine is busy.
+    # bfloat16 must be clearly faster, so that a resumed run rarely picks another dtype only because
+    # the machine is busy.
     is_faster = times[torch.bfloat16] < 0.8 * times[torch.float32]
     dtype = torch.bfloat16 if is_faster else torch.float32
     float32_time = f"{1e3 * times[torch.float32]:.1f} ms"
     bfloat16_time = f"{1e3 * times[torch.bfloat16]:.1f} ms"
     logger.info(
-        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix products of a "
-        f"layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
+        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix multiplications of "
+        f"a layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
     )
     return dtype
 
 
 def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
-    """Return the seconds that the products of a layer take: the least of three, after a warm-up.
+    """Time the matrix multiplications of a layer in seconds: best of three runs after a warm-up.
 
     The products are [rows, width] x [width, width], forward and backward.
     """
-    # The device is given, because a model may be built on the meta device meanwhile.
+    # The device is explicit, because a model may currently be built on the meta device.
     x = torch.ones(rows, width, device="cpu")
     weight = torch.ones(width, width, device="cpu", requires_grad=True)
     times = []
@@ -103,12 +104,12 @@ def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether to use the implementation for a CPU; all other devices use that for a GPU."""
+    """Return whether to use the CPU implementation; all other devices use the GPU one."""
     return x.device.type == "cpu"
 
 
 def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
-    """Return a context in which matrix products of a batch on a CPU are computed in `dtype`.
+    """Return a context manager that computes matrix multiplications on a CPU in `dtype`.
 
     On a GPU, fairseq decides the precision.
     """
@@ -116,7 +117,7 @@ def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
 
 
 def tune_cpu() -> None:
-    """Tune this process for training on a CPU.
+    """Configure this process for fast training on a CPU.
 
     Call this before the first parallel operation, whose threads inherit the settings.
 
@@ -133,7 +134,7 @@ def tune_cpu() -> None:
 
 
 def trim_memory() -> None:
-    """Return freed memory, which a process keeps after `tune_cpu`, to the system (glibc only).
+    """Return freed memory, which is retained after `tune_cpu`, to the system (glibc only).
 
     Batches of many lengths break it into parts that later batches cannot use, and forked processes
     hold a copy of it.

@@ -1,4 +1,4 @@
-"""Dropout that is also fast on a CPU."""
+"""A dropout layer that is fast on a CPU too."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fairseq_lxsr.modules.cpu import on_cpu
 
-# 16 random bits decide whether a value is dropped
+# Each value is kept or dropped according to 16 random bits.
 LEVELS = 2**16
 LEAST_INT64 = torch.iinfo(torch.int64).min
 

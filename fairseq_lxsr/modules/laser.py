@@ -16,16 +16,16 @@ from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderS
 from fairseq_lxsr.options import limited
 
 Module = TypeVar("Module", bound=nn.Module)
-# LASER's initial weights are uniform in +-0.1
+# LASER's initial weights are drawn uniformly from ±0.1.
 INIT = 0.1
-# Ids that are the same in all fairseq dictionaries
+# Ids that are the same in every fairseq dictionary.
 BOS_IDX = 0
 EOS_IDX = 2
 
 
 @dataclass(frozen=True)
 class LaserConfig(EncoderSize):
-    """Sizes of a `LaserSentenceEncoder`, and whether it reads BOS and EOS around a sentence.
+    """Sizes of a `LaserSentenceEncoder`, and whether it adds BOS and EOS to a sentence.
 
     Sentences may have any length.
 
@@ -43,17 +43,17 @@ class LaserConfig(EncoderSize):
 
     @property
     def output_dim(self) -> int:
-        """Width of an embedding: the states of both directions."""
+        """Width of an embedding, which combines the states of both directions."""
         return 2 * self.hidden_size
 
     @property
     def max_positions(self) -> None:
-        """None: the length of a sentence is not limited."""
+        """None, because sentence length is not limited."""
         return None
 
 
 def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
-    """Append EOS to each sentence: ids [B, T], padded at the end -> [B, T + 1]."""
+    """Append EOS to each sentence: ids [B, T], padded at the end, become ids [B, T + 1]."""
     # [B, 1]
     lengths = tokens.ne(padding_idx).sum(dim=1, keepdim=True)
     return F.pad(tokens, (0, 1), value=padding_idx).scatter(1, lengths, EOS_IDX)
@@ -67,7 +67,7 @@ def uniform_(module: Module) -> Module:
 
 
 class LSTM(nn.LSTM):
-    """torch's LSTM, which stays in float32 under autocast on CPUs without a bfloat16 LSTM."""
+    """torch's LSTM, except that it stays in float32 on CPUs without bfloat16 LSTM support."""
 
     def forward(self, x: Tensor, states: Any = None) -> Any:  # type: ignore[override]
         if not (on_cpu(x) and torch.is_autocast_enabled("cpu")) or cpu_has_bfloat16_lstm():
@@ -79,7 +79,7 @@ class LSTM(nn.LSTM):
 
 
 class BidirectionalLSTM(nn.Module):
-    """A bidirectional LSTM layer of two LSTMs that read padding after the sentence, not before.
+    """Bidirectional LSTM layer with two LSTMs that both process padding after the sentence.
 
     Sequences therefore need no packing, which takes two to three times as long on a CPU.
     """
@@ -90,7 +90,7 @@ class BidirectionalLSTM(nn.Module):
         self.back = uniform_(LSTM(input_size, hidden_size, batch_first=True))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """Return the states [B, T, 2H] of both directions.
+        """Return the concatenated states of both directions [B, T, 2H].
 
         Args:
             x: [B, T, E] inputs.
@@ -125,7 +125,7 @@ class LaserSentenceEncoder(SentenceNetwork):
         "prepend_bos": "encoder_prepend_bos",
         "append_eos": "encoder_append_eos",
     }
-    # There is no int8, because quantization does not cover LSTMs.
+    # int8 is missing, because quantization does not cover LSTMs.
     dtypes = ("float32", "bfloat16", "float16")
 
     def __init__(self, config: LaserConfig):

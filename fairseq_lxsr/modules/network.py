@@ -1,4 +1,4 @@
-"""The base class of encoder networks, the registry of all networks, and networks of shapes only."""
+"""Base class and registry of encoder networks, and networks that have only shapes."""
 
 import contextlib
 import functools
@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 from fairseq_lxsr.modules.packing import BATCH_PIECES, Batches, FlatPieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
-# Fields of a Config that change the embeddings, but no shape of a weight
+# Config fields that change the embeddings, but not the shape of any weight.
 WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
 
 
 class SentenceNetwork(nn.Module):
-    """Base class of the networks that map ids of word pieces to sentence embeddings.
+    """Base class of networks that map word piece ids to sentence embeddings.
 
     Each module of this folder has at most one network. Subclasses set the attributes;
     docs/extend/encoder.md shows how to add one.
@@ -50,7 +50,7 @@ class SentenceNetwork(nn.Module):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Prefixes of weights that a checkpoint may lack.
+        """Name prefixes of weights that may be missing from a checkpoint.
 
         Their initial values change no embedding.
         """
@@ -58,7 +58,7 @@ class SentenceNetwork(nn.Module):
 
     @property
     def options_without_shape(self) -> dict[str, Any]:
-        """Options of fairseq-train that change the embeddings, but no shape of a weight."""
+        """fairseq-train options that change the embeddings, but not the shape of any weight."""
         values = {}
         for field, option in self.options.items():
             if field in WITHOUT_SHAPE:
@@ -68,7 +68,7 @@ class SentenceNetwork(nn.Module):
     def batches(
         self, pieces: FlatPieces, batch_size: int, batch_pieces: int = BATCH_PIECES
     ) -> Batches:
-        """Cut sentences into batches for `embed_batch`.
+        """Split sentences into batches for `embed_batch`.
 
         Args:
             pieces: the sentences.
@@ -81,7 +81,7 @@ class SentenceNetwork(nn.Module):
         return padded_batches(pieces, batch_size, self.config.padding_idx, batch_pieces)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
-        """Return the embeddings [S, E] of one batch of `batches`."""
+        """Return the embeddings [S, E] of one batch from `batches`."""
         return self(*inputs)
 
     def embed_padded(self, tokens: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class SentenceNetwork(nn.Module):
 
 
 def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
-    """Concatenate batches of ids, [B, T] each, and pad them to the largest width."""
+    """Pad batches of ids, [B, T] each, to the largest width, and concatenate them."""
     width = max(tokens.shape[1] for tokens in batches)
     return torch.cat(
         [F.pad(tokens, (0, width - tokens.shape[1]), value=padding_idx) for tokens in batches]
@@ -115,13 +115,13 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """A torch mode that skips functions whose values tensors without memory do not need.
+    """Torch mode that skips computing values, which tensors on the meta device do not have.
 
     For some of them torch would import its compiler, which takes seconds.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call the function, except for random numbers and products with a plain number."""
+        """Call the function, unless it draws random numbers or multiplies by a plain number."""
         options = kwargs or {}
         name = func.__name__
         if name == "randn":
@@ -134,6 +134,6 @@ class _NoValues(TorchFunctionMode):
 
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
-    """Build networks inside the block on the meta device, with shapes but without values."""
+    """Context manager in which networks are built on the meta device, with shapes but no values."""
     with torch.device("meta"), _NoValues():
         yield

@@ -1,16 +1,16 @@
-"""Linear layers with weights in the memory layout of a CPU's products, for inference only."""
+"""Inference-only linear layers, with weights packed for fast matrix multiplication on a CPU."""
 
 import platform
 
 import torch
 from torch import Tensor, nn
 
-# The machines on which packed layers were measured to be faster
+# Machine types on which packed layers were measured to be faster.
 X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(nn.Module):
-    """A linear layer like torch.nn.Linear on a CPU, but faster and without gradients.
+    """Like torch.nn.Linear, but faster, only for CPUs and without gradients.
 
     torch converts bfloat16 weights to the layout of oneDNN in every call, and computes float32 with
     MKL, which is slow on AMD's processors. On one core with AVX-512, packed products take 0.87 of
@@ -31,7 +31,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Return whether torch and the processor support packed layers in a precision."""
+    """Return whether torch and the processor support packed layers in this precision."""
     operations = torch.ops.mkldnn
     required = ("_reorder_linear_weight", "_linear_pointwise")
     has_operations = all(hasattr(operations, name) for name in required)
@@ -44,9 +44,9 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def pack_linears(network: nn.Module) -> None:
-    """Replace all linear layers of a network on a CPU by packed ones."""
+    """Replace all linear layers in a network on a CPU by packed ones."""
     for module in network.modules():
         for name, child in module.named_children():
-            # Subclasses are left, because other code reads their weights.
+            # Subclasses are not replaced, because other code accesses their weights.
             if type(child) is nn.Linear and can_pack(child.weight.dtype):
                 setattr(module, name, PackedLinear(child))

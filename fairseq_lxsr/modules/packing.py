@@ -1,6 +1,6 @@
-"""Packs sentences of many lengths into rows of few widths.
+"""Packs sentences of various lengths into rows of only a few widths.
 
-There is little padding, and matrix products have sizes that are computed fast.
+This reduces padding, and leads to matrix sizes that are computed fast.
 """
 
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Maximum number of pieces of a batch on a CPU. The states of so many pieces fit into the cache of
-# the processor, and larger batches are not faster.
+# Maximum number of pieces per batch on a CPU. Their states fit into the processor cache, and larger
+# batches are not faster.
 BATCH_PIECES = 2048
-# Smallest width of a row. Attention over rows of a multiple of 32 pieces takes half the time of
-# rows of, for example, 12 pieces.
+# Smallest row width. Attention is twice as fast for widths that are multiples of 32 as, for
+# example, for a width of 12.
 NARROW = 64
 
-# The numbers of the sentences of a batch, and the arrays that the network takes
+# Batches, each with its sentence numbers and the input arrays of the network.
 Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
@@ -36,7 +36,7 @@ class FlatPieces:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of the same width, each with several sentences one after the other.
+    """Rows of equal width, each containing several consecutive sentences.
 
     Attributes:
         width: W, number of pieces of a row.
@@ -53,7 +53,7 @@ class PackedRows:
     place: np.ndarray
 
     def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
-        """Split into parts of at most `rows` rows and `sentences` sentences.
+        """Split the rows into batches of at most `rows` rows and `sentences` sentences.
 
         A part of a single row may have more sentences.
         """
@@ -91,11 +91,11 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
     Returns:
         The rows of each width.
     """
-    # The longest sentences come first.
+    # Sort the longest sentences first.
     order = np.argsort(-lengths, kind="stable")
-    # [longest + 1] number of sentences of each length that are in no row yet
+    # [longest + 1] number of unassigned sentences of each length
     left = np.bincount(lengths[lengths > 0], minlength=1)
-    # For each length, the place in `order` of its next sentence.
+    # For each length, the index in `order` of its next sentence.
     next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])
     parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     counts: dict[int, int] = {}
@@ -121,7 +121,7 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
 
 
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
-    """Return the sentences of a row as pairs of a length and a number of sentences.
+    """Choose the sentence lengths in a row, as pairs of a length and a number of sentences.
 
     The row is filled with the longest sentence that still fits, until none fits.
 
@@ -144,7 +144,7 @@ def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
 def _joined(
     width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> PackedRows:
-    """Concatenate parts with sentences, rows and places, and order them by row."""
+    """Concatenate arrays of sentences, rows and positions, sorted by row."""
     sentences, row, place = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row, kind="stable")
     return PackedRows(width, count, sentences[order], row[order], place[order])
@@ -169,7 +169,7 @@ def row_batches(
 def padded_batches(
     pieces: FlatPieces, batch_size: int, padding: int, batch_pieces: int = BATCH_PIECES
 ) -> Batches:
-    """Make batches of sentences of similar length, longest first, padded to the longest.
+    """Create padded batches of sentences of similar length, longest first.
 
     Empty sentences are left out. The arguments are those of `row_batches`.
     """
@@ -185,7 +185,7 @@ def padded_batches(
 
 
 def row_inputs(rows: PackedRows, sentences: FlatPieces, padding: int) -> tuple[np.ndarray, ...]:
-    """Return the arguments of `forward_rows` for the sentences of some rows."""
+    """Return the arguments of `forward_rows` for the given rows."""
     starts = sentences.starts[rows.sentences]
     lengths = sentences.lengths[rows.sentences]
     first = lengths.cumsum() - lengths

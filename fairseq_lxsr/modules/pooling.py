@@ -28,7 +28,7 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
 
 
 def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
-    """Return the largest value of each unit over the pieces of a sentence: [B, D].
+    """Return the maximum of each unit over all pieces of a sentence: [B, D].
 
     A sentence without pieces gives zeros.
 
@@ -63,7 +63,7 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
 
 
 def order_weights(is_token: Tensor, count: int) -> Tensor:
-    """Return the weights of pieces in the cosine coefficients of a sentence: [count + 1, B, T].
+    """Return the weight of each piece in a sentence's cosine coefficients: [count + 1, B, T].
 
     The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are a discrete cosine transform: c_0
     is the mean, and c_1 compares the beginning with the end.

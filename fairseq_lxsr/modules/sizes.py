@@ -1,4 +1,4 @@
-"""The sizes of encoders and their valid ranges, without torch.
+"""Encoder sizes and their valid ranges, without importing torch.
 
 Larger values are mistakes, and would exhaust the memory.
 """
@@ -12,18 +12,18 @@ WIDTH = at_least(1, 65_536)
 LAYERS = at_least(0, 1000)
 SOME_LAYERS = at_least(1, 1000)
 POSITIONS = at_least(1, 65_536)
-# Entries of the dictionary
+# Range for the number of dictionary entries.
 ENTRIES = at_least(1, 2**27)
 COEFFICIENTS = at_least(0, 1000)
 PROBABILITY = below(1)
-# The epsilon of LayerNorm, and torch's default for it
+# Default LayerNorm epsilon, the same as torch's.
 EPSILON = Range(1e-30, 1)
 LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """The fields that all encoders have; each field is checked by the range in its metadata.
+    """Size fields shared by all encoders, each checked against the range in its metadata.
 
     Raises:
         InputError: if a value is out of its range.
@@ -36,13 +36,14 @@ class EncoderSize:
         check_fields(self)
         if self.padding_idx >= self.vocab_size:
             raise InputError(
-                f"padding_idx {self.padding_idx}; expected less than vocab_size, "
-                f"{self.vocab_size:,}"
+                f"padding_idx is {self.padding_idx}; it must be less than vocab_size "
+                f"({self.vocab_size:,})"
             )
 
     @property
     def layer_norm_eps(self) -> float:
-        """Epsilon in the LayerNorm of heads; encoders with an option for it declare a field."""
+        """LayerNorm epsilon in heads; encoders that make it configurable declare a field
+        instead."""
         return LAYER_NORM_EPS
 
 
@@ -89,15 +90,16 @@ class TransformerConfig(EncoderSize):
 
     @property
     def output_dim(self) -> int:
-        """Width E of an embedding: D, or 2D if mean and maximum are concatenated."""
+        """Width E of an embedding: D, or 2D if pooling concatenates mean and maximum."""
         return self.embed_dim if self.pooling == "mean" else 2 * self.embed_dim
 
     @property
     def sums_rows(self) -> bool:
-        """Whether an embedding sums weighted rows of the table, and what gated layers add."""
+        """Whether an embedding is a weighted sum of token embeddings plus the output of gated
+        layers."""
         return self.gated and self.pooling == "mean"
 
     @property
     def is_bag(self) -> bool:
-        """Whether an embedding is just a weighted sum of rows of the table."""
+        """Whether an embedding is just a weighted sum of token embeddings."""
         return self.sums_rows and not self.num_layers

@@ -1,4 +1,4 @@
-"""T-LASER's sentence encoder: pre-LayerNorm transformer layers over a learnt tag and a sentence.
+"""T-LASER's sentence encoder: a pre-LayerNorm transformer that reads a tag and a sentence.
 
 The embedding is the last state of the tag.
 """
@@ -23,7 +23,7 @@ from fairseq_lxsr.options import limited
 
 @dataclass(frozen=True)
 class TLaserConfig(EncoderSize):
-    """Sizes of a `TLaserSentenceEncoder`, and whether it reads EOS after a sentence.
+    """Sizes of a `TLaserSentenceEncoder`, and whether it appends EOS to a sentence.
 
     `max_positions` counts neither the tag nor EOS.
 
@@ -67,7 +67,7 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
     20,000 pi.
     """
     table = torch.empty(count, embed_dim)
-    # For a meta tensor, sin() would import torch's compiler.
+    # Skipped for meta tensors, for which sin() would import torch's compiler.
     if table.is_meta:
         return table
     frequencies = torch.exp(
@@ -78,7 +78,7 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention from the first positions of a sentence to all positions."""
+    """Multi-head attention in which only the first positions attend, to all positions."""
 
     def __init__(self, config: TLaserConfig):
         super().__init__()
@@ -120,12 +120,13 @@ class PreNormLayer(LayerParts):
 
     def __init__(self, config: TLaserConfig):
         super().__init__(config)
-        # Checkpoints store the moments of the optimizer in this order.
+        # The order is fixed, because checkpoints store optimizer moments in it.
         for name in ("self_attn", "final_layer_norm", "fc1", "fc2"):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Return the new states of the first Q positions [B, Q, D]; arguments as in `Attention`."""
+        """Return the new states of the first Q positions [B, Q, D]; see `Attention` for the
+        arguments."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
         # [B, Q, F]
@@ -134,7 +135,7 @@ class PreNormLayer(LayerParts):
 
 
 class TLaserSentenceEncoder(SentenceNetwork):
-    """T-LASER's encoder: the embedding of a sentence is the last state of a tag in front of it.
+    """T-LASER's encoder: the last hidden state of a prepended tag is the sentence embedding.
 
     Use it for documents of up to hundreds of pieces, and for comparison with T-LASER. It is about
     eight times as large as `TransformerSentenceEncoder`, which is for sentences.
@@ -165,7 +166,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.embed_tokens = scaled_embedding(
             config.vocab_size, config.embed_dim, config.padding_idx
         )
-        # STR_TAG in the paper
+        # The tag, STR_TAG in the paper.
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)
         num_positions = 1 + config.max_positions + config.append_eos
         self.register_buffer(

@@ -19,9 +19,9 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-# Positions per word piece above which a CPU computes groups of rows of similar length
+# Number of positions per word piece above which a CPU groups rows by length.
 MUCH_PADDING = 1.5
-# Number of rows of such a group
+# Number of rows in such a group.
 GROUP_ROWS = 32
 
 
@@ -50,15 +50,15 @@ def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Em
     T-LASER and gated layers multiply them by D^0.5.
     """
     embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
-    # With a standard deviation of 1, the first losses are about 200 nats, softmax gradients are
-    # denormal, and a step on a CPU takes 4 times as long.
+    # With a standard deviation of 1, the first losses would be about 200 nats, softmax gradients
+    # would be denormal numbers, and a step on a CPU would take 4 times as long.
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
     nn.init.zeros_(embedding.weight[padding_idx])
     return embedding
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with one matrix product for query, key and value."""
+    """Multi-head self-attention with a single projection for query, key and value."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -91,7 +91,7 @@ class SelfAttention(nn.Module):
 
 
 class LayerParts(nn.Module):
-    """Self-attention, a feed-forward block and two LayerNorms, which subclasses combine."""
+    """Parts of a transformer layer (self-attention, feed-forward, LayerNorms) for subclasses."""
 
     attention: ClassVar[type[nn.Module]] = SelfAttention
 
@@ -113,9 +113,9 @@ class TransformerLayer(LayerParts):
     """A transformer layer with LayerNorm after each residual sum (post-LayerNorm)."""
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Return the new states [B, T, D]; arguments as in `SelfAttention`."""
-        # Sums are computed in place if no gradient needs the values: allocating memory takes longer
-        # than the sums themselves.
+        """Return the new states [B, T, D]; see `SelfAttention` for the arguments."""
+        # Sums are computed in place if gradients are off, because allocating memory takes longer
+        # than adding.
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         # [B, T, F]
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))
@@ -123,7 +123,7 @@ class TransformerLayer(LayerParts):
 
 
 class GatedLayer(LayerParts):
-    """A transformer layer with LayerNorm before each sublayer, whose output is multiplied by gates.
+    """A pre-LayerNorm transformer layer in which gates scale the output of each sublayer.
 
     The gates are zero initially.
 
@@ -152,7 +152,7 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Encoder of few or no transformer layers: an embedding is the mean of the last states.
+    """Encoder with few or no transformer layers, which averages the last hidden states.
 
     This is the lightweight model of Mao et al. 2021, section 3.1, whose layers are post-LayerNorm.
     With `gated`, training starts from the mean of the token embeddings, which retrieves more
@@ -187,7 +187,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         )
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
-            # Gated layers add positions to normalized states, whose standard deviation is 1.
+            # Gated layers add positions to normalized states, which have a standard deviation of 1.
             nn.init.normal_(
                 self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5
             )
@@ -197,11 +197,11 @@ class TransformerSentenceEncoder(SentenceNetwork):
         layer = GatedLayer if config.gated else TransformerLayer
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
         if config.order_coefficients:
-            # The weights of the cosine coefficients in each unit, zero initially.
+            # Weights of the cosine coefficients for each unit, initially zero.
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
-        """Draw initial weights as the released code of Mao et al. 2021 does, by torch's defaults.
+        """Draw initial weights from torch's defaults, as the released code of Mao et al. 2021 does.
 
         In its modeling/bertModel.py (lines 47, 65 and 224), all layers start as copies of one
         layer.
@@ -214,7 +214,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Prefixes of weights that a checkpoint may lack: those that add nothing initially."""
+        """Name prefixes of weights that may be missing from a checkpoint, as they are initially
+        zero."""
         return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -230,7 +231,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         """
         if len(batches) > 1 and not on_cpu(batches[0]):
             return self._forward_together(batches)
-        # There is one look-up for all batches, because each look-up has a [V, D] gradient.
+        # All batches share one embedding lookup, because each lookup has its own [V, D] gradient.
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
         parts = looked_up.split([tokens.numel() for tokens in batches])
         return [
@@ -239,7 +240,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def _forward_together(self, batches: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Compute `forward` of several batches as one batch of the width of the longest.
+        """Run `forward` on several batches as one, padded to the longest sentence.
 
         On a GPU, small batches take the time of their kernel launches, and this halves their
         number. A CPU computes the additional padding more slowly than two batches.
@@ -270,20 +271,21 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return list(pooled.split([len(part) for part in batches]))
 
     def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
-        """Return whether there is so much padding that computing rows by length is faster.
+        """Return whether so much is padding that grouping rows by length is faster.
 
         On a GPU it is never computed so, because the host would have to wait for the answer.
         """
         if not on_cpu(batches[0]):
             return False
-        # NumPy reads the tensors of a CPU without a copy.
+        # Converting CPU tensors to NumPy makes no copy.
         pieces = sum(
             np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches
         )
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Return the embeddings [R, E] of ids [R, T], by groups of rows of similar length (CPU)."""
+        """Return the embeddings [R, E] of ids [R, T], computed in groups of similar length
+        (CPU)."""
         places = np.arange(1, tokens.shape[1] + 1)
         # [R]
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)
@@ -294,12 +296,12 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return pooled[torch.from_numpy(np.argsort(order))]
 
     def _embed_bags(self, tokens: Tensor) -> Tensor:
-        """Return the embeddings [R, E] of ids [R, T] as weighted sums of rows of the table."""
+        """Return the embeddings [R, E] of ids [R, T] as weighted sums of token embeddings."""
         padding = self.config.padding_idx
         table = self.embed_tokens.weight
         # [k + 1, R, T]
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)
-        # There is one look-up for all weights, because each look-up has a [V, D] gradient.
+        # All weights share one embedding lookup, because each lookup has its own [V, D] gradient.
         if on_cpu(tokens) and table.dtype == torch.float32:
             sums = WeightedBags.apply(table, tokens, weights, padding)
             return self._weigh(sums) * self.config.embed_dim**0.5
@@ -311,14 +313,15 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """Return the weighted sum [B, D] of coefficients [k + 1, B, D]; the first is the mean."""
+        """Sum the coefficients [k + 1, B, D], the first of which is the mean, with learnt weights:
+        [B, D]."""
         if not self.config.order_coefficients:
             return coefficients[0]
         return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
 
     @property
     def _is_bag(self) -> bool:
-        """Whether an embedding is just a weighted sum of rows of the table."""
+        """Whether an embedding is just a weighted sum of token embeddings."""
         return self.config.is_bag and not (self.training and self.config.dropout)
 
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
@@ -367,7 +370,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Return the embeddings of sentences that share rows, float32 [S, E], equal to `forward`.
+        """Return the same embeddings as `forward`, float32 [S, E], for sentences packed into rows.
 
         Args:
             tokens: [R, W] ids of the pieces.
@@ -389,7 +392,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             )
         # [S]
         lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))
-        # Without output_size, the host would have to wait for the device to know the size.
+        # output_size is given, because otherwise the host would wait for the device to compute it.
         first, length = (
             part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths)
         )
@@ -404,7 +407,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
 
 class ReconstructionHead(nn.Module):
-    """Head of the generative losses: maps states of sentences or tokens to vocabulary logits.
+    """Head for the generative losses: maps sentence or token states to vocabulary logits.
 
     The layers are Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias.
     Contrastive losses and users take the embedding before the head.
@@ -430,5 +433,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Return the logits [R, V] of states [R, E], with the token embeddings [V, D]."""
+        """Return the logits [R, V] of states [R, E], computed with the token embeddings [V, D]."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

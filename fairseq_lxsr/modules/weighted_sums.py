@@ -1,4 +1,4 @@
-"""Weighted sums of rows of a table, computed forward and backward without padding."""
+"""Weighted sums of token embeddings, whose forward and backward passes need no padding."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class WeightedBags(torch.autograd.Function):
-    """The sums s_kr = sum_t w_krt x_rt over token embeddings x of sentences r, on a CPU.
+    """Weighted sums s_kr = sum_t w_krt x_rt of the token embeddings x in each sentence r, on a CPU.
 
     The weights w are given for several weightings k.
 
@@ -48,7 +48,7 @@ class WeightedBags(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of the table [V, D], given that of the sums [K, R, D]."""
+        """Return the gradient of the embedding table [V, D], given that of the sums [K, R, D]."""
         ids, rows, weights = ctx.saved_tensors
         entries, sentences = ctx.sizes
         order = ids.argsort()
@@ -65,7 +65,7 @@ class WeightedBags(torch.autograd.Function):
 
 
 def _starts(groups: Tensor, count: int) -> Tensor:
-    """Return the number of elements before each group, [count].
+    """Return the start index of each group [count].
 
     Args:
         groups: [P] the group of each element.

@@ -1,1 +1,1 @@
-"""fairseq tasks; see `xling_sent`."""
+"""Loads the fairseq tasks of this package; see `families`."""

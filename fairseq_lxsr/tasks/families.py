@@ -1,6 +1,5 @@
-"""The door of `fairseq-train --user-dir`: fairseq imports every module of this folder, this one all
-of `training`.
-"""
+"""Entry point of `fairseq-train --user-dir`, which imports this module, and thereby all of
+`training`."""
 
 import importlib
 import pkgutil
