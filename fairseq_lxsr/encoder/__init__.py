@@ -1,4 +1,4 @@
-"""Computes sentence embeddings with the model of a model folder, without fairseq."""
+"""Computes sentence embeddings with a model from a model folder, without fairseq."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
     from fairseq_lxsr.modules import SentenceNetwork
 
-# The limit on word pieces of a model without one
+# Word piece limit for models that have none.
 NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -125,7 +125,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def model(self) -> Any:
-        """The torch network; reading this property imports torch.
+        """The torch network; accessing this property imports torch.
 
         Its type is not declared: exports use attributes that only some architectures have.
         """
@@ -133,7 +133,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def device(self) -> str:
-        """Default device of the computation: `cpu`, `cuda` or `cuda:0`."""
+        """Default device for encoding: `cpu`, `cuda` or `cuda:0`."""
         return str(self._networks.device) if self._networks else "cpu"
 
     @property
@@ -143,7 +143,8 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name, as float32 arrays; an encoder without layers needs no torch for them."""
+        """Weights by name as float32 arrays; for an encoder without layers, torch is not
+        imported."""
         if self._bag:
             return self._bag.weights
         return {
@@ -158,7 +159,8 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def table(self) -> np.ndarray:
-        """Vectors of the word pieces before gated layers, float32 [V, D]; rows are dictionary ids.
+        """Word piece embeddings before gated layers, float32 [V, D]; row numbers are dictionary
+        ids.
 
         An embedding is their weighted mean.
 
@@ -167,8 +169,8 @@ class SentenceEncoder(SentenceTransformersMethods):
         """
         if not getattr(self.size, "sums_rows", False):
             raise InputError(
-                f"{self.folder or 'model'}: an encoder with layers has no vector for a piece; "
-                "use a model without layers, or with gated layers"
+                f"{self.folder or 'model'}: an encoder with layers has no fixed vector per word "
+                "piece; use a model without layers, or with gated layers"
             )
         return self.weights[TABLE]
 
@@ -181,7 +183,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that are the same only for encoders with the same embeddings.
+        """Twelve hexadecimal digits that identify encoders with identical embeddings.
 
         The version of the text normalization is excluded: embeddings of all versions are
         comparable.
@@ -200,7 +202,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def space(self) -> str:
-        """Fingerprint of the model whose embeddings are comparable with these.
+        """Fingerprint that is shared by models with comparable embeddings.
 
         This is the teacher of a distilled model, and the model itself otherwise.
         """
@@ -220,7 +222,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         on_long: str = "cut",
         counts: Counter[str] | None = None,
     ) -> np.ndarray:
-        """Return the embeddings of sentences, in the order of the sentences.
+        """Return the embeddings of sentences, in input order.
 
             embeddings = encoder.encode(["The dog sleeps.", "Le chien dort."], normalize=True)
             query = encoder.encode("Un chien dort.", normalize=True)
@@ -295,7 +297,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         return unit_rows(embeddings) if normalize else embeddings
 
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split sentences into the word pieces that `encode` reads; long sentences are cut.
+        """Split sentences into the word pieces that `encode` uses; long sentences are truncated.
 
             ids, lengths = encoder.split(["The dog sleeps.", "Le chien dort."])
             vectors = encoder.table[ids]
@@ -322,13 +324,13 @@ class SentenceEncoder(SentenceTransformersMethods):
         self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str
     ) -> None:
         if batch_size < 1:
-            raise InputError(f"batch_size {batch_size}; expected 1 or more")
+            raise InputError(f"batch_size is {batch_size}; expected 1 or more")
         if dtype not in COMPUTE_DTYPES:
-            raise InputError(f"dtype {dtype!r}; expected one of {', '.join(COMPUTE_DTYPES)}")
+            raise InputError(f"dtype is {dtype!r}; expected one of {', '.join(COMPUTE_DTYPES)}")
         if truncate_dim is not None and not 1 <= truncate_dim <= self.output_dim:
-            raise InputError(f"truncate_dim {truncate_dim}; expected 1 to {self.output_dim}")
+            raise InputError(f"truncate_dim is {truncate_dim}; expected 1 to {self.output_dim}")
         if on_long not in ON_LONG:
-            raise InputError(f"on_long {on_long!r}; expected one of {', '.join(ON_LONG)}")
+            raise InputError(f"on_long is {on_long!r}; expected one of {', '.join(ON_LONG)}")
 
     def _encode_in_parts(self, pieces: FlatPieces, limit: int, *options) -> np.ndarray:
         """Encode sentences in parts of at most `limit` word pieces, and average the parts.
@@ -342,7 +344,7 @@ class SentenceEncoder(SentenceTransformersMethods):
             The means of the embeddings of the parts, weighted by length, float32 [N, D].
         """
         lengths = pieces.lengths
-        # Empty sentences have one empty part, so that each sentence has a row.
+        # Empty sentences get one empty part, so that each sentence has a row.
         part_counts = np.maximum(1, -(-lengths // limit))
         first_parts = part_counts.cumsum() - part_counts
         # For each part: its sentence, its offset in the sentence, and its length.
@@ -371,8 +373,8 @@ class SentenceEncoder(SentenceTransformersMethods):
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        # Without a bar, tqdm is not called at all: even a disabled bar takes the lock of tqdm,
-        # which may be held forever in a forked process.
+        # Without a progress bar, tqdm is not called at all: even a disabled bar acquires tqdm's
+        # lock, which may be held forever in a forked process.
         bar_context = (
             Progress(total=count, desc="encode", unit=" sentences")
             if show_progress
@@ -384,7 +386,7 @@ class SentenceEncoder(SentenceTransformersMethods):
                 if bar is not None:
                     bar.update(len(sentences))
             if bar is not None:
-                # Empty sentences are in no batch.
+                # Empty sentences are not part of any batch.
                 bar.update(count - bar.n)
         return embeddings
 

@@ -1,4 +1,4 @@
-"""fairseq checkpoints, read without running code."""
+"""Reads fairseq checkpoints without running code from them."""
 
 import contextlib
 import pickle
@@ -16,10 +16,9 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import stamp
 from fairseq_lxsr.files.records import check_archive
 
-# Keys of a checkpoint's task state: the hash of the dictionary, the target languages, the hash of
-# the text of training and validation, the language pairs of the model that training continued from,
-# the probability of each piece to be split in training [V], and the name of the network (one of
-# `all_networks`)
+# Keys of a checkpoint's task state: hash of the dictionary, target languages, hash of the training
+# and validation text, language pairs of the model that training continued from, probability of
+# splitting each piece in training [V], and name of the network (one of `all_networks`).
 DICTIONARY_HASH = "dictionary_sha256"
 LANGUAGES = "target_languages"
 DATA_HASH = "data_sha256"
@@ -27,7 +26,7 @@ FROM_LANG_PAIRS = "from_lang_pairs"
 SPLIT_PROBABILITY = "split_probability"
 ARCHITECTURE = "architecture"
 
-# Prefixes of the names of weights; LASER and T-LASER have both
+# Prefixes of weight names; LASER and T-LASER use both.
 ENCODER_PREFIX = "encoder."
 NETWORK_PREFIX = "network."
 TOKEN_EMBEDDINGS = "embed_tokens.weight"
@@ -63,7 +62,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: refused, {reason}, which could run code{_other_checkpoint(path)}"
         ) from None
-    # For a file of another kind, torch raises exceptions of many types
+    # For other kinds of files, torch raises many types of exceptions.
     except Exception as error:
         if isinstance(error, OSError) and error.filename:
             raise
@@ -75,7 +74,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def _example(folder: Path) -> str:
-    """Name a checkpoint in a folder, as the end of a message."""
+    """Suggest a checkpoint in a folder, to complete an error message."""
     best = folder / "checkpoint_best.pt"
     checkpoint = best if best.is_file() else newest_checkpoint(folder)
     if checkpoint is None:
@@ -87,10 +86,10 @@ def _load(path: Path) -> Any:
     is_archive = zipfile.is_zipfile(path)
     if is_archive:
         _check_once(path, *stamp(path))
-    # fairseq saves its options as a Namespace; the class itself is harmless
+    # fairseq saves its options as a Namespace; this class itself is harmless.
     with torch.serialization.safe_globals([Namespace]):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    # torch can also read an archive whose directory of records is damaged
+    # torch also reads archives with a damaged record directory, so the checksums are verified.
     if not is_archive:
         raise zipfile.BadZipFile
     return state
@@ -98,14 +97,17 @@ def _load(path: Path) -> Any:
 
 @lru_cache
 def _check_once(path: Path, *stamp: int) -> None:
-    """Check the checksums of an archive, once per file: training reads the same file repeatedly."""
+    """Verify an archive's checksums only once per file, because training reads files repeatedly."""
     check_archive(path)
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Return a checkpoint with checked types of its parts; missing optional parts are empty."""
+    """Return a checkpoint after checking the types of its parts; missing optional parts become
+    empty."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
-        raise InputError(f"{path}: has no cfg: not a fairseq-train checkpoint; choose another file")
+        raise InputError(
+            f"{path}: not a fairseq-train checkpoint, because it has no cfg; choose another file"
+        )
     cfg = _options(state["cfg"])
     state = dict(state)
     defaults: dict[str, Any] = {"task_state": {}, "extra_state": {}, "optimizer_history": []}
@@ -116,7 +118,7 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
     for name in ("model", "task", "criterion", "common", "ema"):
         _require(_has_plain_values(cfg[name]), f"cfg.{name}", path)
     _require(_has_plain_values(state["task_state"]), "task_state", path)
-    # The extra state of several processes also contains tensors
+    # The extra state also contains tensors if several processes saved it.
     _require(isinstance(state["extra_state"], dict), "extra_state", path)
     history = state["optimizer_history"]
     is_list_of_dicts = isinstance(history, list) and all(isinstance(part, dict) for part in history)
@@ -128,10 +130,10 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
 
 
 def _options(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a checkpoint as dictionaries, with empty ones for missing parts."""
+    """Return the options of a checkpoint as dictionaries, which are empty for missing parts."""
     cfg = {}
     for name, part in stored.items():
-        # Older models and tasks of fairseq store their options as a Namespace
+        # fairseq's older models and tasks store their options as a Namespace.
         cfg[name] = vars(part) if isinstance(part, Namespace) else part
     for name in ("model", "task"):
         cfg.setdefault(name, None)
@@ -144,7 +146,8 @@ def _options(stored: dict[str, Any]) -> dict[str, Any]:
 def _require(is_valid: bool, name: str, path: Path) -> None:
     if not is_valid:
         raise InputError(
-            f"{path}: invalid {name}: not a fairseq-train checkpoint? Choose another file"
+            f"{path}: invalid {name}, so probably not a fairseq-train checkpoint; choose another "
+            "file"
         )
 
 
@@ -161,7 +164,7 @@ def _has_names(part: Any) -> bool:
 
 
 def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = False) -> Path | None:
-    """Return the newest complete checkpoint of a folder; None if there is none.
+    """Return the newest complete checkpoint in a folder; None if there is none.
 
     Args:
         folder: where to look for `checkpoint*.pt`.
@@ -174,7 +177,7 @@ def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = Fals
     for path in paths:
         if path.name == excluded_name:
             continue
-        # A checkpoint that cannot be read is passed over
+        # Unreadable checkpoints are skipped.
         with contextlib.suppress(Exception):
             weights = _checked(_load(path), path)["model"].values()
             if not finite or all(bool(value.isfinite().all()) for value in weights):
@@ -183,7 +186,7 @@ def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = Fals
 
 
 def _other_checkpoint(path: Path) -> str:
-    """Name the checkpoint to use instead, as the end of a message."""
+    """Suggest another checkpoint to use, to complete an error message."""
     checkpoint = newest_checkpoint(path.parent, path.name)
     if checkpoint is None:
         return "; there is no other checkpoint in its folder"

@@ -1,4 +1,4 @@
-"""Finds a model folder by the name of a packaged model, a path, or the address of an archive."""
+"""Finds a model folder by the name of a packaged model, a path, or an archive URL."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
-# Each subfolder is a model
+# Folder of packaged models, one per subfolder.
 MODELS = PACKAGE / "pretrained"
-# Models of earlier versions, and the models that replaced them
+# Packaged models of earlier versions, and their replacements.
 REPLACED = {"lxsr-nine": "lxsr-static"}
-# Next to a cached model: the SHA-256 of its archive and of each file
+# File next to a cached model with the SHA-256 of its archive and of each file.
 CACHE_RECORD = ".files.json"
-# How long to wait for another process that downloads the same archive
+# Seconds to wait for another process that is downloading the same archive.
 WAIT_SECONDS = 3_600
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 ARCHIVE_ADDRESS = re.compile(
@@ -34,7 +34,7 @@ def model_names() -> list[str]:
 
 
 def find_model(model: str | Path) -> Path:
-    """Return the path of a model folder, after downloading it if necessary.
+    """Return the path of a model folder, downloading it if necessary.
 
     Args:
         model: the name of a model in this package, the path of a model folder (a `Path` is never
@@ -55,7 +55,7 @@ def find_model(model: str | Path) -> Path:
     if model in REPLACED:
         raise InputError(
             f"{model}: replaced by {REPLACED[model]}, whose embeddings are not compatible: use "
-            f"{REPLACED[model]}, and repeat the embedding and indexing of your texts"
+            f"{REPLACED[model]}, and embed and index your texts again"
         )
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
@@ -67,22 +67,22 @@ def find_model(model: str | Path) -> Path:
 
 
 def _cached_model(address: str) -> Path:
-    """Return the model folder of an archive in the cache, after downloading it if necessary."""
+    """Return the cached model folder of an archive, downloading it if necessary."""
     parts = ARCHIVE_ADDRESS.fullmatch(address)
     if parts is None:
         raise InputError(
-            f"{address}: no archive with its SHA-256; expected "
-            "https://.../NAME.tar.gz#sha256= and 64 hexadecimal digits"
+            f"{address}: not an archive URL with SHA-256; expected https://.../NAME.tar.gz#sha256= "
+            "and 64 hexadecimal digits"
         )
     checksum = parts["checksum"].lower()
     cache = cache_folder() / checksum
     folder = cache / parts["name"]
     if _is_cached(folder, checksum):
         return folder
-    # The name of a model never begins with a dot, so no model can have the archive's name
+    # Model names never begin with a dot, so no model can have the same name as the archive.
     archive = cache / f".archive{parts['ending'].lower()}"
     with locked(cache / ".lock", cache, WAIT_SECONDS):
-        # Another process may have downloaded it while this one waited for the lock
+        # Another process may have downloaded it while this one waited for the lock.
         if not _is_cached(folder, checksum):
             if os.path.lexists(folder):
                 say(f"{folder}: does not match {parts['url']}; downloading it again")
@@ -91,8 +91,8 @@ def _cached_model(address: str) -> Path:
 
 
 def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> None:
-    """Download an archive, unpack it to a folder, and record the checksums of its files."""
-    # Modules for the network are imported only if they are needed
+    """Download an archive, unpack it into a folder, and record its files' checksums."""
+    # Network modules are imported only if needed.
     from fairseq_lxsr.files.download import download
 
     archive.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> Non
 
 
 def _is_cached(folder: Path, checksum: str) -> bool:
-    """Return whether the files of a folder are those of the archive with this SHA-256."""
+    """Return whether a folder still contains the files of the archive with this SHA-256."""
     try:
         record = json.loads((folder.parent / CACHE_RECORD).read_text(encoding="utf-8"))
         return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
@@ -112,19 +112,19 @@ def _is_cached(folder: Path, checksum: str) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a model folder by name."""
+    """Return the SHA-256 of each file in a model folder by name."""
     return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
 
 
 def _unpack(archive: Path, folder: Path, url: str) -> None:
-    """Unpack an archive and check that it is a model folder; the archive is deleted in any case."""
+    """Unpack an archive, check that it is a model folder, and delete the archive in any case."""
     from fairseq_lxsr.files.unpack import unpack
 
     try:
         if folder.is_symlink():
             folder.unlink()
         elif folder.is_dir():
-            # The folder is incomplete or was changed
+            # The folder is incomplete or has been changed.
             shutil.rmtree(folder)
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
@@ -138,13 +138,13 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloaded models, in $XDG_CACHE_HOME or in ~/.cache."""
+    """Return the folder for downloaded models, in $XDG_CACHE_HOME or ~/.cache."""
     return _user_cache() / "fairseq-lxsr" / "models"
 
 
 def _user_cache() -> Path:
     xdg_cache_home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says to ignore a relative path
+    # The XDG specification says that relative paths must be ignored.
     if os.path.isabs(xdg_cache_home):
         return Path(xdg_cache_home)
     try:

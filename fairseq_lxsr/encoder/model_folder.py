@@ -29,15 +29,15 @@ from fairseq_lxsr.text.tokenizer import (
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
-# The model card, with the licences of the training text; it is not needed to load the model
+# The model card, with the licences of the training text; not needed for loading the model.
 CARD_FILE = "README.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
-# The architecture of folders whose config.json does not name one
+# Architecture of older folders, in which config.json names none.
 DEFAULT_ARCHITECTURE = "transformer"
-# The field with the fingerprint of the teacher, if the embeddings of both models are comparable
+# Field with the teacher's fingerprint, if the embeddings of both models are comparable.
 TEACHER = "teacher"
-# Fields of config.json that describe the training, and their types
+# Fields of config.json that describe training, and their types.
 TRAINING = {
     "lang_pairs": str,
     "pairs": Mapping[str, int],
@@ -49,11 +49,11 @@ TRAINING = {
     TEACHER: str,
     "ema_decay": float,
 }
-# The model folder inside a folder of sentence-transformers, see export/st_module.py
+# Model folder inside a sentence-transformers folder, see export/st_module.py.
 ST_MODULE = "0_SentenceModule"
-# The layout of a tensor that is not sparse
+# Layout name of dense tensors.
 DENSE = "torch.strided"
-# NumPy's names for the data types of safetensors
+# NumPy names of safetensors data types.
 ARRAY_TYPES = {
     "F64": "f8",
     "F32": "f4",
@@ -64,17 +64,17 @@ ARRAY_TYPES = {
     "U8": "u1",
     "BOOL": "?",
 }
-# Suffix of the name under which the scales of a quantized weight are stored
+# Name suffix of the tensor that stores a quantized weight's scales.
 SCALE = ".scale"
-# Scales to try, as shares of the scale that reaches the largest number of a row. A smaller scale
-# clips few numbers and rounds all the others more exactly.
+# Scales to try, relative to the scale at which a row's largest value just fits. A smaller scale
+# clips a few values, but rounds the rest more precisely.
 SCALE_SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
-# What to do if the files of a model folder do not belong together
+# Advice for model folders with files that do not belong together.
 ADVICE = "export the model again, or copy the complete folder"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json of a model folder, and check that the folder is complete and unchanged.
+    """Read a model folder's config.json, and check that the folder is complete and unchanged.
 
     Args:
         folder: the model folder.
@@ -105,13 +105,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the checked content of config.json, and the checksums of the other files by name."""
+    """Parse and check config.json, and return it with the checksums of the other files by name."""
     try:
         config = parse_json(path.read_text(encoding="utf-8"))
         version = config["format_version"]
         checksums = dict(config["files"])
         if version != MODEL_FORMAT:
-            raise InputError(f"format {version!r:.60}; expected format {MODEL_FORMAT}")
+            raise InputError(f"format is {version!r:.60}; expected {MODEL_FORMAT}")
         config.setdefault("architecture", DEFAULT_ARCHITECTURE)
         size_of(config)
         TextOptions(**config["text"])
@@ -126,7 +126,7 @@ def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def size_of(config: Mapping[str, Any]) -> EncoderSize:
-    """Return the sizes of the encoder that config.json describes.
+    """Return the encoder sizes given in config.json.
 
     Only architectures other than the default one need torch.
     """
@@ -138,9 +138,9 @@ def size_of(config: Mapping[str, Any]) -> EncoderSize:
 
 
 def check_training(training: Any) -> None:
-    """Check the types of the training fields of config.json; each of them may be missing."""
+    """Check the types of the training fields in config.json, all of which are optional."""
     if not isinstance(training, dict):
-        raise InputError(f"training {shown(training)}; expected an object")
+        raise InputError(f"training is {shown(training)}; expected an object")
     for name, kind in TRAINING.items():
         value = training.get(name)
         if value is not None and not fits(value, kind):
@@ -148,14 +148,14 @@ def check_training(training: Any) -> None:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Read the tokenizer of a model folder, and check the size of its dictionary.
+    """Read a model folder's tokenizer, and check the size of its dictionary.
 
     Raises:
         InputError: if a file is invalid, or the dictionary has another size than the encoder.
     """
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
-    # Training may have added <mask>.
+    # The dictionary may lack <mask>, which training adds.
     if entries - len(symbols) not in (0, 1):
         raise InputError(
             f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; expected the {entries:,} of "
@@ -165,7 +165,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the weights of a model folder by name; weights in 8 or 4 bits become float32.
+    """Return a model folder's weights by name; 8-bit and 4-bit weights are converted to float32.
 
     Raises:
         InputError: as `read_packed_weights` does.
@@ -198,13 +198,13 @@ def read_packed_weights(
     for name in TEXT_FILES:
         if metadata.get(name, checksums[name]) != checksums[name]:
             raise InputError(
-                f"{folder / name}: not the file that {path} was exported with: {ADVICE}"
+                f"{folder / name}: not the file that was exported together with {path}: {ADVICE}"
             )
     return _with_packed_tables(weights, path)
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the rows of a matrix to 8 bits, each with a scale of its own.
+    """Quantize a matrix to 8 bits, with a separate scale for each row.
 
     A scale per dimension would lose more, because embeddings of word pieces differ in length.
 
@@ -219,7 +219,7 @@ def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize the rows of a matrix to 4 bits, each with a scale of its own.
+    """Quantize a matrix to 4 bits, with a separate scale for each row.
 
     Args:
         rows: float32 [N, D] with an even D.
@@ -236,7 +236,7 @@ def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _quantize(
     rows: np.ndarray, largest_code: int, shares: Sequence[float] = (1,)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Round each row with the scale, of those to try, that has the least squared error.
+    """Round each row, choosing the scale with the smallest squared error.
 
     Args:
         rows: float32 [N, D].
@@ -252,7 +252,7 @@ def _quantize(
     scales = np.zeros(len(rows), np.float32)
     scaled_rows = rows / np.where(full_scales > 0, full_scales, 1)[:, None]
     for share in shares:
-        # The scale of a row of tiny numbers may be rounded down to 0.
+        # The scale of a row with tiny values may be rounded down to 0.
         tried = (share * full_scales).astype(np.float32)
         rounded = np.rint(rows / np.where(tried > 0, tried, 1)[:, None])
         rounded = rounded.clip(-largest_code, largest_code)
@@ -300,13 +300,13 @@ def _arrays(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _array(name: str, shape: list[int], dtype: str, data: memoryview) -> np.ndarray:
-    """Return a tensor of a safetensors file as an array; bfloat16 becomes float32."""
+    """Return a safetensors tensor as an array; bfloat16 is converted to float32."""
     if dtype == "BF16":
         # A bfloat16 is the upper half of a float32.
         bits = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
         return bits.view(np.float32).reshape(shape)
     if dtype not in ARRAY_TYPES:
-        raise ValueError(f"{name} is of type {dtype}")
+        raise ValueError(f"{name} has the unsupported type {dtype}")
     return np.frombuffer(data, ARRAY_TYPES[dtype]).reshape(shape)
 
 
@@ -316,7 +316,7 @@ def write_folder(
     description: Mapping[str, Any],
     save: Callable[..., bytes],
 ) -> None:
-    """Write a model folder, which appears only when it is complete.
+    """Write a model folder atomically: it appears only once it is complete.
 
     Args:
         folder: the model folder; an older model folder is replaced.
@@ -336,18 +336,18 @@ def write_folder(
         (work / WEIGHTS_FILE).write_bytes(weights)
         checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
         config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
-        # This file is written last, because a folder without it does not load.
+        # This file is written last, because a folder without it cannot be loaded.
         config_text = json.dumps(sealed(config), indent=2) + "\n"
         (work / CONFIG_FILE).write_text(config_text, encoding="utf-8")
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Return a safetensors file with its metadata in the given order.
+    """Return the bytes of a safetensors file with its metadata in the given order.
 
     Safetensors writes metadata in random order, but fingerprints need the same bytes for the same
     weights.
     """
-    # The weights come after the length of the header and the header.
+    # The file consists of the header length, the header and the weights.
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start]) | {"__metadata__": metadata}
     ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -357,7 +357,7 @@ def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
 def check_weights(
     weights: Mapping[str, Any], expected: Mapping[str, list[int]], path: str | Path
 ) -> None:
-    """Check the names, shapes and numbers of weights.
+    """Check the names, shapes and values of weights.
 
     Args:
         weights: arrays or tensors by name.

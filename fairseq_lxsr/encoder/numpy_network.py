@@ -1,4 +1,4 @@
-"""Encoders without layers in NumPy: an embedding is a weighted sum of rows of the table.
+"""Encoders without layers in NumPy: sentence embeddings are weighted sums of piece embeddings.
 
 These encoders are gated, have mean pooling, and need no torch.
 """
@@ -28,17 +28,17 @@ from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.tokenizer import Tokenizer
 
-# Names of the weights in a model folder
+# Names of the weights in a model folder.
 TABLE = "embed_tokens.weight"
 ORDER = "order"
-# Word pieces per batch, whose rows [BATCH_PIECES, D] fit into the cache of one core
+# Word pieces per batch; their embeddings [BATCH_PIECES, D] fit into the cache of one core.
 BATCH_PIECES = 1024
-# Batches that a thread gets at once; with fewer batches in total, one thread computes all
+# Batches assigned to a thread at once; with fewer batches in total, one thread computes them all.
 BATCHES_PER_THREAD = 32
 
 
 class Bag:
-    """An encoder without layers, with the same embeddings as `TransformerSentenceEncoder`.
+    """An encoder without layers that gives the same embeddings as `TransformerSentenceEncoder`.
 
         bag, tokenizer = read_bag(folder, read_config(folder))
         ids, lengths = tokenizer.encode_known(["A dog."])
@@ -118,15 +118,16 @@ class Bag:
         """
         length = int(pieces.lengths[batch[0]])
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()
-        # A new buffer for each batch would take half of the time.
+        # The buffer is reused, because allocating one per batch would take half of the total time.
         buffer = getattr(local, "buffer", None)
         if buffer is None or len(buffer) < len(places):
             row_count = max(self.batch_pieces, length)
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
-        # The ids are valid, so nothing is clipped; any other mode would copy the rows twice.
+        # The ids are valid, so nothing is actually clipped, but other modes would copy the rows
+        # twice.
         rows = np.take(table, pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip")
-        # The caller checks the embeddings for infinity.
+        # Overflow is ignored, because the caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows.reshape(len(batch), length, -1)
             # [n, k + 1, D]
@@ -136,12 +137,12 @@ class Bag:
             return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
-        """Return the weights of positions in the mean and in the cosine coefficients [k + 1, T].
+        """Return the position weights in the mean and in each cosine coefficient [k + 1, T].
 
         See `pooling.order_weights`.
         """
         scale = math.sqrt(self.config.embed_dim) / length
-        # Without order coefficients only the mean is needed, whose weights are all the same.
+        # Without order coefficients only the mean is needed, which has equal weights.
         if not self.config.order_coefficients:
             return np.full((1, length), scale, np.float32)
         angle = np.pi * (np.arange(length) + 0.5) / length
@@ -152,7 +153,7 @@ class Bag:
 def batches_of_one_length(
     lengths: np.ndarray, batch_pieces: int = BATCH_PIECES
 ) -> Iterator[np.ndarray]:
-    """Yield batches of sentences of the same length, as sentence numbers, int [n].
+    """Yield batches of equally long sentences, as sentence numbers, int [n].
 
     Args:
         lengths: number of word pieces of each sentence [N]; sentences of length 0 are left out.

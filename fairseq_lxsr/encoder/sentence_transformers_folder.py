@@ -1,4 +1,4 @@
-"""Reads models without layers from folders of `lxsr export sentence-transformers`.
+"""Reads models without layers from `lxsr export sentence-transformers` folders.
 
 After sentence-transformers has saved or trained such a model, only the weights and tokenizer.json
 are left of the model folder.
@@ -42,23 +42,23 @@ from fairseq_lxsr.text.tokenizer import (
     Tokenizer,
 )
 
-# Files of sentence-transformers
+# Files in a sentence-transformers folder.
 MODULES_FILE = "modules.json"
 TOKENIZER_FILE = "tokenizer.json"
-# Names of the table in the weights of model2vec and of sentence-transformers
+# Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
-# The code points after the Latin letters
+# Code points after the Latin letters.
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
 def is_sentence_transformers_folder(folder: Path) -> bool:
-    """Return whether a folder is in the format of sentence-transformers."""
+    """Return whether a folder is in sentence-transformers format."""
     return (folder / MODULES_FILE).is_file()
 
 
 def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dict[str, Any]]:
-    """Read a model without layers from a folder of sentence-transformers.
+    """Read a model without layers from a sentence-transformers folder.
 
     Args:
         folder: a folder of `lxsr export sentence-transformers`, possibly saved again by
@@ -89,8 +89,8 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
     ) as error:
         reason = error if isinstance(error, InputError) else f"{error!r:.100}"
         raise InputError(
-            f"{folder}: not a folder of `lxsr export sentence-transformers` for a model without "
-            f"layers ({reason}); open it with SentenceTransformer, or evaluate it with `lxsr eval`"
+            f"{folder}: not a `lxsr export sentence-transformers` folder of a model without layers "
+            f"({reason}); open it with SentenceTransformer, or evaluate it with `lxsr eval`"
         ) from None
     size = TransformerConfig(
         vocab_size=len(rows),
@@ -115,7 +115,7 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
 
 
 def module_folder(folder: Path) -> Path:
-    """Return the model folder inside a folder of sentence-transformers, or else the folder itself.
+    """Return the model folder inside a sentence-transformers folder; for others, the folder itself.
 
     Models with layers are exported as a module of this package, with the complete model folder.
     """
@@ -141,7 +141,7 @@ def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
 
 
 def _read_table(path: Path) -> np.ndarray:
-    """Return the vectors of the word pieces, float32 [V, D]."""
+    """Return the word piece embeddings, float32 [V, D]."""
     with safe_open(path, "np") as stored:
         stored_names = set(stored.keys())
         for name in TABLE_NAMES:
@@ -151,7 +151,7 @@ def _read_table(path: Path) -> np.ndarray:
 
 
 def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
-    """Return the tokenizer that a tokenizer.json describes, and the rows of its symbols [V, D].
+    """Build the tokenizer described by a tokenizer.json, and return it with its embeddings [V, D].
 
     Args:
         description: the content of tokenizer.json.
@@ -166,14 +166,14 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
         raise InputError(f"{len(rows):,} rows for {len(symbols):,} pieces")
     unknown = symbols.index(UNK)
     stand_in = steps[-1].get("content")
-    # This symbol stands in for unknown letters in tokenizer.json, so its row was trained instead of
-    # that of the unknown symbol.
+    # In tokenizer.json, this symbol replaces unknown letters, so its row was trained instead of the
+    # unknown symbol's row.
     if stand_in == symbols[-1]:
         rows[unknown] = rows[-1]
         rows = rows[:-1]
         symbols = symbols[:-1]
-    # The last pieces have a copy of the row of the unknown symbol, because their dictionary has no
-    # rows for them. Once trained, they have rows of their own, and stay.
+    # The last pieces have a copy of the unknown symbol's row, because the dictionary had no rows
+    # for them. They are removed, unless further training has changed their rows.
     while (rows[-1] == rows[unknown]).all():
         rows = rows[:-1]
 
@@ -188,7 +188,7 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
 
 
 def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
-    """Return the text options that normalization steps amount to, and SentencePiece's own charsmap.
+    """Derive the text options and SentencePiece's charsmap from the normalization steps.
 
     The steps come from tokenizer.json. A charsmap before `Strip` implements `read_as`; a charsmap
     after it belongs to the SentencePiece model.
@@ -201,7 +201,7 @@ def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
         charsmaps.append(base64.b64decode(step.get("precompiled_charsmap", "")))
         types.append(step["type"])
     if "Strip" not in types:
-        raise InputError("the normalizer has no Strip")
+        raise InputError("the normalizer lacks the Strip step")
     strip = types.index("Strip")
     options = TextOptions(
         lowercase="Lowercase" in types,
@@ -215,7 +215,7 @@ def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
 
 
 def _text_version(patterns: Sequence[str | None]) -> int:
-    """Return the newest text version whose steps are the first of these regular expressions."""
+    """Return the newest text version that begins with the same regular expressions."""
     versions = []
     for version in range(1, TEXT_VERSION + 1):
         expected = [pattern for pattern, _ in steps_of(version)]
@@ -225,7 +225,7 @@ def _text_version(patterns: Sequence[str | None]) -> int:
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and the pieces of a BPE model, in the order of their ids.
+    """Return the symbols and pieces of a BPE model, ordered by id.
 
     The later a piece is merged, the lower is its score; single letters have the lowest.
     """
@@ -235,7 +235,7 @@ def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
         raise InputError("ids with gaps")
     ranks: dict[str, int] = {}
     for pair in model["merges"]:
-        # Versions of the library tokenizers write a merge as one string or as two.
+        # Depending on the version, the tokenizers library writes a merge as one string or as two.
         parts = pair.split(" ") if isinstance(pair, str) else pair
         ranks.setdefault("".join(parts), len(ranks))
     lowest = len(ranks)
@@ -243,7 +243,7 @@ def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
 
 
 def _unigram(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and the pieces of a unigram model, in the order of their ids.
+    """Return the symbols and pieces of a unigram model, ordered by id.
 
     A symbol that SentencePiece never produces begins with a blank in tokenizer.json.
     """
@@ -262,7 +262,7 @@ def _piece(text: str, score: float, model: dict[str, Any]) -> Piece:
 
 
 def _read_as(charsmap: bytes) -> str:
-    """Return the value of `TextOptions.read_as` that a charsmap of SentencePiece implements.
+    """Return the `TextOptions.read_as` value that matches a SentencePiece charsmap.
 
     This is each letter that is replaced, followed by its replacement.
     """
@@ -272,7 +272,7 @@ def _read_as(charsmap: bytes) -> str:
     with tempfile.TemporaryDirectory() as work:
         path = Path(work) / "rule.model"
         path.write_bytes(model_of_pieces([Piece("a", 0, NORMAL)], UNIGRAM, charsmap, False))
-        # With a digit in front, no normalized text is empty.
+        # A leading digit keeps the normalized text from being empty.
         normalized = Tokenizer(path, TextOptions()).normalized([f"0{letter}" for letter in letters])
     pairs = []
     for letter, text in zip(letters, normalized, strict=True):

@@ -1,4 +1,4 @@
-"""Options and methods of sentence-transformers for a `SentenceEncoder`.
+"""sentence-transformers options and methods for a `SentenceEncoder`.
 
 Code that was written for that library works with them.
 """
@@ -29,7 +29,7 @@ from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
-# Options of sentence-transformers, and the name that the same option has here
+# sentence-transformers options, and the corresponding option names here.
 OPTION_NAMES = {
     "sentences": "texts",
     "inputs": "texts",
@@ -37,7 +37,7 @@ OPTION_NAMES = {
     "show_progress_bar": "show_progress",
 }
 SWITCHES = ("normalize_embeddings", "show_progress_bar", "convert_to_numpy", "convert_to_tensor")
-# Options that these models cannot vary, with the only value that each accepts
+# Options that these models cannot change, each with its only accepted value.
 FIXED_OPTIONS = {
     "prompt": None,
     "prompt_name": None,
@@ -55,7 +55,7 @@ def _binary(embeddings: FloatArray) -> np.ndarray:
     return (codes - np.uint8(128)).view(np.int8)
 
 
-# Conversions to the values of `precision`, equal to `quantize_embeddings` of sentence-transformers
+# Conversions to each `precision`, equivalent to sentence-transformers' `quantize_embeddings`.
 PRECISIONS: dict[str, Callable[[FloatArray], np.ndarray]] = {
     "float32": lambda embeddings: embeddings,
     "float16": lambda embeddings: embeddings.astype(np.float16),
@@ -92,7 +92,7 @@ def as_list(texts: Iterable[str]) -> list[str]:
 def accept_sentence_transformers_options(
     encode: Callable[..., FloatArray],
 ) -> Callable[..., np.ndarray]:
-    """Let `encode` also accept a single text and the options of sentence-transformers.
+    """Decorator: makes `encode` also accept a single text and sentence-transformers options.
 
     A single text gives one embedding [D] instead of [N, D].
     """
@@ -118,7 +118,7 @@ def accept_sentence_transformers_options(
 
 
 def _check_options(library_options: dict[str, Any]) -> None:
-    """Check the values of options of sentence-transformers."""
+    """Check the values of sentence-transformers options."""
     for name, value in library_options.items():
         if name in SWITCHES:
             _check_switch(name, value)
@@ -135,11 +135,11 @@ def _check_options(library_options: dict[str, Any]) -> None:
 
 
 def _check_switch(name: str, value: Any) -> None:
-    # sentence-transformers chooses by the log level if show_progress_bar is None
+    # If show_progress_bar is None, sentence-transformers decides by the log level.
     if name == "show_progress_bar" and value is None:
         return
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{name} {shown(value)}; expected True or False")
+        raise InputError(f"{name} is {shown(value)}; expected True or False")
 
 
 def _check_precision(name: str, value: Any) -> None:
@@ -154,7 +154,7 @@ def _check_precision(name: str, value: Any) -> None:
 def _translate_options(
     library_options: dict[str, Any], options: dict[str, Any], has_texts: bool
 ) -> dict[str, Any]:
-    """Return options of sentence-transformers under the names that `encode` has for them.
+    """Translate sentence-transformers options to the corresponding options of `encode`.
 
     Args:
         library_options: options by their names in sentence-transformers, already checked.
@@ -193,7 +193,7 @@ def _convert(embeddings: FloatArray, library_options: dict[str, Any]) -> Any:
 
 
 class SentenceTransformersMethods:
-    """Methods and properties that sentence-transformers models have in addition to `encode`."""
+    """Methods and properties of sentence-transformers models, other than `encode`."""
 
     tokenizer: Tokenizer
     folder: Path | None
@@ -243,8 +243,8 @@ class SentenceTransformersMethods:
         second_rows = _unit_rows(second, "second")
         if first_rows.shape[1] != second_rows.shape[1]:
             raise InputError(
-                f"embeddings of width {first_rows.shape[1]} and of width {second_rows.shape[1]}; "
-                "expected the same width"
+                f"embeddings have widths {first_rows.shape[1]} and {second_rows.shape[1]}; "
+                "expected equal widths"
             )
         return first_rows @ second_rows.T
 
@@ -269,8 +269,8 @@ class SentenceTransformersMethods:
         second_rows = _unit_rows(second, "second")
         if first_rows.shape != second_rows.shape:
             raise InputError(
-                f"embeddings of shape {first_rows.shape} and of shape {second_rows.shape}; "
-                "expected the same shape"
+                f"embeddings have shapes {first_rows.shape} and {second_rows.shape}; expected "
+                "equal shapes"
             )
         return np.einsum("nd,nd->n", first_rows, second_rows)
 
@@ -281,7 +281,7 @@ class SentenceTransformersMethods:
     get_embedding_dimension = get_sentence_embedding_dimension
 
     def tokenize(self, texts: str | Iterable[str]) -> dict[str, np.ndarray]:
-        """Split texts into the word pieces that `encode` reads.
+        """Split texts into the word pieces that `encode` uses.
 
         Args:
             texts: N sentences, or a single sentence.
@@ -303,7 +303,7 @@ class SentenceTransformersMethods:
 
     @property
     def max_seq_length(self) -> int | None:
-        """Number of word pieces of a sentence that `encode` reads; None if the model has no limit.
+        """Maximum number of word pieces per sentence in `encode`; None if there is no limit.
 
         Set it to a smaller number to cut long sentences earlier, or to None for the limit of the
         model. A value other than these raises an `InputError`.
@@ -319,12 +319,13 @@ class SentenceTransformersMethods:
         if not is_valid:
             limits = f"1 to {maximum}" if maximum else "1 or more"
             raise InputError(
-                f"max_seq_length {shown(pieces)}; expected {limits}, or None for the model's limit"
+                f"max_seq_length is {shown(pieces)}; expected {limits}, or None for the model's "
+                "limit"
             )
         self._max_seq_length = None if pieces == maximum else pieces
 
     def save(self, folder: str | Path) -> None:
-        """Save the model as a model folder, which `from_pretrained` reads.
+        """Save the model as a model folder, which `from_pretrained` can load.
 
             encoder = SentenceEncoder.from_pretrained("lxsr-static")
             encoder.save("copy")
@@ -373,7 +374,7 @@ class SentenceTransformersMethods:
         return f"SentenceEncoder({name!r}: {languages}; {sizes})"
 
     def _languages(self) -> list[str]:
-        """Return the sorted languages of the training pairs."""
+        """Return the languages of the training pairs, sorted."""
         training = self.config.get("training") or {}  # type: ignore[attr-defined]
         pairs = list(training.get("pairs") or {})
         pairs += (training.get("lang_pairs") or "").split(",")
@@ -386,7 +387,7 @@ class SentenceTransformersMethods:
 def _unit_rows(embeddings: Any, name: str) -> FloatArray:
     rows = np.atleast_2d(np.asarray(embeddings))
     if rows.ndim != 2:
-        raise InputError(f"{name} embeddings of shape {rows.shape}; expected [N, D] or [D]")
+        raise InputError(f"{name} embeddings have shape {rows.shape}; expected [N, D] or [D]")
     if rows.dtype.itemsize == 1:
         raise InputError(
             f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not quantized "

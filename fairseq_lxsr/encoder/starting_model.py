@@ -1,4 +1,4 @@
-"""Models without layers from which training continues.
+"""Loads models without layers, from which training continues.
 
 The embeddings of these models are weighted sums of rows of the table, so rows can be added.
 """
@@ -14,7 +14,7 @@ from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
 
 def open_starting_model(model: str | Path) -> SentenceEncoder:
-    """Load a model from which training continues; weights of any precision are accepted.
+    """Load the model from which training continues; its weights may have any precision.
 
     Args:
         model: as in `SentenceEncoder.from_pretrained`.
@@ -29,14 +29,12 @@ def open_starting_model(model: str | Path) -> SentenceEncoder:
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
     if not getattr(encoder.size, "is_bag", False):
-        raise InputError(
-            f"{model}: a model with layers; expected a model without layers (recipe best)"
-        )
+        raise InputError(f"{model}: has layers; expected a model without layers (recipe best)")
     return encoder
 
 
 def starting_options(model: str, data: Path) -> dict[str, bool | int | float | str]:
-    """Return the options of fairseq-train that continue the training of a model.
+    """Return the fairseq-train options for continuing from a model.
 
     Args:
         model: as in `SentenceEncoder.from_pretrained`.
@@ -65,7 +63,7 @@ def starting_options(model: str, data: Path) -> dict[str, bool | int | float | s
 
 
 def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
-    """Return how many symbols of a dictionary a model has already; <mask> is not counted.
+    """Count the dictionary symbols that a model already has, without <mask>.
 
     Args:
         encoder: the model.
@@ -77,15 +75,15 @@ def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
     old_symbols = [symbol for symbol in encoder.tokenizer.symbols if symbol != MASK]
     if list(symbols[: len(old_symbols)]) != old_symbols:
         raise InputError(
-            f"{encoder.folder}: the {len(symbols):,} symbols of the data do not begin with the "
-            f"{len(old_symbols):,} of the model; expected data of "
-            f"`lxsr prepare --from-model {encoder.folder}`"
+            f"{encoder.folder}: the {len(symbols):,} symbols of the data do not start with the "
+            f"{len(old_symbols):,} of the model; expected data of `lxsr prepare --from-model "
+            f"{encoder.folder}`"
         )
     return len(old_symbols)
 
 
 def trained_pairs(encoder: SentenceEncoder) -> str:
-    """Return the language pairs that a model was trained on, in the form of `--lang-pairs`.
+    """Return the language pairs that a model was trained on, formatted as for `--lang-pairs`.
 
     The string is empty if the model folder does not name them.
     """
@@ -94,7 +92,7 @@ def trained_pairs(encoder: SentenceEncoder) -> str:
 
 
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:
-    """Return the languages of some pairs that a model was not trained on, in order.
+    """Return the languages in these pairs that a model was not trained on, in order.
 
     If a model does not name its languages, it is assumed to know the first language of each pair.
 
@@ -107,7 +105,7 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
         InputError: if both languages of a pair are new: at least one must be known.
     """
     old_languages = _trained_languages(encoder) or [split_pair(pair)[0] for pair in pairs]
-    # Remove duplicates, but keep the order.
+    # Remove duplicates while keeping the order.
     old_languages = list(dict.fromkeys(old_languages))
     new: dict[str, None] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Reads and writes the networks of model folders with torch; loading one cannot run code."""
+"""Reads and writes the networks in model folders with torch; loading never runs code."""
 
 import copy
 import itertools
@@ -41,7 +41,7 @@ from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 def read_model(
     folder: Path, config: dict[str, Any], untrained: bool = False
 ) -> tuple[SentenceNetwork, Tokenizer]:
-    """Read the network and the tokenizer of a model folder, and check that they fit together.
+    """Read a model folder's network and tokenizer, and check that they are compatible.
 
     Args:
         folder: the model folder.
@@ -78,7 +78,7 @@ def build_network(
         raise InputError(
             f"{place}: {len(weights)} weights for {size.num_layers:,} layers; {ADVICE}"
         )
-    # The shapes are compared before any memory is allocated for the network.
+    # The shapes are checked before memory is allocated for the network.
     with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, place)
@@ -124,7 +124,7 @@ def save_folder(
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return the tensors that are stored for a weight, by name.
+    """Return the tensors in which a weight is stored, by name.
 
     For `int8` these are the codes and the scales of a matrix; vectors stay in float32. For `int4`
     only the embeddings of pieces have 4 bits, if their width is even; other matrices have 8.
@@ -135,7 +135,7 @@ def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
     if value.dim() != 2:
         return {name: value}
     quantize = to_int8
-    # Two codes of 4 bits share a byte, so the width must be even.
+    # Two 4-bit codes share a byte, so the width must be even.
     if dtype == "int4" and name == TABLE and value.shape[1] % 2 == 0:
         quantize = to_int4
     codes, scales = quantize(value.numpy())
@@ -143,7 +143,7 @@ def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
 
 
 def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
-    """Convert a weight to another type.
+    """Convert a weight to another dtype.
 
     Raises:
         InputError: if a value is too large for the type.
@@ -158,17 +158,17 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
     return result
 
 
-# Modules whose time is that of matrix products.
+# Modules that spend their time in matrix multiplications.
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)
-# A GPU encodes this many times as many sentences at once as a CPU. With fewer, it waits for the
-# host.
+# Factor by which batches on a GPU are larger than on a CPU. With smaller batches, the GPU would
+# wait for the host.
 GPU_FACTOR = 32
-# torch and its libraries have locks, which must not be held when the process forks.
+# torch and its libraries use locks, which must not be held when the process forks.
 _RUNNING = ForksWait()
 
 
 class NetworkCopies:
-    """A network in float32, and its copies on other devices and in other precisions.
+    """A float32 network and its cached copies on other devices or in other precisions.
 
     Each copy is made when it is first needed.
 
@@ -199,7 +199,7 @@ class NetworkCopies:
     def embed(
         self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the numbers of the sentences of a batch [n], and their embeddings [n, D].
+        """Yield the sentence numbers of each batch [n], and their embeddings [n, D].
 
         Args:
             pieces: the sentences.
@@ -220,7 +220,7 @@ class NetworkCopies:
             yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
-        """Return the network on a device in a precision.
+        """Return the network on the given device and in the given precision.
 
         Raises:
             InputError: if the network cannot compute in this precision, or not on this device.
@@ -230,13 +230,15 @@ class NetworkCopies:
             target = torch.device(device)
         is_cpu = target.type == "cpu"
         if dtype == "int8" and not is_cpu:
-            raise InputError(f"dtype int8 on {target}; expected cpu, or float16 or bfloat16")
+            raise InputError(
+                f"dtype int8 is not supported on {target}; use cpu, or float16 or bfloat16"
+            )
         dtypes = self.network.dtypes
         if dtype not in dtypes:
             raise InputError(
-                f"dtype {dtype} of a {self.network.name} encoder; expected {', '.join(dtypes)}"
+                f"dtype is {dtype}; a {self.network.name} encoder supports {', '.join(dtypes)}"
             )
-        # On a CPU even float32 has a copy, whose matrices are packed.
+        # On a CPU even float32 needs a copy, because its matrices are packed.
         if target == self.device and dtype == "float32" and not is_cpu:
             return self.network
         key = (target, dtype)
@@ -248,17 +250,17 @@ class NetworkCopies:
 
 @cache
 def _one_thread_in_forks() -> None:
-    """Let torch use one thread in processes that are forked from now on.
+    """Make processes that are forked from now on use only one torch thread.
 
     The threads of OpenMP do not exist in a fork, and torch would wait for them.
     """
-    # Windows has no fork.
+    # Windows does not support fork.
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def network_of(bag: Bag) -> SentenceNetwork:
-    """Build the network of a bag, which shares the weights of the bag."""
+    """Build a torch network that shares the weights of a `Bag`."""
     network = TransformerSentenceEncoder(bag.config)
     weights = {name: torch.from_numpy(value) for name, value in bag.weights.items()}
     network.load_state_dict(weights, assign=True)
@@ -269,7 +271,7 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
     """Copy a model to another device or precision."""
     shared: dict[int, Tensor] = {}
     if dtype == "float32" and device == model.embed_tokens.weight.device:
-        # The copy shares all weights except for those that are packed.
+        # The copy shares all weights except the packed ones.
         weights = itertools.chain(model.parameters(), model.buffers())
         shared = {id(weight): weight for weight in weights}
     model = copy.deepcopy(model, shared).to(device)
@@ -284,16 +286,16 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
 
 
 def _quantized(model: Any) -> Any:
-    """Quantize the weights of the matrix products of a model to int8, each row with its scale."""
+    """Quantize the linear layers of a model to int8, with one scale per row."""
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 
     engine = torch.backends.quantized.engine
     if "onednn" in torch.backends.quantized.supported_engines:
-        # It is twice as fast as the other engines on processors with AMX.
+        # This engine is twice as fast as the others on processors with AMX.
         torch.backends.quantized.engine = "onednn"
     try:
         with warnings.catch_warnings():
-            # torch warns that it will move these functions.
+            # torch warns that these functions will be moved.
             warnings.simplefilter("ignore")
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:

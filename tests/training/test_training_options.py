@@ -141,8 +141,8 @@ def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
         ("checkpoint.save_interval", 0, "--save-interval 0"),
         ("common.log_interval", 0, "--log-interval 0"),
         ("common.seed", -1, "--seed -1"),
-        ("common.fp16", True, "--fp16 without a GPU"),
-        ("common.bf16", True, "--bf16 without a GPU"),
+        ("common.fp16", True, "--fp16 needs a GPU"),
+        ("common.bf16", True, "--bf16 needs a GPU"),
         ("model._name", "laser_1", "--arch laser_1 with --task xling_sent"),
         (
             "model._name",
@@ -194,11 +194,11 @@ OF_FAIRSEQ = [
     ((), {"seed": "-1"}, "--seed"),
     ((), {"update_freq": "0"}, "--update-freq 0"),
     ((), {"lr": "1e30"}, "--lr 1e+30"),
-    ((), {"warmup_updates": "0"}, "--warmup-updates 0 with --lr-scheduler inverse_sqrt"),
+    ((), {"warmup_updates": "0"}, "--warmup-updates is 0; --lr-scheduler inverse_sqrt"),
     (
         (),
         {"lr": "0.1,0.01"},
-        "--lr 0.1, 0.01 with --lr-scheduler inverse_sqrt",
+        "--lr 0.1, 0.01: --lr-scheduler inverse_sqrt",
     ),
     (
         ("--best-checkpoint-metric", "acc"),
@@ -236,12 +236,12 @@ OF_FAIRSEQ = [
     (
         (),
         {"arch": None},
-        "--arch is missing",
+        "--arch is required",
     ),
     (
         (),
         {"optimizer": None},
-        "--optimizer is missing",
+        "--optimizer is required",
     ),
     (
         (),
@@ -274,8 +274,8 @@ OF_FAIRSEQ = [
     ),
     ((), {"lr": "fast"}, "argument --lr: invalid <lambda> value: 'fast'"),
     (("--fp16", "--bf16"), {}, "--bf16"),
-    (("--bf16",), {}, "--bf16 without a GPU"),
-    (("--amp",), {}, "--amp without a GPU"),
+    (("--bf16",), {}, "--bf16 needs a GPU"),
+    (("--amp",), {}, "--amp needs a GPU"),
     (("--train-subset", "train1"), {}, "--train-subset train1"),
     (("--frozen-pieces", "9"), {}, "--frozen-pieces 9"),
     ((), {"encoder_embed_dim": "65536"}, " GB "),
@@ -354,7 +354,7 @@ SCHEDULES = [
     ),
     (
         ("--lr-scheduler", "cosine", "--warmup-updates", "9"),
-        "--max-update 9 with --lr-scheduler cosine",
+        "--max-update 9 is too small for --lr-scheduler cosine",
     ),
     (
         ("--lr-scheduler", "reduce_lr_on_plateau", "--lr", "0.1,0.2"),

@@ -272,7 +272,7 @@ def test_initial_weights_are_an_option_of_the_model():
     assert torch.equal(layers[0].fc1.weight, layers[1].fc1.weight)
     assert not torch.equal(*(layer.fc1.weight for layer in build_model().encoder.layers))
     assert build_model(layer_norm_eps=1e-12).head.layer_norm.eps == 1e-12
-    with pytest.raises(InputError, match="--init-weights released with --gated"):
+    with pytest.raises(InputError, match="--init-weights released does not support --gated"):
         build_model(init_weights="released", gated=True)
 
 
