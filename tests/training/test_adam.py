@@ -87,9 +87,7 @@ def test_fairseqs_adam_is_another_with_weight_decay():
 def test_options_of_now_replace_those_of_a_checkpoint_but_for_amsgrad():
     weights = [torch.nn.Parameter(torch.ones(3))]
     plain, other = (optimizer("torch_adam", weights, amsgrad=amsgrad) for amsgrad in (False, True))
-    with pytest.raises(
-        InputError, match="without --amsgrad, but this run is with it"
-    ):
+    with pytest.raises(InputError, match="without --amsgrad, but this run is with it"):
         other.load_state_dict(plain.state_dict())
     with pytest.raises(InputError, match="with --amsgrad, but this run is without it"):
         plain.load_state_dict(other.state_dict())

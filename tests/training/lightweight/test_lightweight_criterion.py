@@ -415,13 +415,19 @@ NOTHING = {"align_weight": 0, "sim_weight": 0}
             {"gather_negatives": True, "batch_size_valid": 9},
             "--batch-size-valid 9; expected at most --batch-size, 8",
         ),
-        ({"align_weight": 0, "gather_negatives": True}, "--gather-negatives with --align-weight 0"),
+        (
+            {"align_weight": 0, "gather_negatives": True},
+            "--gather-negatives has no effect with --align-weight 0",
+        ),
         (
             {"hard_negatives": "swap", "objective": "none", "align_weight": 0},
-            "--hard-negatives with --align-weight 0",
+            "--hard-negatives has no effect with --align-weight 0",
         ),
-        ({"matryoshka": "8", "align_weight": 0}, "--matryoshka with --align-weight 0"),
-        ({"distill_loss": "similarity"}, "--distill-loss similarity without --teacher-embeddings"),
+        (
+            {"matryoshka": "8", "align_weight": 0},
+            "--matryoshka has no effect with --align-weight 0",
+        ),
+        ({"distill_loss": "similarity"}, "--distill-loss similarity needs --teacher-embeddings"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, message):
