@@ -6,7 +6,7 @@ A request has one sentence, and its answer is in base64, as OpenAI's client requ
 keep their connections and send the next request as soon as they have an answer; they are one
 process on the cores that the server also has. The server of sentence-transformers is what users
 write: Starlette and uvicorn, with `model.encode` in a thread for each request. The servers take
-turns. `ours, alone` is ours with a batch for each request.
+turns. `ours` is the command `lxsr serve`; `ours, alone` is the same with a batch for each request.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from fairseq_lxsr.files.lines import read_lines
 OURS = "ours"
 ALONE = "ours, alone"
 ST = "sentence-transformers"
-# Largest number of texts of a batch.
-MAX_INPUTS = {OURS: 2048, ALONE: 1}
+# The options of `lxsr serve` by server.
+SERVE_OPTIONS = {OURS: [], ALONE: ["--max-inputs", "1"]}
 # Sentences that are requested.
 SENTENCES = 5000
 # Attempts to connect to a server that starts, and the seconds between them.
@@ -40,22 +40,20 @@ ATTEMPTS = 600
 PAUSE = 0.1
 
 
-def serve(contestant: str, model: str, port: int) -> None:
-    """Serve a model in this process."""
+def serve(model: str, port: int) -> None:
+    """Serve a model with sentence-transformers in this process."""
     import uvicorn
 
-    app: Any = st_app(model) if contestant == ST else our_app(model, MAX_INPUTS[contestant])
-    uvicorn.run(app, port=port, log_level="warning", access_log=False)
+    uvicorn.run(st_app(model), port=port, log_level="warning", access_log=False)
 
 
-def our_app(model: str, max_inputs: int) -> Any:
-    """Return the application of `lxsr serve`."""
-    from fairseq_lxsr import SentenceEncoder
-    from fairseq_lxsr.serve import ServeOptions
-    from fairseq_lxsr.serve.app import make_app
-
-    encoder = SentenceEncoder.from_pretrained(model)
-    return make_app(encoder, "model", ServeOptions(max_inputs=max_inputs))
+def command(contestant: str, model: str, port: int) -> list[str]:
+    """Return the command that starts a server."""
+    address = ["--model", model, "--port", str(port)]
+    if contestant == ST:
+        return [sys.executable, "-m", "benchmarks.speed.serve", "--serve", *address]
+    options = ["--name", "model", *SERVE_OPTIONS[contestant]]
+    return [sys.executable, "-m", "fairseq_lxsr", "serve", *address, *options]
 
 
 def st_app(model: str) -> Any:
@@ -125,9 +123,7 @@ async def load(port: int, sentences: list[str], clients: int, seconds: float) ->
 
 def measured(contestant: str, model: str, port: int, run: Callable[[], Any]) -> Any:
     """Start a server, wait until it answers, run a measurement, and stop the server."""
-    command = [sys.executable, "-m", "benchmarks.speed.serve", "--serve", contestant]
-    command += ["--model", model, "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = subprocess.Popen(command(contestant, model, port), cwd=ROOT)
     try:
         wait_for(contestant, process, port)
         return asyncio.run(run())
@@ -192,12 +188,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8765, help="port of the server (default: 8765)")
     parser.add_argument(
         "--serve",
-        choices=(OURS, ALONE, ST),
-        help="only serve; the script uses this option to start itself",
+        action="store_true",
+        help="only serve with sentence-transformers; the script uses this option to start itself",
     )
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve, args.model, args.port)
+        serve(args.model, args.port)
         return
     if not args.text:
         parser.error("FILE is missing; expected a text file with the sentences to request")

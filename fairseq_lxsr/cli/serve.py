@@ -127,10 +127,15 @@ def listen(host: str, port: int) -> socket.socket:
     if ":" in host:
         family = socket.AF_INET6
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
         problem = getattr(error, "strerror", None) or error
         raise InputError(
             f"--host {host} --port {port}: {problem}; choose another host or port (--port 0 for "
             "any free port)"
         ) from None
+    # Connections inherit the option. Without it, the second packet of an answer waits for the
+    # delayed acknowledgement of the first, 40 ms later. asyncio sets it only for sockets that were
+    # created with IPPROTO_TCP, and `create_server` leaves the protocol open.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener

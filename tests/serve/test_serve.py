@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -387,6 +388,28 @@ def test_a_signal_ends_it_after_what_is_at_work(index, number):
             assert half.recv(100).startswith(b"HTTP/1.1 200")
         assert process.wait(20) == 0
         assert process.stderr.read().startswith("lxsr serve: ")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@needs_server
+def test_the_command_answers_a_kept_connection_at_once(encoder):
+    """A second packet that waits for the acknowledgement of the first would take 40 ms."""
+    process = started("--model", encoder.folder)
+    try:
+        address = process.stdout.readline().split()[-1].removesuffix("/v1")
+        connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
+        seconds = []
+        for _ in range(20):
+            start = time.perf_counter()
+            connection.request("POST", "/v1/embeddings", json.dumps({"input": TEXTS[:1]}))
+            response = connection.getresponse()
+            response.read()
+            seconds.append(time.perf_counter() - start)
+            assert response.status == 200
+        connection.close()
+        assert statistics.median(seconds) < 0.02
     finally:
         process.kill()
         process.communicate()
