@@ -8,6 +8,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ from fairseq_lxsr.vectors.rows import (
     CANDIDATE_ROWS,
     FloatArray,
     IntArray,
+    are_unit_rows,
     as_matrix,
     check_count,
     normalise_rows,
@@ -238,7 +240,7 @@ def search_index(
     check_count("k", k, index.ntotal, "vectors in the index")
     check_count("probes", probes)
     if isinstance(index, FlatIndex):
-        return nearest_neighbours(queries, index.rows, k)
+        return nearest_neighbours(queries, index.rows, k, unit_candidates=index.has_unit_rows)
     faiss = _faiss()
     parameters = None
     if isinstance(index, faiss.IndexIVF):
@@ -353,6 +355,15 @@ class FlatIndex:
     def __init__(self, rows: NDArray[Any]):
         self.rows = rows
         self.ntotal, self.d = rows.shape
+
+    @cached_property
+    def has_unit_rows(self) -> bool:
+        """Whether all rows are unit vectors, so that a search need not scale them.
+
+        The rows of a file are read for it once. Rows in memory may change between two searches, so
+        they do not count.
+        """
+        return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
     def write(self, path: Path) -> None:
         """Write the index as faiss does, as unit vectors, in blocks."""

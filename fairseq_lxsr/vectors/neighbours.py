@@ -17,6 +17,8 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import (
+    CANDIDATE_ROWS,
+    QUERY_ROWS,
     SPARE_CANDIDATES,
     BestCandidates,
     CandidateRows,
@@ -40,6 +42,7 @@ def nearest_neighbours(
     precision: str = "float32",
     memory_mb: int = 128,
     show_progress: bool = False,
+    unit_candidates: bool = False,
 ) -> tuple[FloatArray, IntArray]:
     """Find the k candidates of largest cosine similarity for each query.
 
@@ -62,6 +65,8 @@ def nearest_neighbours(
         memory_mb: megabytes for a block of queries and its products, in addition to arguments and
             result; a block has at least 2,048 queries.
         show_progress: show a progress bar.
+        unit_candidates: whether all candidates are known to be unit vectors; they are then not
+            scaled for the search.
 
     Returns:
         Cosines minus penalty, float32 [N, k], in descending order; numbers of the candidates
@@ -78,7 +83,7 @@ def nearest_neighbours(
     scores = np.empty((len(queries), k), dtype=np.float32)
     ids = np.empty((len(queries), k), dtype=np.int64)
     block_rows = queries_per_block(memory_mb, queries.shape[1], k + SPARE_CANDIDATES[precision])
-    candidate_rows = CandidateRows(candidates, penalty, memory_mb)
+    candidate_rows = CandidateRows(candidates, penalty, memory_mb, unit_candidates)
     with Progress(
         total=len(queries), desc="search", unit=" queries", disable=None if show_progress else True
     ) as bar:
@@ -165,6 +170,29 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
     if not len(units):
         return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     depth = min(k + SPARE_CANDIDATES["float32"], len(candidates))
+    if len(units) * len(candidates) <= QUERY_ROWS * CANDIDATE_ROWS:
+        ids = _search_at_once(units, candidates, depth)
+    else:
+        ids = _search_blocks(units, candidates, depth)
+    # In ascending order, so that of equal scores the first candidate comes first.
+    return candidates.best(units, np.sort(ids, axis=1), k)
+
+
+def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
+    """Return the ids of the best candidates [n, depth], of so few queries that all scores fit.
+
+    The best are then selected once, and not after each block.
+    """
+    scores = np.empty((len(units), len(candidates)), dtype=np.float32)
+    for start, block, penalty in candidates.blocks():
+        _score(units, block, penalty, out=scores[:, start : start + len(block)])
+    selected = _BestOfBlocks(len(units), depth)
+    selected.update(scores, 0)
+    return selected.ids
+
+
+def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
+    """Return the ids of the best candidates [n, depth]."""
     parts = query_blocks(len(units))
     best = [_BestOfBlocks(len(units[part]), depth) for part in parts]
     buffer = np.empty(len(units[parts[0]]) * candidates.largest_block, dtype=np.float32)
@@ -173,13 +201,18 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
             rows = units[part]
             # [n, c], in memory that is used again for every block.
             scores = buffer[: len(rows) * len(block)].reshape(len(rows), len(block))
-            np.matmul(rows, block.T, out=scores)
-            if penalty is not None:
-                scores -= penalty.astype(np.float32)
+            _score(rows, block, penalty, out=scores)
             selected.update(scores, start)
-    # In ascending order, so that of equal scores the first candidate comes first.
-    ids = np.sort(np.concatenate([selected.ids for selected in best]), axis=1)
-    return candidates.best(units, ids, k)
+    return np.concatenate([selected.ids for selected in best])
+
+
+def _score(
+    units: FloatArray, block: FloatArray, penalty: FloatArray | None, out: FloatArray
+) -> None:
+    """Write the scores of a block of candidates, [n, c]."""
+    np.matmul(units, block.T, out=out)
+    if penalty is not None:
+        out -= penalty.astype(np.float32)
 
 
 class _BestOfBlocks(BestCandidates):

@@ -16,6 +16,8 @@ IntArray = NDArray[np.int64]
 # The size of one matrix product, which gives 32 MB of float32 scores.
 QUERY_ROWS = 2048
 CANDIDATE_ROWS = 4096
+# The rows of a block of unit vectors: a copy of them stays in the cache of a core.
+CACHED_ROWS = 1024
 # The number of candidates kept in addition to k, by precision. Exact scores then decide the order
 # of candidates that tie, or nearly tie, with the k-th.
 SPARE_CANDIDATES = {"float32": 8, "bfloat16": 24}
@@ -175,6 +177,38 @@ def unit_rows(
     return rows / np.where(is_unit, 1, norms)
 
 
+def copied_blocks(rows: NDArray[Any]) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the number of the first row of each block, and a copy of the block in float32.
+
+    All copies use the same memory, so a block is valid until the next. numpy would copy a matrix
+    that a file holds at an odd position for each product, into new memory.
+    """
+    buffer = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), CACHED_ROWS):
+        stored = rows[start : start + CACHED_ROWS]
+        block = buffer[: len(stored)]
+        np.copyto(block, stored)
+        yield start, block
+
+
+def are_unit_rows(rows: NDArray[Any]) -> bool:
+    """Return whether all rows of a float32 matrix [M, D] have length one, or zero.
+
+    Then `unit_rows` would return them unchanged.
+    """
+    products = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
+    # Values whose squares overflow are not of unit length.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _, block in copied_blocks(rows):
+            squares = np.multiply(block, block, out=products[: len(block)]).sum(axis=1)
+            is_unit = np.abs(np.sqrt(squares) - 1) < UNIT_TOLERANCE
+            # A sum that is zero may be that of tiny numbers.
+            is_zero = ~block[~is_unit].any(axis=1)
+            if not is_zero.all():
+                return False
+    return True
+
+
 def _rescale_extreme(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Scale very long and very short rows so that their squares fit into float32.
 
@@ -209,11 +243,13 @@ class CandidateRows:
         rows: M vectors of any length [M, D], in memory or memory-mapped.
         penalty: value to subtract from the cosine of each candidate [M]; None for none.
         memory_mb: megabytes for scoring the candidates of some queries again.
+        are_units: whether the vectors are known to be unit vectors, see `are_unit_rows`.
     """
 
     rows: NDArray[Any]
     penalty: FloatArray | None
     memory_mb: int
+    are_units: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -224,11 +260,21 @@ class CandidateRows:
         return min(CANDIDATE_ROWS, len(self))
 
     def blocks(self) -> Iterator[tuple[int, FloatArray, FloatArray | None]]:
-        """Yield blocks: the number of the first row, unit vectors [c, D] and penalties [c]."""
+        """Yield blocks: the number of the first row, unit vectors [c, D] and penalties [c].
+
+        A block is valid until the next.
+        """
+        for start, block in self._unit_blocks():
+            penalty = None if self.penalty is None else self.penalty[start : start + len(block)]
+            yield start, block, penalty
+
+    def _unit_blocks(self) -> Iterator[tuple[int, FloatArray]]:
+        if self.are_units:
+            yield from copied_blocks(self.rows)
+            return
         for start in range(0, len(self), CANDIDATE_ROWS):
             stop = min(start + CANDIDATE_ROWS, len(self))
-            penalty = None if self.penalty is None else self.penalty[start:stop]
-            yield start, unit_rows(self.rows, start, stop, "candidates"), penalty
+            yield start, unit_rows(self.rows, start, stop, "candidates")
 
     def best(self, units: FloatArray, ids: IntArray, k: int) -> tuple[FloatArray, IntArray]:
         """Score selected candidates in float32, and return scores and ids of the k best [n, k].

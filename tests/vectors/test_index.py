@@ -19,6 +19,7 @@ from fairseq_lxsr.vectors import (
     search_index,
     write_index,
 )
+from fairseq_lxsr.vectors.rows import unit_rows
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.standard_normal((40, 16))
@@ -183,3 +184,46 @@ def test_a_flat_index_is_that_of_faiss(tmp_path):
     expected = index.search(normalise_rows(QUERIES), 5)
     np.testing.assert_array_equal(found, expected[1])
     np.testing.assert_allclose(cosines, expected[0], atol=1e-6)
+
+
+def test_the_vectors_of_a_file_are_scaled_once(tmp_path, monkeypatch):
+    """Later searches scale the nearest only, and find the same."""
+    write_index(built("flat"), tmp_path / "index")
+    index = read_index(tmp_path / "index")
+    first = search_index(index, QUERIES[:1], 5)
+    num_rows = []
+
+    def counted(embeddings, start=0, stop=None, name="embeddings"):
+        num_rows.append(len(embeddings[start:stop]))
+        return unit_rows(embeddings, start, stop, name)
+
+    monkeypatch.setattr("fairseq_lxsr.vectors.rows.unit_rows", counted)
+    second = search_index(index, QUERIES[:1], 5)
+    assert sum(num_rows) < 20
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(first, nearest_neighbours(QUERIES[:1], CANDIDATES, 5))
+
+
+@pytest.mark.parametrize("longest", [1.001, 3])
+def test_vectors_of_any_length_in_a_file_are_scaled(longest, tmp_path):
+    """As faiss writes them, if the program did not scale them."""
+    rows = normalise_rows(CANDIDATES)
+    rows[-1] *= longest
+    index = faiss.IndexFlatIP(rows.shape[1])
+    index.add(rows)
+    faiss.write_index(index, str(tmp_path / "index"))
+    stored = read_index(tmp_path / "index")
+    for _ in range(2):
+        cosines, ids = search_index(stored, rows[-1:], 1)
+        assert ids[0, 0] == len(rows) - 1
+        assert cosines[0, 0] == pytest.approx(1, abs=1e-6)
+
+
+def test_vectors_in_memory_may_change_between_searches():
+    rows = normalise_rows(CANDIDATES)
+    index = build_index(rows)
+    search_index(index, QUERIES, 1)
+    rows[7] = 5 * rows[0]
+    cosines, ids = search_index(index, rows[:1], 2)
+    assert ids[0].tolist() == [0, 7]
+    np.testing.assert_allclose(cosines, 1, atol=1e-6)
