@@ -11,6 +11,7 @@ from fairseq_lxsr.cli.options import (
     add_any_model_options,
     add_options,
     add_ray_options,
+    add_truncate_dim,
     filled,
     in_cluster,
     load_any,
@@ -62,6 +63,7 @@ def add_parser(verbs) -> None:
         "with another threshold reuses them (default: OUTPUT.work, removed at the end)",
     )
     add_options(parser, Mining)
+    add_truncate_dim(parser, "compare the first N dimensions only")
     parser.add_argument(
         "--memory",
         type=at_least(1),
@@ -102,7 +104,7 @@ def write_mined(args: argparse.Namespace) -> str:
     texts = texts_of(args)
     if in_cluster(args):
         return mine_in_cluster(args, texts, options)
-    encoder = load_any(args)
+    encoder = load_any(args, truncate_dim=args.truncate_dim)
     sides = [Side(path, encoder, language) for path, language in texts]
     target = sides[1] if len(sides) > 1 else None
     with naming_option("--k"):
@@ -162,7 +164,7 @@ def mine_in_cluster(
         num_lines = sum(1 for _ in read_lines(path))
         corpora.append(Corpus(path, language, num_lines))
     target = corpora[1] if len(corpora) > 1 else None
-    load = partial(load_any, args, show_progress=False)
+    load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
     with naming_option("--k"), workers(args, load) as cluster:
         pairs, report = mine_shards(corpora[0], target, args.output, cluster, args.work, options)
     return f"{len(pairs):,} pairs{score_range(pairs)}, {summary(report, cluster)}"

@@ -115,6 +115,11 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
     add_options(parser, Batching)
 
 
+def add_truncate_dim(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add --truncate-dim; `meaning` is its help."""
+    parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help=meaning)
+
+
 def model_name(text: str) -> str:
     """Check a value of --model, as `type=` of argparse."""
     # Imports numpy, which verbs without --model do not need.

@@ -12,6 +12,7 @@ from fairseq_lxsr.cli.options import (
     add_any_model_options,
     add_options,
     add_ray_options,
+    add_truncate_dim,
     filled,
     in_cluster,
     load_any,
@@ -56,6 +57,7 @@ def _add_index_parser(verbs) -> None:
         "--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write"
     )
     add_options(parser, IndexOptions)
+    add_truncate_dim(parser, "keep the first N dimensions only; searches cut their queries alike")
     add_ray_options(parser, "--output then has one index per shard")
     parser.set_defaults(run=run_index)
 
@@ -97,6 +99,11 @@ def _add_search_parser(verbs) -> None:
         "line from 1, and text",
     )
     add_options(parser, SearchOptions)
+    add_truncate_dim(
+        parser,
+        "width of the vectors in the index, to which queries are cut (default: as the index was "
+        "built)",
+    )
     parser.set_defaults(run=run_search)
 
 
@@ -120,7 +127,7 @@ def run_index(args: argparse.Namespace) -> None:
     if in_cluster(args):
         index_in_cluster(args)
         return
-    encoder = load_any(args, show_progress=False)
+    encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     total = count(args.input)
     line, lines = peek(read_lines(args.input))
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
@@ -141,7 +148,8 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     from fairseq_lxsr.cluster import index_shards
     from fairseq_lxsr.vectors.index import check_kind
 
-    with workers(args, partial(load_any, args, show_progress=False)) as cluster:
+    load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
+    with workers(args, load) as cluster:
         total = count(args.input)
         line, lines = peek(read_lines(args.input))
         check_kind(args.kind, args.lists, cluster.width_of(first_text(args, line, total)))
@@ -236,12 +244,13 @@ def run_search(args: argparse.Namespace) -> None:
     refuse_idf(args.model or [])
     index = open_index(args.index)
     check_probes(args.probes, str(index.config.get("kind", "")))
+    check_width(args.truncate_dim, index)
     args.model = args.model or [index_model(index, args.index)]
     outputs = []
     if args.output != "-":
         outputs.append(args.output)
     refuse_overlap(outputs, [args.input, *index.files, *model_files(args.model)])
-    encoder = load_any(args, show_progress=False)
+    encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
     # Blank queries are left out, but the numbers of the others stay those of the input.
@@ -287,6 +296,16 @@ def check_probes(probes: int, kind: str) -> None:
     if probes != SearchOptions.probes and not kind.startswith("ivf"):
         raise InputError(
             f"--probes {probes} with an index of kind {kind}, which has no lists; leave it out"
+        )
+
+
+def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:
+    """Refuse --truncate-dim for an index of another width."""
+    width = index.config["width"]
+    if truncate_dim not in (None, width):
+        raise InputError(
+            f"--truncate-dim {truncate_dim} with {index.folder}, whose vectors have {width} "
+            f"dimensions; expected {width}: leave it out, or build the index again"
         )
 
 

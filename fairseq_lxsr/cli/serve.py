@@ -74,7 +74,7 @@ def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.sock
         server_header=False,
         timeout_graceful_shutdown=ceil(options.timeout),
     )
-    print_address(name, encoder.output_dim, options, listener)
+    print_address(name, options.truncate_dim or encoder.output_dim, options, listener)
     # After Ctrl-C uvicorn answers the running requests, and then raises the signal again.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

@@ -20,6 +20,13 @@ from fairseq_lxsr.embeddings.systems import (
     width_of,
     with_on_long,
 )
+from fairseq_lxsr.embeddings.truncated import (
+    TruncatedEncoder,
+    first_dimensions,
+    model_of,
+    truncate_dim_of,
+    truncated_fingerprint,
+)
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import embed_lines, index_path, side_files
 
@@ -31,21 +38,26 @@ __all__ = [
     "ModelFolder",
     "StoredEmbeddings",
     "Text",
+    "TruncatedEncoder",
     "WordVectors",
     "check_same_width",
     "count_long",
     "embed",
     "embed_lines",
     "embedding_files",
+    "first_dimensions",
     "index_path",
     "is_embeddings_folder",
     "load",
     "load_embeddings",
     "model_files",
+    "model_of",
     "read_embeddings",
     "refuse_idf",
     "sentence_transformers_folder",
     "side_files",
+    "truncate_dim_of",
+    "truncated_fingerprint",
     "width_of",
     "with_on_long",
 ]

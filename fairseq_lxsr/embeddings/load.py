@@ -14,6 +14,7 @@ from fairseq_lxsr.embeddings.stored import (
     is_embeddings_folder,
 )
 from fairseq_lxsr.embeddings.systems import ByLanguage, ModelFolder, sentence_transformers_folder
+from fairseq_lxsr.embeddings.truncated import TruncatedEncoder
 from fairseq_lxsr.embeddings.word_vectors import WordVectors
 from fairseq_lxsr.embeddings.write import index_path
 from fairseq_lxsr.encoder import SentenceEncoder
@@ -40,6 +41,7 @@ def load(
     batch_size: int = 256,
     device: str | None = None,
     show_progress: bool = False,
+    truncate_dim: int | None = None,
     **options: Any,
 ) -> Encoder:
     """Load an encoder of any kind by its name.
@@ -61,6 +63,7 @@ def load(
         batch_size: number of sentences that are encoded together.
         device: cpu or cuda; None for cuda if it is available and the model has layers.
         show_progress: whether to show a progress bar while encoding.
+        truncate_dim: number of leading dimensions to keep; None keeps all.
         options: other options of `SentenceEncoder.encode`, for model folders of this package only.
 
     Returns:
@@ -76,7 +79,10 @@ def load(
         encoders[name.language] = _load_one(name, batch_size, device, show_progress, options)
     if not encoders:
         raise InputError("no model is named; expected one, or one per language")
-    return encoders[""] if "" in encoders else ByLanguage(encoders)
+    encoder: Encoder = encoders[""] if "" in encoders else ByLanguage(encoders)
+    if truncate_dim is None or truncate_dim == encoder.width:
+        return encoder
+    return TruncatedEncoder(encoder, truncate_dim)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairseq_lxsr.embeddings.contract import Encoder, Text, count_zeros, short_hash
 from fairseq_lxsr.embeddings.stored import StoredEmbeddings
+from fairseq_lxsr.embeddings.truncated import TruncatedEncoder, check_truncate_dim
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, listed
 from fairseq_lxsr.files.open import sha256
@@ -146,6 +147,9 @@ def width_of(encoder: Encoder, text: Text) -> int:
     """
     if isinstance(encoder, ByLanguage):
         return width_of(encoder.encoder_of(text.language), text)
+    if isinstance(encoder, TruncatedEncoder):
+        check_truncate_dim(encoder.width, width_of(encoder.encoder, text))
+        return encoder.width
     if isinstance(encoder, StoredEmbeddings):
         return encoder.embed(text).shape[1]
     return encoder.width

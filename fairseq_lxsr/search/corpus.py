@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Text, load
+from fairseq_lxsr.embeddings import (
+    Text,
+    first_dimensions,
+    load,
+    model_of,
+    truncate_dim_of,
+    truncated_fingerprint,
+)
 from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.search.index_folder import (
     EmbedText,
@@ -79,8 +86,13 @@ class CorpusIndex:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the model that computed the vectors."""
+        """Fingerprint of the vectors: the model, and options that shortened or rounded them."""
         return self.config["model"]
+
+    @property
+    def truncate_dim(self) -> int | None:
+        """Number of dimensions that the vectors were cut to; None if they were not cut."""
+        return truncate_dim_of(self.fingerprint)
 
     @property
     def files(self) -> list[Path]:
@@ -100,6 +112,7 @@ class CorpusIndex:
         lists: int | None = None,
         model_folder: str = "",
         first: int = 0,
+        truncate_dim: int | None = None,
     ) -> "CorpusIndex":
         """Build an index folder; it appears under its name only when it is complete.
 
@@ -115,6 +128,8 @@ class CorpusIndex:
             model_folder: path of the model, stored for later searches (default: that of the
                 encoder).
             first: line number of the first sentence in the corpus, from 0.
+            truncate_dim: number of leading dimensions to keep; None keeps all. A search cuts its
+                queries alike.
 
         Returns:
             The index, open.
@@ -132,10 +147,17 @@ class CorpusIndex:
         encoder_folder = getattr(encode, "folder", None)
         if not model_folder and encoder_folder:
             model_folder = str(Path(encoder_folder).resolve())
+        if truncate_dim is not None:
+            fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
         settings = IndexSettings(fingerprint, kind, lists, model_folder)
-        write_index_folder(folder, sentences, _embed_function(encode), settings, first)
+        embed = _embed_function(encode)
+
+        def embed_truncated(text: Text) -> FloatArray:
+            return first_dimensions(embed(text), truncate_dim)
+
+        write_index_folder(folder, sentences, embed_truncated, settings, first)
         index = cls.load(folder)
-        index._encode = _embed_function(encode)
+        index._encode = embed
         return index
 
     @classmethod
@@ -176,6 +198,7 @@ class CorpusIndex:
             self.config["kind"],
             lists,
             self.config["model_folder"],
+            truncate_dim=self.truncate_dim,
         )
         # From here on this object is the new index.
         self.__dict__ = index.__dict__
@@ -200,14 +223,18 @@ class CorpusIndex:
     def check_model(self, encoder: Any) -> None:
         """Check that the embeddings of an encoder can be compared with those of the index.
 
+        Vectors that were cut or rounded can be compared with those of their model: a search cuts
+        its queries as the vectors were cut.
+
         Raises:
             InputError: if the models differ and none is the teacher of the other.
         """
         fingerprint = encoder.fingerprint
-        if self.fingerprint == fingerprint:
+        model = model_of(self.fingerprint)
+        if model_of(fingerprint) == model:
             return
-        space = getattr(encoder, "space", fingerprint)
-        if space not in (self.fingerprint, self._space):
+        space = model_of(getattr(encoder, "space", fingerprint))
+        if space not in (model, self._space):
             raise InputError(
                 f"{self.folder}: was made with model {self.fingerprint} and this is {fingerprint}; "
                 "embeddings of two models cannot be compared unless one is the teacher of the "
@@ -230,11 +257,12 @@ class CorpusIndex:
 
         The model is loaded to ask for its teacher, which takes a moment.
         """
+        model = model_of(self.fingerprint)
         with suppress(InputError):
             encoder: Any = load(Path(self.config["model_folder"] or "none"))
-            if encoder.fingerprint == self.fingerprint:
-                return getattr(encoder, "space", self.fingerprint)
-        return self.fingerprint
+            if model_of(encoder.fingerprint) == model:
+                return model_of(getattr(encoder, "space", model))
+        return model
 
     def _load_model(self) -> EmbedText:
         """Return the function that embeds text with the model of the index; it is loaded once."""
@@ -292,7 +320,7 @@ class CorpusIndex:
             return []
         self._check_encoders(encode, reranker)
         embed = self._load_model() if encode is None else _embed_function(encode)
-        embeddings = embed(text)
+        embeddings = first_dimensions(embed(text), self.truncate_dim)
         is_known = np.asarray(embeddings.any(axis=1))
         check_directions(embeddings, text.where, zeros=bool(is_known.any()))
         if is_known.all():
@@ -307,7 +335,7 @@ class CorpusIndex:
     def _check_encoders(self, encode: Any, reranker: Reranker | None) -> None:
         if hasattr(encode, "fingerprint"):
             self.check_model(encode)
-        if reranker and reranker.model != self.fingerprint:
+        if reranker and reranker.model != model_of(self.fingerprint):
             raise InputError(
                 f"{self.folder}: was made with model {self.fingerprint}, but the reranker uses "
                 f"model {reranker.model}, whose word pieces differ; search without it, or with the "

@@ -15,12 +15,17 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Encoder, Text, check_same_width
+from fairseq_lxsr.embeddings import Encoder, Text, check_same_width, first_dimensions
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.options import PairScoring
 from fairseq_lxsr.search.resumable import SEARCH_ROWS
-from fairseq_lxsr.vectors import margin_scores, nearest_neighbours, neighbourhood
+from fairseq_lxsr.vectors import (
+    margin_scores,
+    nearest_neighbours,
+    neighbourhood,
+    normalise_rows,
+)
 from fairseq_lxsr.vectors.rows import FloatArray
 
 # The number of pairs that are encoded together.
@@ -108,6 +113,8 @@ def score_pairs(
         target = encode.embed([pair[1] for pair in block], 1)
         if indexes:
             source_index, target_index = indexes
+            source = normalise_rows(first_dimensions(source, source_index.truncate_dim))
+            target = normalise_rows(first_dimensions(target, target_index.truncate_dim))
             source_means = _means_in(target_index, source, options.k)
             target_means = _means_in(source_index, target, options.k)
         else:

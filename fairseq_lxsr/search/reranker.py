@@ -9,6 +9,7 @@ import numpy as np
 
 from fairseq_lxsr.embeddings.contract import Encoder
 from fairseq_lxsr.embeddings.systems import ModelFolder
+from fairseq_lxsr.embeddings.truncated import TruncatedEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import NON_NEGATIVE, at_least
 from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
@@ -43,6 +44,8 @@ class Reranker:
     def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
         at_least(1).check("rerank", depth)
         NON_NEGATIVE.check("weight", weight)
+        if isinstance(encoder, TruncatedEncoder):
+            encoder = encoder.encoder
         if not isinstance(encoder, ModelFolder):
             raise InputError(
                 "rerank: the model has no vectors of word pieces; expected a model folder of "

@@ -33,6 +33,9 @@ class ServeOptions:
         None,
         metavar="KEY",
     )
+    truncate_dim: int | None = option(
+        "answer with the first N dimensions of each embedding (default: all)", None, at_least(1)
+    )
     on_long: str = option(
         "how to read texts that are too long for the model, as for `lxsr embed`",
         "split-mean",

@@ -32,6 +32,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.machine import is_missing
+from fairseq_lxsr.options import at_least
 from fairseq_lxsr.search import CorpusIndex, SearchOptions
 from fairseq_lxsr.serve import MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.queue import EncodingQueue
@@ -75,8 +76,11 @@ def make_app(
         index: index of /search; None answers 404.
 
     Raises:
-        InputError: if the index was built with another model.
+        InputError: if the index was built with another model, or `truncate_dim` is larger than the
+            width of the model.
     """
+    if options.truncate_dim is not None:
+        at_least(1, encoder.output_dim).check("truncate_dim", options.truncate_dim)
     if index is not None:
         index.check_model(encoder)
     return Service(encoder, name, options, index).app()
@@ -92,6 +96,8 @@ class Service:
         self.name = name
         self.options = options
         self.index = index
+        # The default and the largest number of dimensions of an answer.
+        self.width = options.truncate_dim or encoder.output_dim
         self.running = 0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -219,7 +225,7 @@ class Service:
         sentences = {} if self.index is None else {"sentences": len(self.index)}
         model = {
             "model": self.name,
-            "width": self.encoder.output_dim,
+            "width": self.width,
             "fingerprint": self.encoder.fingerprint,
         }
         return as_json({"status": "ok", **model, **sentences})
@@ -239,7 +245,7 @@ class Service:
         """Embed texts; embeddings are truncated to `dimensions`, then scaled to unit length."""
         fields = await self.body(request)
         self.check_model(fields)
-        fields = {"encoding_format": "float", "dimensions": self.encoder.output_dim} | fields
+        fields = {"encoding_format": "float", "dimensions": self.width} | fields
         encoding = fields["encoding_format"]
         width = fields["dimensions"]
         if encoding not in ("float", "base64"):
@@ -248,10 +254,10 @@ class Service:
                 f"encoding_format {shown(encoding)}; expected float or base64",
                 "encoding_format",
             )
-        if type(width) is not int or not 1 <= width <= self.encoder.output_dim:
+        if type(width) is not int or not 1 <= width <= self.width:
             raise RequestError(
                 400,
-                f"dimensions {shown(width)}; expected 1 to {self.encoder.output_dim}",
+                f"dimensions {shown(width)}; expected 1 to {self.width}",
                 "dimensions",
             )
         texts = await self.texts_of(fields.get("input"))

@@ -416,6 +416,22 @@ def test_the_command_answers_a_kept_connection_at_once(encoder):
 
 
 @needs_server
+def test_embeddings_and_queries_are_cut(encoder, tmp_path):
+    cut = CorpusIndex.build(tmp_path / "index", TEXTS, encoder, truncate_dim=7)
+    with serving(encoder, cut, truncate_dim=5) as address:
+        assert ask(f"{address}/health")[1]["width"] == 5
+        expected = encoder.encode(TEXTS, truncate_dim=5, normalize=True)
+        rows = vectors(ask(f"{address}/v1/embeddings", {"input": TEXTS}))
+        np.testing.assert_allclose(rows, expected, atol=1e-6)
+        status, content = ask(f"{address}/v1/embeddings", {"input": TEXTS, "dimensions": 6})
+        assert (status, content["error"]["param"]) == (400, "dimensions")
+        hits = ask(f"{address}/search", {"query": TEXTS[1], "k": 1})[1]["results"][0]["hits"]
+        assert hits[0]["text"] == TEXTS[1]
+    options = ("--model", encoder.folder, "--port", 0, "--truncate-dim", 9999)
+    refused(lxsr_here("serve", *options, check=False), 9999, encoder.output_dim)
+
+
+@needs_server
 def test_what_cannot_be_served_is_refused(tmp_path):
     refused(lxsr_here("serve", check=False), "--model", "--index")
     model = COMPATIBILITY / "best.model"
