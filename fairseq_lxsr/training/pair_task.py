@@ -211,7 +211,13 @@ class PairTask(LxsrTask):
         return corpora
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Read `split` for all language pairs, and build its dataset."""
+        """Read `split` for all language pairs, and build its dataset.
+
+        Raises:
+            InputError: if `combine` is set and the folder has further parts of the split.
+        """
+        if combine:
+            self._refuse_further_parts(split, self.folder_of(split, epoch))
         corpora = self.read_corpora(split, epoch)
         is_training = split == "train"
         # fairseq-validate has loaded the stored probabilities, but must not split pieces.
@@ -241,6 +247,18 @@ class PairTask(LxsrTask):
         if is_training:
             self.log_sources(dataset)
         self.datasets[split] = dataset
+
+    def _refuse_further_parts(self, split: str, folder: Path) -> None:
+        """Refuse train1, valid1 and so on, which fairseq's translation task would add."""
+        for source, target in self.pairs:
+            for path in sorted(folder.glob(f"{split}1.*.idx")):
+                pair = path.name.split(".")[1]
+                if pair in (f"{source}-{target}", f"{target}-{source}"):
+                    raise InputError(
+                        f"{path}: {split}1 would not be read; expected one {split} of {pair}: put "
+                        f"the text of {split} and {split}1 into one file, or use shards, FOLDER/0 "
+                        "and FOLDER/1"
+                    )
 
     def log_sources(self, dataset: PairDataset) -> None:
         """Log the size of each named data source, and how many pairs an epoch draws from it."""

@@ -220,6 +220,11 @@ class PairDataset(EpochDataset):
         """
         if self.drop_last and max_sentences is None:
             raise InputError("--drop-last needs --batch-size: give both")
+        if max_tokens is not None and max_sentences is not None:
+            logger.info(
+                f"a batch has at most {max_sentences:,} pairs (--batch-size) and {max_tokens:,} "
+                "tokens per side (--max-tokens)"
+            )
         round_number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
         starts = np.flatnonzero(np.diff(round_number * len(self.offsets) + corpus)) + 1

@@ -75,6 +75,25 @@ def test_a_temperature_without_sources_is_refused(prepared, tmp_path):
     )
 
 
+def test_further_parts_of_a_split_are_refused(prepared, tmp_path):
+    data = tmp_path / "work" / "data-bin"
+    shutil.copytree(prepared / "data-bin", data)
+    for language in ("en", "fr"):
+        for ending in ("idx", "bin"):
+            name = f"en-fr.{language}.{ending}"
+            shutil.copy(data / f"train.{name}", data / f"train1.{name}")
+    refused(trained(tmp_path / "work", tmp_path / "save"), f"{data}/train1.en-fr.en.idx: ")
+
+
+def test_the_limits_of_a_batch_are_logged(caplog):
+    data = dataset(corpus("en-fr", 100))
+    data.set_epoch(1)
+    with caplog.at_level("INFO"):
+        data.batch_by_size(data.ordered_indices(), max_tokens=512, max_sentences=16)
+    assert "16 pairs" in caplog.text
+    assert "512 tokens" in caplog.text
+
+
 @pytest.mark.parametrize(("sizes", "warned"), [((4000, 4), True), ((3000, 1004), False)])
 def test_a_small_source_that_makes_batches_small_is_named(caplog, sizes, warned):
     data = dataset(
