@@ -19,8 +19,8 @@ from fairseq_lxsr.training.pairs import PairCorpus
 HEADER = struct.Struct("<9sQBQ")
 # NumPy data type of the ids by its code in the header.
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-# Optional fairseq-preprocess formats, which are read without these checks.
-UNCHECKED_FORMATS = ("cached", "huffman")
+# An optional fairseq-preprocess format, which is read without these checks.
+UNCHECKED_FORMAT = "huffman"
 # Number of ids or sentences that are checked at once.
 CHECK_BLOCK = 1 << 22
 REMEDY = "run fairseq-preprocess or `lxsr prepare` again"
@@ -128,7 +128,7 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
         raise InputError(
             f"{prefix}: {len(source_text):,} sentences in {source} and {len(target_text):,} in "
             f"{target}; expected aligned text: run fairseq-preprocess on files with the same "
-            "number of lines"
+            "number of lines, without \\r inside a line, which it reads as a line end"
         )
     if not len(source_text):
         raise InputError(f"{prefix}: contains no sentences; check the text it was built from")
@@ -152,7 +152,12 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
         if not path.is_file():
             raise InputError(f"{path}: no such file; {REMEDY}")
     implementation = infer_dataset_impl(str(prefix))
-    if implementation not in UNCHECKED_FORMATS:
+    if implementation == "cached":
+        raise InputError(
+            f"{index}: written with --dataset-impl cached or lazy; expected mmap: run "
+            "fairseq-preprocess again without the option"
+        )
+    if implementation != UNCHECKED_FORMAT:
         implementation = "mmap"
         sizes = [path.stat().st_size for path in (index, data)]
         times = [path.stat().st_mtime_ns for path in (index, data)]

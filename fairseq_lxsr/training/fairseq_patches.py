@@ -48,7 +48,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
 from fairseq_lxsr.encoder.checkpoint import newest_checkpoint
-from fairseq_lxsr.errors import EXIT_STATUS, error_message, install_excepthook
+from fairseq_lxsr.errors import EXIT_STATUS, InputError, error_message, install_excepthook
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
@@ -167,6 +167,12 @@ EXPLANATIONS = (
         "",
         "training diverged, the gradients are not finite; expected a lower --lr, more "
         "--warmup-updates, or --clip-norm 1, and {recovery}",
+    ),
+    Explanation(
+        AssertionError,
+        r"world size is (\d+) but have (\d+) available devices",
+        "--distributed-world-size {0}, but this machine has {1} GPUs; expected at most {1}: start "
+        "workers on CPUs or on several machines with torchrun, see docs/cluster.md",
     ),
     Explanation(RuntimeError, WORKER_DIED, WORKER_DIED_MESSAGE),
     Explanation(ProcessException, WORKER_DIED, WORKER_DIED_MESSAGE),
@@ -289,6 +295,9 @@ def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
     """Parse the command line, and let --bf16 run on a GPU.
 
     fairseq turns --bf16 into --bf16 --tpu, although its trainer supports bfloat16 on GPUs.
+
+    Raises:
+        InputError: --profile on a machine without a GPU, where the profiler of fairseq fails.
     """
     parsed = parse_args_and_arch(*args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -296,6 +305,8 @@ def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
     has_gpu = torch.cuda.is_available() and not getattr(namespace, "cpu", False)
     if getattr(namespace, "bf16", False) and has_gpu and not has_tpu:
         namespace.tpu = False
+    if getattr(namespace, "profile", False) and not has_gpu:
+        raise InputError("--profile needs a GPU, whose work it records; omit the option")
     return parsed
 
 

@@ -7,11 +7,13 @@ import struct
 
 import numpy as np
 import pytest
+import torch
+from fairseq.data import indexed_dataset
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.binarise import MMapWriter
 from fairseq_lxsr.training.context.task import read_documents
-from fairseq_lxsr.training.corpora import HEADER, load_dictionary, read_sentences
+from fairseq_lxsr.training.corpora import HEADER, load_dictionary, read_corpus, read_sentences
 from fairseq_lxsr.training.lightweight.dataset import SentencePairDataset
 from fairseq_lxsr.training.pairs import PairCorpus
 
@@ -174,3 +176,23 @@ def test_bad_boundaries_of_documents_are_refused(prefix, starts, expected):
         np.save(path, starts)
     with pytest.raises(InputError, match=f"^{re.escape(str(path))}: .*{re.escape(expected)}"):
         read_documents([prefix.parent], "train", "en", SYMBOLS)
+
+
+def test_a_format_that_training_does_not_read_is_named(tmp_path):
+    builder = indexed_dataset.make_builder(str(tmp_path / "train.en.bin"), "cached")
+    builder.add_item(torch.IntTensor([4, 5, 2]))
+    builder.finalize(str(tmp_path / "train.en.idx"))
+    with pytest.raises(InputError, match=r"train\.en\.idx: .*--dataset-impl"):
+        read_sentences(tmp_path / "train.en", SYMBOLS)
+
+
+def test_sides_of_unequal_length_name_the_carriage_return(tmp_path):
+    for language, count in (("en", 2), ("fr", 3)):
+        builder = indexed_dataset.make_builder(
+            str(tmp_path / f"train.en-fr.{language}.bin"), "mmap", SYMBOLS
+        )
+        for _ in range(count):
+            builder.add_item(torch.IntTensor([4, 5, 2]))
+        builder.finalize(str(tmp_path / f"train.en-fr.{language}.idx"))
+    with pytest.raises(InputError, match=r"train\.en-fr: 2 sentences .* 3 .*\\r"):
+        read_corpus(tmp_path, "train", "en", "fr", SYMBOLS)

@@ -276,6 +276,8 @@ OF_FAIRSEQ = [
     (("--fp16", "--bf16"), {}, "--bf16"),
     (("--bf16",), {}, "--bf16 needs a GPU"),
     (("--amp",), {}, "--amp needs a GPU"),
+    (("--profile",), {}, "--profile needs a GPU"),
+    (("--distributed-world-size", "99"), {}, "--distributed-world-size 99"),
     (("--train-subset", "train1"), {}, "--train-subset train1"),
     (("--frozen-pieces", "9"), {}, "--frozen-pieces 9"),
     ((), {"encoder_embed_dim": "65536"}, " GB "),
@@ -373,3 +375,11 @@ def test_a_schedule_that_lacks_something_ends_in_one_line(tmp_path, toy_work, fl
         ),
         expected,
     )
+
+
+@pytest.mark.parametrize("method", ["build_generator", "eval_lm_dataloader"])
+def test_programs_that_generate_text_are_refused(method):
+    from fairseq_lxsr.training.lightweight.task import XlingSentTask
+
+    with pytest.raises(InputError, match="--task xling_sent"):
+        getattr(XlingSentTask, method)(None, [])

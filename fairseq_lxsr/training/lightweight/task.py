@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -259,6 +259,15 @@ class XlingSentTask(PairTask):
                     "expected "
                     "--amp, or float32"
                 )
+
+    def build_generator(self, *args, **kwargs) -> NoReturn:
+        """Refuse fairseq-generate, fairseq-interactive and fairseq-eval-lm."""
+        raise InputError(
+            "--task xling_sent with a program that generates or scores text; expected "
+            "fairseq-validate, or `lxsr export folder` and `lxsr embed`, which encode sentences"
+        )
+
+    eval_lm_dataloader = build_generator
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         if not from_checkpoint:
