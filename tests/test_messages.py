@@ -137,10 +137,10 @@ CALLS = {
         "of this package (lxsr-static)"
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog"], truncate_dim=999)': (
-        "truncate_dim 999; expected 1 to 8"
+        "truncate_dim is 999; expected 1 to 8"
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog"], dtype="float8")': (
-        "dtype 'float8'; expected one of float32, bfloat16, float16, int8"
+        "dtype is 'float8'; expected one of float32, bfloat16, float16, int8"
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog", 3])': (
         "texts[1] is 3; expected a string: remove it, or use ''"

@@ -208,10 +208,10 @@ def test_goes_to_other_processes_without_its_copies(encoder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"dtype": "int4"}, "dtype 'int4'.* float32, bfloat16"),
-        ({"truncate_dim": 33}, "truncate_dim 33.* 32"),
-        ({"on_long": "drop"}, "on_long 'drop'.* cut, split-mean, error"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"dtype": "int4"}, "dtype is 'int4'.* float32, bfloat16"),
+        ({"truncate_dim": 33}, "truncate_dim is 33.* 32"),
+        ({"on_long": "drop"}, "on_long is 'drop'.* cut, split-mean, error"),
         ({"device": "cuda:99"}, "device cuda:99.*cpu"),
         ({"device": "gpu"}, "device gpu.*cpu"),
     ],

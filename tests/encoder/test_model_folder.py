@@ -283,7 +283,7 @@ SIZES = (
     ("embed_dim", 65_536, "65536"),
     ("vocab_size", 0, "vocab_size 0"),
     ("vocab_size", 2**27, "134,217,728"),
-    ("padding_idx", 99_999, "padding_idx 99999.*vocab_size"),
+    ("padding_idx", 99_999, "padding_idx is 99999.*vocab_size"),
     ("padding_idx", -1, "padding_idx -1"),
     ("num_layers", 10**9, "num_layers 1000000000"),
     ("num_layers", 1000, "1,000"),

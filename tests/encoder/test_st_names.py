@@ -65,12 +65,12 @@ def test_bits_are_those_of_sentence_transformers(encoder, precision):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"normalize_embeddings": "yes"}, "normalize_embeddings 'yes'"),
-        ({"show_progress_bar": 1}, "show_progress_bar 1"),
-        ({"convert_to_numpy": None}, "convert_to_numpy None"),
+        ({"normalize_embeddings": "yes"}, "normalize_embeddings is 'yes'"),
+        ({"show_progress_bar": 1}, "show_progress_bar is 1"),
+        ({"convert_to_numpy": None}, "convert_to_numpy is None"),
         ({"precision": "int8"}, "precision 'int8'.*float32, float16, binary, ubinary"),
         ({"output_dtype": "bf16"}, "output_dtype 'bf16'.*float32"),
-        ({"truncate_dim": 9}, "truncate_dim 9.*1 to 8"),
+        ({"truncate_dim": 9}, "truncate_dim is 9.*1 to 8"),
         ({"prompt": "query: "}, "prompt 'query: '.*None"),
         ({"output_value": "token_embeddings"}, "'token_embeddings'.*'sentence_embedding'"),
         ({"normalize": True, "normalize_embeddings": True}, "normalize_embeddings.* normalize"),

@@ -252,7 +252,7 @@ def test_tokens_and_lengths_by_the_names_of_sentence_transformers(toy_model, tmp
     module.max_seq_length = 2
     assert module.max_seq_length == 2
     assert np.abs(module.encode(text) - whole).max() > 1e-3
-    with pytest.raises(InputError, match="max_seq_length 0"):
+    with pytest.raises(InputError, match="max_seq_length is 0"):
         module.max_seq_length = 0
 
 
