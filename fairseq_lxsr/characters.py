@@ -1,4 +1,4 @@
-"""Characters without a visible form, such as soft hyphens and direction marks.
+"""Removes invisible characters, such as soft hyphens and direction marks.
 
 Text is read without them. They are the characters with the Unicode property
 Default_Ignorable_Code_Point, and the blank cell of Braille. Three of them carry meaning in some
@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# The first and last code points of the ranges with the property. Its reserved ranges are for
-# characters of later versions of Unicode.
+# First and last code point of each range with the Unicode property Default_Ignorable_Code_Point,
+# including the ranges reserved for later Unicode versions.
 DEFAULT_IGNORABLE = (
     (0xAD, 0xAD),
     (0x34F, 0x34F),
@@ -30,8 +30,8 @@ DEFAULT_IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-# The blocks of scripts whose letters join or form clusters: Arabic, Syriac, N'Ko, Mongolian, the
-# scripts of India and its neighbours, Tibetan, Burmese, Khmer, Javanese, Adlam.
+# Unicode blocks of the scripts with joining or clustering letters: Arabic, Syriac, N'Ko, Mongolian,
+# the scripts of South Asia, Tibetan, Burmese, Khmer, Javanese, Adlam.
 JOINING_BLOCKS = (
     (0x600, 0x77F),
     (0x7C0, 0x7FF),
@@ -58,8 +58,8 @@ JOINING_BLOCKS = (
     (0x11F00, 0x11F5F),
     (0x1E900, 0x1E95F),
 )
-# The blocks of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai,
-# Javanese.
+# Unicode blocks of the scripts written without spaces between words: Thai, Lao, Tibetan, Burmese,
+# Khmer, Tai, Javanese.
 UNSPACED_BLOCKS = (
     (0xE00, 0x109F),
     (0x1780, 0x17FF),
@@ -72,12 +72,12 @@ UNSPACED_BLOCKS = (
 ZERO_WIDTH_SPACE = "\u200b"
 BLANK_CELL = "\u2800"
 JOINERS = "\u200c\u200d"
-# The combining class of signs that take the vowel from a letter.
+# The canonical combining class of viramas.
 VIRAMA_CLASS = 9
 
 
 def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
-    """Write ranges of code points for the brackets of a regular expression, in any dialect."""
+    """Format code point ranges as character class contents, valid in any regex dialect."""
     parts = []
     for first, last in ranges:
         part = _in_pattern(first)
@@ -88,14 +88,14 @@ def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _in_pattern(code: int) -> str:
-    # ASCII punctuation has a meaning in brackets.
+    # ASCII punctuation may be special inside a character class.
     if code > 127 or chr(code).isalnum():
         return chr(code)
     return f"\\u{code:04x}"
 
 
 def _viramas() -> str:
-    """Return the signs that take the vowel from a letter; a joiner after them chooses its form."""
+    """Return the viramas, which mute a letter's vowel; a joiner after one selects its shape."""
     signs = []
     for first, last in JOINING_BLOCKS:
         letters = map(chr, range(first, last + 1))
@@ -103,22 +103,22 @@ def _viramas() -> str:
     return "".join(signs)
 
 
-# These are the content of the brackets of a regular expression.
+# The contents of character classes, without the brackets.
 INVISIBLE = in_brackets(DEFAULT_IGNORABLE) + BLANK_CELL
 _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
 _JOINING = in_brackets(JOINING_BLOCKS)
 _UNSPACED = in_brackets(UNSPACED_BLOCKS)
 _CELLS = "\u2801-\u28ff"
-# Regular expressions and their replacements, in this order. Python, JavaScript and the tokenizers
-# library read them.
+# Regular expressions and their replacements, applied in this order. They must work in Python, in
+# JavaScript and in the tokenizers library.
 STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),
     (f"[{_NOT_JOINERS}]+", ""),
     (f"(?<![{_JOINING}])[{JOINERS}]|(?<![{_viramas()}])[{JOINERS}](?![{_JOINING}])", ""),
 )
-# Vowel marks and other signs that most Arabic text omits, and the stroke that lengthens words.
-# Hamza and madda are not among them, because they make different letters.
+# Vowel marks and other signs that most Arabic text omits, and the lengthening stroke (tatweel).
+# Hamza and madda are not included, because they distinguish letters.
 ARABIC_MARKS = (
     (0x610, 0x61A),
     (0x640, 0x640),
@@ -135,7 +135,7 @@ ARABIC_MARKS = (
     (0xFE76, 0xFE7F),
 )
 VOWEL_MARKS = in_brackets(ARABIC_MARKS)
-# The last five replace letters that NFKC decomposes into a letter and a mark.
+# The last five entries replace letters that NFKC decomposes into a letter and a mark.
 ARABIC_STEPS = (
     (f"[{VOWEL_MARKS}]+", ""),
     ("[ﴼﴽ]", "\u0627"),
@@ -150,7 +150,7 @@ _ARABIC_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in 
 
 
 def steps_of(version: int) -> tuple[tuple[str, str], ...]:
-    """Return the regular expressions and replacements for a version of `TextOptions`."""
+    """Return (regular expression, replacement) pairs for a `TextOptions` version."""
     return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
 
 

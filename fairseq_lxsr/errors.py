@@ -17,14 +17,14 @@ from types import FrameType
 from typing import Any, TextIO
 
 EXIT_STATUS = 2
-# 128 plus the number of SIGINT, as shells report a program that Ctrl-C has ended.
+# 128 plus the signal number of SIGINT, the exit status that shells report after Ctrl-C.
 INTERRUPTED = 130
-# Modules that any command may need, and the extra of this package that installs each.
+# Maps each optional module to the extra of this package that installs it.
 EXTRAS = {"torch": "torch", "faiss": "faiss"}
 
-# Largest number of characters of a quoted value.
+# Maximum number of characters in a quoted value.
 LONGEST_SHOWN = 60
-# Largest number of names that a message lists.
+# Maximum number of names listed in a message.
 MAX_LISTED = 20
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -37,7 +37,7 @@ _SHORT.maxlong = 80
 
 
 class InputError(ValueError):
-    """An error that the user can fix.
+    """An error caused by input or options, which the user can fix.
 
     The message names the offending value, its place, what was expected and what to do.
     """
@@ -47,7 +47,7 @@ class InputError(ValueError):
 
 
 class SentenceError(InputError):
-    """An error in one of many sentences.
+    """An input error in one sentence of a batch.
 
         raise SentenceError(0, "a dog", "longer than 3 pieces")
 
@@ -60,7 +60,7 @@ class SentenceError(InputError):
 
 
 def printable(text: str, but: str = "") -> str:
-    """Escape control characters, which a terminal would obey, except for those in `but`."""
+    """Escape control characters, except for those in `but`, to protect the terminal."""
 
     def escape(match: re.Match[str]) -> str:
         character = match[0]
@@ -70,7 +70,7 @@ def printable(text: str, but: str = "") -> str:
 
 
 def shown(value: Any) -> str:
-    """Quote a value for a message, in time and memory that do not depend on its size.
+    """Quote a value for a message, shortened so that time and memory do not depend on its size.
 
     Args:
         value: any value, also one that cannot be printed.
@@ -78,7 +78,7 @@ def shown(value: Any) -> str:
     try:
         return f"{_SHORT.repr(value):.{LONGEST_SHOWN}}"
     except Exception:
-        # For example an integer with more digits than Python prints.
+        # For example, an integer with more digits than Python converts to text.
         return f"<{type(value).__name__}>"
 
 
@@ -149,11 +149,11 @@ def first_line(error: BaseException) -> str:
 
 
 def error_message(error: BaseException) -> str | None:
-    """Return the message to report instead of a traceback; None if the error is a defect.
+    """Return the message to report instead of a traceback; None if the error is a bug.
 
     Reported are `InputError`, errors of the file system, and extras that are not installed.
     """
-    # torch raises the error of a worker process again, with its traceback in the message.
+    # torch re-raises an error from a worker process with the traceback in the message.
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
     if relayed:
         return relayed[-1]
@@ -170,17 +170,17 @@ def error_message(error: BaseException) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """Return the shell command that installs the packages of an extra for this Python.
+    """Return the shell command that installs an extra's packages for this Python.
 
     The command names the packages themselves, because no package index may have this one.
     """
-    # Importing it takes time that only an error needs.
+    # Imported here because it is slow and needed only after an error.
     from importlib import metadata
 
     try:
         packages = list(_packages(extra, metadata.requires("fairseq-lxsr") or []))
     except metadata.PackageNotFoundError:
-        # This package is not installed, but a folder on Python's path.
+        # This package is not installed; it is imported from a source folder.
         packages = ["-e", f"{Path(__file__).parents[1]}[{extra}]"]
     words = [sys.executable, "-m", "pip", "install", *packages]
     if os.name == "nt":
@@ -195,7 +195,7 @@ def _quote_for_windows(word: str) -> str:
 
 
 def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
-    """Yield the packages of an extra, and of the extras that it includes.
+    """Yield the packages that an extra requires, including those of nested extras.
 
     Args:
         extra: name of the extra.
@@ -217,7 +217,7 @@ def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def exit_on_input_error(program: str) -> Iterator[None]:
-    """Exit with `program: error: ...` and status 2 if the block raises an error for bad input."""
+    """Exit with `program: error: ...` and status 2 if the block raises an error about bad input."""
     try:
         yield
     except Exception as error:
@@ -230,7 +230,7 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """Put the name of a command-line option in front of errors about its value: `k is 4; ...`."""
+    """Prefix errors about an option's value with the name of the option: `k is 4; ...`."""
     try:
         yield
     except InputError as error:
@@ -240,9 +240,9 @@ def naming_option(option: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print a line to standard error; if that is closed, the exit status has to suffice."""
+    """Print a line to standard error, or nothing if standard error is closed."""
     if sys.stderr is None:
-        # print would write to standard output, among the results.
+        # print would write to standard output instead, among the results.
         return
     try:
         print(printable(line), file=sys.stderr, flush=True)
@@ -251,7 +251,7 @@ def say(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Drop what a closed stream could not write.
+    """Discard the data that could not be written to a closed stream.
 
     Python would try to write it again at exit, fail, and exit with status 120.
     """
@@ -259,7 +259,7 @@ def discard(stream: TextIO) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received: a shutdown or a job scheduler asks the program to end."""
+    """Raised on SIGTERM, when a shutdown or a job scheduler asks the program to stop."""
 
 
 @contextlib.contextmanager
@@ -288,7 +288,7 @@ def install_excepthook(
     explain: Callable[[BaseException], str | None] = error_message,
     interrupted: str = "interrupted",
 ) -> None:
-    """Report bad input in one line in a program whose main function is not ours: fairseq-train.
+    """Make fairseq-train report bad input in one line, by replacing `sys.excepthook`.
 
     Args:
         program: name of the program, which begins the line.
@@ -296,8 +296,8 @@ def install_excepthook(
         interrupted: the message for Ctrl-C.
     """
     previous = sys.excepthook
-    # With several processes torch replaces sys.stderr while this hook runs, and drops what
-    # SystemExit would print there.
+    # With several processes, torch replaces sys.stderr while this hook runs, and discards anything
+    # that SystemExit would print there.
     stderr = sys.stderr
 
     def report(kind, error, traceback):

@@ -1,4 +1,4 @@
-"""Checks for optional packages and devices, which only some commands need."""
+"""Checks whether optional packages and devices are available."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from fairseq_lxsr.errors import InputError, install_command
 
 
 def require(module: str, extra: str, feature: str) -> None:
-    """Check that an optional package is installed, before any work.
+    """Check that an optional package is installed.
 
     Args:
         module: the module to import.
@@ -26,16 +26,16 @@ def require(module: str, extra: str, feature: str) -> None:
 
 
 def is_missing(module: str) -> bool:
-    """Return whether a module is missing; only its parent packages are imported."""
+    """Return whether a module is missing, importing only its parent packages."""
     try:
         return importlib.util.find_spec(module) is None
     except ModuleNotFoundError:
-        # The parent package is missing.
+        # The parent package is not installed.
         return True
 
 
 def lazy_getattr(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package that imports a module when one of its names is used.
+    """Return a package's `__getattr__` that imports a module on first use of its names.
 
         __getattr__ = lazy_getattr(__name__, {"onnx": ("export_onnx",)})
 
@@ -54,7 +54,7 @@ def lazy_getattr(package: str, modules: Mapping[str, Sequence[str]]) -> Callable
 
 
 def check_device(device: Any, option: str = "device") -> None:
-    """Check that this machine has a device.
+    """Check that a device is available on this machine.
 
     None and `cpu` are accepted without torch, which takes seconds to import.
 
@@ -79,12 +79,12 @@ def check_device(device: Any, option: str = "device") -> None:
     expected = "cpu: torch does not find a CUDA device"
     if gpu_count:
         expected = f"cpu, or cuda:0 to cuda:{gpu_count - 1}"
-    raise InputError(f"{option} {device}; expected {expected}")
+    raise InputError(f"{option} {device}: no such device; expected {expected}")
 
 
 def usable_threads() -> int:
     """Return the number of cores that this process may use, at most OMP_NUM_THREADS."""
-    # macOS and Windows do not restrict processes to some cores.
+    # macOS and Windows do not support CPU affinity.
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:

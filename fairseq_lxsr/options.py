@@ -1,4 +1,4 @@
-"""The values that options may have.
+"""Declare options, and check their values.
 
 They are declared once, at the option, and checked in the same way on the command line, in YAML and
 in JSON.
@@ -17,12 +17,12 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.machine import require
 
 Config = TypeVar("Config")
-# The largest whole number, if no smaller limit is declared.
+# Default upper limit for whole numbers.
 LARGEST_INT = 2**31 - 1
 
 
 class Allowed:
-    """The values that an option may have.
+    """A set of allowed option values.
 
     `value in allowed` checks a value, `str(allowed)` describes what is expected, and argparse takes
     the object as `type=`.
@@ -32,12 +32,12 @@ class Allowed:
         raise NotImplementedError
 
     def check(self, name: str, value: Any) -> None:
-        """Raise `InputError` for a value from YAML, JSON or fairseq that is not allowed."""
+        """Raise `InputError` unless a value from YAML, JSON or fairseq is allowed."""
         if value not in self:
             raise InputError(f"{name} {shown(value)}; expected {self}")
 
     def from_text(self, text: str) -> Any:
-        """Convert text from the command line.
+        """Convert a command-line string to a value, and check it.
 
         If it cannot be converted, the result is a value that is not allowed.
         """
@@ -86,7 +86,7 @@ class Range(Allowed):
         try:
             return not math.isnan(value) and (self.infinite or not math.isinf(value))
         except OverflowError:
-            # An integer beyond the range of floats.
+            # The integer is too large for a float.
             return False
 
     def __str__(self) -> str:
@@ -119,12 +119,12 @@ def at_least(least: int, most: int = LARGEST_INT) -> Range:
 
 
 def between(least: float, most: float) -> Range:
-    """Return the range from `least` to `most`, both allowed."""
+    """Return the range from `least` to `most`, including both."""
     return Range(least, most)
 
 
 def below(most: float) -> Range:
-    """Return the range from 0 up to but excluding `most`, as for a dropout probability."""
+    """Return the range from 0 (inclusive) to `most` (exclusive), for example for dropout."""
     return Range(0.0, most, open_most=True)
 
 
@@ -135,7 +135,7 @@ def positive(infinite: bool = False) -> Range:
 
 NON_NEGATIVE = Range(0)
 FINITE = Range()
-# The limits keep loss terms within float32.
+# These limits keep loss terms within the range of float32.
 LOSS_WEIGHT = Range(0, 1_000_000)
 MARGIN = Range(-1_000_000, 1_000_000)
 TEMPERATURE = Range(1e-6, 1_000_000)
@@ -143,7 +143,7 @@ TEMPERATURE = Range(1e-6, 1_000_000)
 
 @dataclass(frozen=True)
 class FileName(Allowed):
-    """Texts that can name a file or folder: in UTF-8, without NUL, and not empty.
+    """Strings that can name a file or folder: valid UTF-8, without NUL, and not empty.
 
     An empty path would be the current folder. PyTorch, safetensors, SentencePiece and faiss cannot
     open a file whose name is not UTF-8, and some of them call it damaged.
@@ -166,7 +166,7 @@ class FileName(Allowed):
         try:
             return b"\0" not in os.fsencode(value) + value.encode()
         except UnicodeEncodeError:
-            # Half of a surrogate pair, which Python uses for bytes that are not UTF-8.
+            # Lone surrogates, which Python uses for bytes that are not UTF-8.
             return False
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ WORK_FOLDER = FileName(
 
 @dataclass(frozen=True)
 class NumberList(Allowed):
-    """Texts that list different whole numbers in any order, for example `64,128`.
+    """Strings that list distinct whole numbers in any order, for example `64,128`.
 
     Attributes:
         numbers: the range of each number.
@@ -194,7 +194,7 @@ class NumberList(Allowed):
         try:
             numbers = self.parse(value)
         except (AttributeError, ValueError):
-            # Not a text, or not a list of whole numbers.
+            # Not a string, or not a list of whole numbers.
             return False
         are_different = len(set(numbers)) == len(numbers)
         return are_different and all(number in self.numbers for number in numbers)
@@ -203,12 +203,12 @@ class NumberList(Allowed):
         return f"{self.numbers}, or several different ones separated by commas"
 
     def parse(self, text: str) -> list[int]:
-        """Return the numbers in ascending order."""
+        """Parse a comma-separated list, and return the numbers in ascending order."""
         return sorted(int(number) for number in text.split(","))
 
 
 def file_path(text: str) -> Path:
-    """Check a file name and return it as a path, as `type=` of argparse."""
+    """Check a file name and return it as a path; used as `type=` in argparse."""
     return Path(FILE_NAME(text))
 
 
@@ -218,7 +218,7 @@ def work_path(text: str) -> Path:
 
 
 def output_path(text: str) -> Path:
-    """Check and return the path of an output, as `type=` of argparse.
+    """Check and return an output path; used as `type=` in argparse.
 
     `.` and `/` are refused, because the names of side files are derived from the output's name.
     """
@@ -228,7 +228,7 @@ def output_path(text: str) -> Path:
 
 
 def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
-    """Declare a field of a dataclass that `check_fields` checks.
+    """Declare a dataclass field with constraints that `check_fields` enforces.
 
         workers: int = limited(2, at_least(1))
 
@@ -246,7 +246,7 @@ def option(
     only_in_files: bool = False,
     **arguments: Any,
 ) -> Any:
-    """Declare a field of a dataclass that is also an option of the command line.
+    """Declare a dataclass field that is also a command-line option.
 
     See `cli.options.add_options`.
 
@@ -279,7 +279,7 @@ def check_fields(
     spell: Callable[[str], str] = str,
     optional: bool = False,
 ) -> None:
-    """Check the fields of a dataclass: their types, and the `range` or `choices` in their metadata.
+    """Check a dataclass's field values against their types, `range` and `choices`.
 
     Args:
         values: the dataclass, or another object with the fields of `kind`.
@@ -306,7 +306,7 @@ def _check_field(name: str, value: Any, hint: Any, item: Field) -> None:
     is_list = get_origin(hint) is tuple
     if choices is not None and (not isinstance(value, str) or value not in choices):
         raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
-    # The range of a plain value also checks its type.
+    # For a plain value, checking the range also checks the type.
     if (allowed is None or is_list) and not fits(value, hint):
         raise InputError(f"{name} {shown(value)}; expected {_describe_in_yaml(hint)}")
     if allowed is not None:
@@ -331,7 +331,7 @@ PLAIN_TYPES = {
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a type: a plain one, or a union, mapping or tuple of them.
+    """Return whether a value matches a type: a plain type, or a union, mapping or tuple of them.
 
     A bool does not fit a number, and an int fits a float. Any value fits other types.
     """
@@ -368,7 +368,7 @@ def describe_type(hint: Any) -> str:
 
 
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
-    """Read a YAML file into a dataclass, which checks its values.
+    """Read a YAML file into a dataclass, and check its values.
 
     File names in it are relative to the current folder.
     """
@@ -380,7 +380,7 @@ def read_yaml_config(path: Path, kind: type[Config]) -> Config:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; tags that create objects are refused."""
+    """Read a YAML file of plain values; tags that create objects are rejected."""
     require("yaml", "train", f"{path}:")
     import yaml
 
@@ -409,7 +409,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def from_mapping(content: Any, kind: type[Config], place: str) -> Config:
-    """Create a dataclass from a mapping.
+    """Create a dataclass from a mapping, and check its keys and values.
 
     Args:
         content: what was read from YAML or JSON; nested mappings and lists become nested
@@ -434,7 +434,7 @@ def from_mapping(content: Any, kind: type[Config], place: str) -> Config:
 
 
 def _check_keys(content: Any, items: Mapping[str, Field], place: str) -> None:
-    """Check that `content` is a mapping with all required keys and no unknown one."""
+    """Check that `content` is a mapping with all required keys and no unknown keys."""
     expected = f"some of {', '.join(items)}"
     if not isinstance(content, Mapping):
         raise InputError(f"{place} is {shown(content)}; expected a mapping with {expected}")
@@ -444,19 +444,19 @@ def _check_keys(content: Any, items: Mapping[str, Field], place: str) -> None:
     for name, item in items.items():
         is_required = item.default is MISSING and item.default_factory is MISSING
         if is_required and name not in content:
-            raise InputError(f"{place} has no {name!r}; add it")
+            raise InputError(f"{place} lacks the required key {name!r}")
 
 
-# Precisions of the computation.
+# Precisions for encoding.
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")
-# Precisions of training on a CPU.
+# Precisions for training on a CPU.
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")
-# Types of the weights of a trained model, and of weights on disk.
+# Data types of a trained model's weights, and of weights on disk.
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
-# Where training on monolingual text draws the sentences that replace others.
+# Where training on monolingual text samples replacement sentences from.
 CONTEXT_NEGATIVES = ("language", "corpus")
-# The functions of modules/pooling.py.
+# Names of the pooling functions in modules/pooling.py.
 POOLING_NAMES = ("mean", "mean_max")
 ON_LONG = ("cut", "split-mean", "error")
 WORD_WEIGHTS = ("mean", "sum", "idf")
@@ -464,36 +464,36 @@ WORD_WEIGHTS = ("mean", "sum", "idf")
 EMBEDDING_FORMATS = ("npy", "parquet", "raw", "safetensors")
 EMBEDDING_DTYPES = ("float32", "float16", "int8", "binary")
 INDEX_KINDS = ("flat", "float16", "int8", "binary", "ivf", "ivf-pq")
-# The kinds of index that find k neighbours of every sentence.
+# Index types that support a k-nearest-neighbour search for every sentence.
 MINING_KINDS = ("flat", "int8", "binary")
 
 SEARCH_PRECISIONS = ("float32", "bfloat16")
 MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
-# Metrics that rank candidates: the names in options, and in the signatures of scores.
+# Maps each ranking metric from its name in options to its name in score signatures.
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 
-# Variants of BUCC: the threshold learned on another part, or chosen on the same part; and the two
-# of mteb, without a threshold.
+# BUCC variants: threshold learned on another part of the data, threshold tuned on the same part,
+# and the two variants of mteb, which have no threshold.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")
 
 CLASSIFIERS = ("mlp", "linear")
 XNLI_PRESETS = ("laser", "wang")
-# Which epoch is kept if several are equally good.
+# Which epoch to keep if several have equal scores.
 TIES = ("first", "last")
 
-# The number of bootstrap samples.
+# Number of bootstrap samples.
 BOOTSTRAP_DRAWS = 1000
 
-# Former options of fairseq-train, each with the only value that commands, recipes and checkpoints
-# may still give it.
+# Removed options of fairseq-train, each with the only value that commands, recipes and checkpoints
+# may still specify.
 REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,
     "constraint-every": 1,
     "context": 1,
-    # Now one of the values of --constraint.
+    # Replaced by a value of --constraint.
     "detach-mean-norm": False,
     "distill-weight": 1.0,
     "mask-same-text": False,

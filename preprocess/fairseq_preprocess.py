@@ -225,7 +225,7 @@ def main() -> None:
             build(args, options, texts, work, Path(scratch))
     pairs = ", ".join(args.pairs)
     print(
-        f"{args.destdir}: fairseq data of {pairs}; train on it with fairseq-train or `lxsr train`"
+        f"{args.destdir}: fairseq data for {pairs}; train on it with fairseq-train or `lxsr train`"
     )
 
 

@@ -9,12 +9,12 @@ from typing import IO, Any
 
 from fairseq_lxsr.errors import InputError
 
-# The largest number of member names in a message.
+# Maximum number of member names listed in a message.
 MAX_LISTED = 10
 
 
 def archive_of(path: str | Path) -> Path | None:
-    """Return the .zip file that a path names or leads into; None if there is none."""
+    """Return the .zip file that a path names or points into; None if there is none."""
     if ".zip" not in str(path).lower():
         return None
     for candidate in (Path(path), *Path(path).parents):
@@ -46,8 +46,7 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
             listed += ", ..."
         raise InputError(
             f"{path}: no such file in {archive.name}, which contains {len(names):,} files: "
-            f"{listed}; "
-            f"expected the name of one: {archive}/MEMBER"
+            f"{listed}; expected {archive}/MEMBER, where MEMBER is one of them"
         )
     with _opening(archive) as packed:
         return packed.open(name)
@@ -55,8 +54,8 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _opening(archive: str | Path) -> Iterator[Any]:
-    """Open a .zip archive, and report damage that is noticed inside the block as `InputError`."""
-    # Imported here because every verb of the command line imports this module.
+    """Open a .zip archive, and convert errors caused by a damaged archive to `InputError`."""
+    # Imported here because every command imports this module.
     import zipfile
 
     try:
@@ -73,8 +72,8 @@ def _opening(archive: str | Path) -> Iterator[Any]:
         struct.error,
         OSError,
     ) as error:
-        # Corrupt bytes cause an OSError without errno, or a seek to an offset that no file has.
-        # Any other OSError is an error of the file system.
+        # Corrupt data raises an OSError without errno, or a seek to an invalid offset. Any other
+        # OSError comes from the file system.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(

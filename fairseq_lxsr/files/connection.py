@@ -1,4 +1,4 @@
-"""Connections to untrusted servers: a slow, endless or absurd answer does not block a process."""
+"""HTTP connections to untrusted servers, protected against slow, endless or malformed responses."""
 
 import contextlib
 import http.client
@@ -15,19 +15,19 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from fairseq_lxsr.errors import InputError, first_line
 
-# A server must send at least this many bytes within the timeout.
+# Minimum number of bytes that a server must send within each timeout period.
 MIN_BYTES = 60_000
 SCHEMES = ("http", "https")
-# A host and port, without user name and password.
+# Matches a host and optional port, without user name and password.
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d*)?", re.ASCII)
 
 
 class InterruptedDownloadError(Exception):
-    """A download was interrupted, and another attempt may resume it."""
+    """Raised if a download was interrupted, so that it may be resumed."""
 
 
 class Connection:
-    """Opens addresses, and closes the connection if the server is too slow.
+    """Opens URLs, and closes the connection if the server is too slow.
 
         with Connection(timeout=60, deadline=time.monotonic() + 3600) as connection:
             answer = connection.open("https://example.org/x.zip", {})
@@ -83,19 +83,19 @@ class Connection:
     def _cut(self) -> None:
         self.is_cut = True
         for copy in self._sockets:
-            # It may be closed already.
+            # The socket may already be closed.
             with contextlib.suppress(OSError):
                 copy.shutdown(socket.SHUT_RDWR)
 
     def add(self, copy: socket.socket) -> None:
-        """Watch another socket, given as a copy because TLS takes over the original."""
+        """Monitor another socket, passed as a duplicate because TLS detaches the original."""
         self._sockets.append(copy)
         if self.is_cut:
             raise TimeoutError
 
     def open(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Return the answer of a server, after redirects."""
-        # The default opener of urllib would also open local files and FTP.
+        """Send a request and return the response, after redirects."""
+        # urllib's default opener would also accept local files and FTP.
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -118,7 +118,7 @@ class _Plain(http.client.HTTPConnection):
 
 
 class _Secure(http.client.HTTPSConnection, _Plain):
-    """A TLS connection; the handshake follows `_Plain.connect`, so it is watched too."""
+    """A TLS connection. The handshake comes after `_Plain.connect`, so it is also timed."""
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
@@ -141,7 +141,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to HTTP addresses, without reading their body, which may be endless."""
+    """Follows HTTP redirects without reading their bodies, which may be endless."""
 
     def http_error_302(self, request, answer, code, message, headers):
         answer.close()
@@ -156,7 +156,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def ascii_address(url: str) -> str:
-    """Return an address in ASCII, as HTTP needs it.
+    """Return a URL in ASCII, as HTTP requires.
 
     Other characters are percent-encoded in UTF-8, and in the host encoded as IDNA.
 
@@ -172,17 +172,17 @@ def ascii_address(url: str) -> str:
             host = host.encode("idna").decode()
         if parts.scheme not in SCHEMES or not HOST.fullmatch(host) or parts.port == 0:
             raise ValueError("not an HTTP address")
-        # Refuses labels that are empty or too long.
+        # Raises an error for labels that are empty or too long.
         host.encode("idna")
         path = quote(parts.path, safe=string.punctuation)
         query = quote(parts.query, safe=string.punctuation)
         return urlunsplit((parts.scheme, host, path, query, ""))
     except ValueError as error:
         raise InputError(
-            f"{url}: {first_line(error)}; expected an address, https://HOST/FILE"
+            f"{url}: {first_line(error)}; expected a URL such as https://HOST/FILE"
         ) from None
 
 
 def plain(text: object) -> str:
-    """Shorten what a server says to one line that a terminal can print."""
+    """Shorten a server's message to one printable line."""
     return "".join(letter if letter.isprintable() else "?" for letter in f"{text}"[:200])

@@ -1,4 +1,4 @@
-"""Download files, with resumption, retries and checks.
+"""Download files, with resuming, retries and checksum verification.
 
 A file has its final name only when it is complete.
 """
@@ -26,23 +26,24 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
-# How many attempts in a row may fail without progress, which is `MIN_BYTES` more than ever before.
+# Maximum number of consecutive failed attempts without progress. Progress is `MIN_BYTES` more than
+# in any earlier attempt.
 DOWNLOAD_ATTEMPTS = 5
-# The largest number of attempts, with and without progress, and the longest time for all of them.
+# Maximum number of attempts in total, and maximum time for all of them.
 ALL_ATTEMPTS = 100
 TOTAL_SECONDS = 24 * 3600
-# Status codes of a server that may answer later.
+# HTTP status codes that are worth retrying.
 BUSY_STATUS = (408, 429)
-# The status code if the file has no bytes after those that were downloaded before.
+# HTTP status code if the file has no bytes beyond those already downloaded.
 RANGE_NOT_SATISFIABLE = 416
 PARTIAL_CONTENT = 206
-# Seconds within which an answer, and then at least `MIN_BYTES`, must arrive.
+# Timeout in seconds for the response, and then for every `MIN_BYTES` of data.
 TIMEOUT = 60
 # Seconds before the second attempt, doubled before each further attempt.
 BACK_OFF = 1.0
-# The limit on a file whose size is unknown.
+# Size limit for a file of unknown size.
 MAX_BYTES = 2**34
-# The longest validator (ETag or date) that is stored.
+# Maximum length of a stored validator (ETag or date).
 MAX_TAG = 1000
 CHANGED = "the file on the server has changed"
 HEADERS = {"User-Agent": "fairseq-lxsr", "Accept-Encoding": "identity"}
@@ -50,7 +51,7 @@ RETRIED = (InterruptedDownloadError, http.client.HTTPException, OSError)
 
 
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
-    """Download a file, or check the existing one.
+    """Download a file, or verify it if it already exists.
 
     A partial file PATH.part of an earlier run is resumed. The attempts and the total time are
     limited, whatever the server does.
@@ -78,7 +79,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
     _transfer(url, address, partial, size)
     problem = _difference(partial, size, checksum)
     if problem and was_resumed:
-        # The part from the earlier run may be wrong, and the file on the server right.
+        # The part downloaded earlier may be wrong even if the file on the server is right.
         _remove_partial(partial)
         _transfer(url, address, partial, size)
         problem = _difference(partial, size, checksum)
@@ -92,7 +93,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
 
 
 def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
-    """Append the missing bytes to the partial file, in as many attempts as are allowed."""
+    """Append the missing bytes to the partial file, retrying after errors."""
     attempts = _Attempts(url, partial)
     while True:
         try:
@@ -107,9 +108,7 @@ def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
                 raise InputError(f"{url}: {problem}") from None
             attempts.record_failure(error)
         except (ValueError, OverflowError) as error:
-            raise InputError(
-                f"{url}: {plain(error)}; check the address and the redirects from it"
-            ) from None
+            raise InputError(f"{url}: {plain(error)}; check the URL and its redirects") from None
         time.sleep(BACK_OFF * 2**attempts.without_progress)
 
 
@@ -130,7 +129,7 @@ class _Attempts:
         self._longest = _length(partial)
 
     def record_failure(self, error: Exception) -> None:
-        """Count a failed attempt; raise `InputError` if it was the last one that is allowed."""
+        """Count a failed attempt; raise `InputError` if no attempts remain."""
         self._count += 1
         length = _length(self._partial)
         if length < self._longest + MIN_BYTES:
@@ -145,13 +144,13 @@ class _Attempts:
             if isinstance(error, http.client.HTTPException):
                 kind = f"{type(error).__name__}: "
             raise InputError(
-                f"{self._url}: {kind}{plain(error)} ({tried} attempts); try again later, "
-                f"{length:,} bytes are kept"
+                f"{self._url}: {kind}{plain(error)} ({tried} attempts); try again later (the "
+                f"first {length:,} bytes are kept)"
             ) from None
 
 
 def _permanent_problem(error: Exception) -> str | None:
-    """Describe an error that another attempt would not cure; raise errors of the disk."""
+    """Describe an error that a retry would not fix; re-raise disk errors."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code < 500 and error.code not in BUSY_STATUS:
@@ -172,7 +171,7 @@ def _length(path: Path) -> int:
 
 
 def _tag_file(partial: Path) -> Path:
-    """Return the path of the server's validator (ETag or date) for a partial file."""
+    """Return the path of the file that stores the server's validator (ETag or date)."""
     return partial.with_name(f"{partial.name}.etag")
 
 
@@ -186,7 +185,7 @@ def _is_tag(tag: str) -> bool:
 
 
 def _request_headers(partial: Path) -> dict[str, str]:
-    """Return headers that ask for the missing bytes.
+    """Return HTTP headers that request the missing bytes.
 
     A partial file with a damaged validator is removed, and everything is asked for.
     """
@@ -205,7 +204,7 @@ def _request_headers(partial: Path) -> dict[str, str]:
 
 
 def _fetch(connection: Connection, address: str, partial: Path, size: int | None) -> None:
-    """Append the missing bytes to the partial file, in one attempt.
+    """Append the missing bytes to the partial file, in a single attempt.
 
     If the server does not support ranges, the file is downloaded from the beginning.
     """
@@ -218,7 +217,7 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
             raise
         size_on_server = (error.headers.get("Content-Range") or "").rpartition("/")[2]
         if size_on_server == str(length):
-            # The file was complete already.
+            # The file was already complete.
             return
         partial.unlink(missing_ok=True)
         raise InterruptedDownloadError(CHANGED) from None
@@ -231,7 +230,7 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
             desc=partial.stem, total=total, initial=start, unit="B", unit_scale=True, disable=None
         ) as bar:
             for block in _blocks(connection, answer, limit - start):
-                # Only errors of the disk get the name of the file.
+                # Only disk errors should name the file.
                 with naming(partial), open(partial, "ab", opener=no_follow) as stream:
                     stream.write(block)
                 bar.update(len(block))
@@ -239,7 +238,7 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
 
 
 def _start_of_answer(answer: http.client.HTTPResponse, partial: Path, length: int) -> int:
-    """Return the offset of the answer's first byte: `length`, or 0 if the server sends it all."""
+    """Return the offset of the response's first byte: `length`, or 0 if it is the whole file."""
     if answer.status != PARTIAL_CONTENT:
         _begin(partial, answer.headers)
         return 0
@@ -255,30 +254,32 @@ def _check_space(size: int | None, folder: Path) -> None:
         return
     free = shutil.disk_usage(folder).free
     if size > free:
-        raise InputError(f"{size:,} bytes, but only {free:,} are free in {folder}; make space")
+        raise InputError(
+            f"needs {size:,} bytes, but only {free:,} are free in {folder}; free some disk space"
+        )
 
 
 def _size_limit(size: int | None, total: int | None) -> int:
-    """Return the largest size of a file, given its expected size and the one in the headers."""
+    """Return the maximum size of a file, given its expected size and the size in the headers."""
     if size is not None:
         return size
     return MAX_BYTES if total is None else total
 
 
 def _check_end(partial: Path, size: int | None, total: int | None, limit: int) -> None:
-    """Check that an answer did not end early, and did not exceed the limit."""
+    """Check that a response did not end early or exceed the size limit."""
     length = _length(partial)
     if total is not None and length < min(total, limit):
         raise InterruptedDownloadError(f"the connection ended after {length:,} of {total:,} bytes")
     if total is None and size is None and length > limit:
         _remove_partial(partial)
-        raise InputError(f"more than {limit:,} bytes without an end; the download was deleted")
+        raise InputError(f"larger than the limit of {limit:,} bytes; the download was deleted")
 
 
 def _blocks(
     connection: Connection, answer: http.client.HTTPResponse, limit: int
 ) -> Iterator[bytes]:
-    """Yield data as they arrive, to their end or until they exceed the limit by far."""
+    """Yield data as it arrives, until it ends or far exceeds the limit."""
     count = 0
     while count <= limit + READ_BYTES and (block := answer.read1(READ_BYTES)):
         connection.received += len(block)
@@ -287,12 +288,12 @@ def _blocks(
 
 
 def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
-    """Empty the partial file, then store the validator of the new version."""
+    """Truncate the partial file, then store the validator of the new version."""
     with open(partial, "wb", opener=no_follow):
         pass
     _tag_file(partial).unlink(missing_ok=True)
     tag = headers.get("ETag", "")
-    # A weak ETag does not guarantee the same bytes.
+    # A weak ETag does not guarantee identical bytes.
     if not tag or tag.startswith("W/"):
         tag = headers.get("Last-Modified", "")
     if _is_tag(tag):
@@ -301,7 +302,7 @@ def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Describe how a file differs from the expected size and SHA-256; None if it does not."""
+    """Describe how a file differs from the expected size and SHA-256; None if it matches."""
     if size is not None and _length(path) != size:
         return f"{_length(path):,} bytes, expected {size:,}"
     if checksum is not None:
@@ -318,7 +319,7 @@ def get_archive(
     expected: tuple[int | None, str | None] = (None, None),
     keep_archive: bool = False,
 ) -> None:
-    """Download an archive and extract files from it, unless all of them exist.
+    """Download an archive and extract files from it, unless all the files exist.
 
     The archive is deleted after the extraction, unless it existed before.
 
@@ -329,7 +330,7 @@ def get_archive(
         expected: size in bytes and SHA-256 of the archive, None if unknown.
         keep_archive: whether to keep the archive.
     """
-    # Checked before the lock is taken, because the folder may be read-only.
+    # Check this before acquiring the lock, because the folder may be read-only.
     if all(path.is_file() for path in outputs.values()):
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):

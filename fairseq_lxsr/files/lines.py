@@ -1,4 +1,4 @@
-"""Read text line by line, with checks."""
+"""Read text files line by line, and report invalid lines."""
 
 import codecs
 import contextlib
@@ -16,11 +16,11 @@ from fairseq_lxsr.characters import INVISIBLE, VOWEL_MARKS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
-# The longest line with one sentence. A tokenizer needs 80 times as much memory.
+# Maximum size of a line with one sentence. Tokenizing it takes 80 times as much memory.
 SENTENCE_BYTES = 2**20
-# The longest line of other kinds: a document, or a score with the outcomes of a million queries.
+# Maximum size of other lines, such as a document or a score with the results of a million queries.
 RECORD_BYTES = 2**27
-# The first bytes of compressed files, the command that decompresses each, and its suffix.
+# For each compressed format: its first bytes, the command that decompresses it, and its suffix.
 COMPRESSED_FORMATS = (
     (b"\x1f\x8b", "zcat", ".gz"),
     (b"\xfd7zXZ", "xzcat", ".xz"),
@@ -28,29 +28,29 @@ COMPRESSED_FORMATS = (
     (b"BZh", "bzcat", ".bz2"),
     (b"PK\x03\x04", "unzip -p", ".zip"),
 )
-# Suffixes of files whose lines are not sentences.
+# Suffixes of files that do not contain one sentence per line.
 MARK_UP = re.compile(
     r"\.(tmx|xlf|xliff|mqxliff|mxliff|sdlxliff|po|pot|jsonl?|sgml?|xml|html?|docx|xlsx|pdf|rtf)"
     r"(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
-# White space and control characters. fairseq-preprocess splits at white space, so that a word
-# piece must not contain them.
+# White space and control characters. fairseq-preprocess splits at white space, so word pieces must
+# not contain any.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece also reads U+2581 and U+FFFD as blanks, where fairseq-preprocess does not split.
-# Surrogates are not text.
+# SentencePiece also treats U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split at
+# them. Surrogates are not text.
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line has no word pieces, only white space and invisible characters."""
+    """Return whether a line contains only white space and invisible characters."""
     return _BLANK_LINE.fullmatch(line) is not None
 
 
 def single_line(text: str) -> str:
-    """Return text as one line or table cell: single blanks, `?` for what UTF-8 cannot encode."""
+    """Return text as a single line: white space becomes one space, unencodable characters `?`."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
@@ -59,7 +59,7 @@ def read_lines(
     is_sentence: bool = True,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text file without their line ends.
+    r"""Yield the lines in a UTF-8 text file, without line ends.
 
     Lines are split at \n only.
 
@@ -92,17 +92,17 @@ def read_lines(
 
 
 def _checked_first_line(raw: bytes, path: str | Path) -> bytes:
-    """Return the first line of a file without a byte order mark."""
+    """Return the first line of a file, after removing a byte order mark."""
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if b"\r" in raw[:-1] and not raw.endswith(b"\n"):
         raise InputError(
-            f"{path}: lines end in \\r alone; expected \\n: convert it (tr '\\r' '\\n')"
+            f"{path}: line ends are \\r alone; expected \\n: convert the file (tr '\\r' '\\n')"
         )
     return raw
 
 
 def peek(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
-    """Return the first line, in a list that is empty if there are no lines, and all lines."""
+    """Return a list with the first line, if any, and an iterator over all lines."""
     first = list(islice(lines, 1))
     return first, chain(first, lines)
 
@@ -113,7 +113,7 @@ def _raw_lines(
     is_sentence: bool,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
-    """Yield lines with their ends; of a line that is too long, only the beginning is in memory."""
+    """Yield lines with their line ends; only the beginning of an overlong line is read."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) <= limit:
@@ -123,8 +123,8 @@ def _raw_lines(
         if is_sentence:
             expected = "one sentence per line: split the text into sentences"
         error = InputError(
-            f"{path}, line {number}: longer than {limit:,} bytes, from {raw[:20]!r}; "
-            f"expected {expected}"
+            f"{path}, line {number}: the line that begins with {raw[:20]!r} is longer than "
+            f"{limit:,} bytes; expected {expected}"
         )
         if unreadable is None:
             raise error
@@ -134,7 +134,7 @@ def _raw_lines(
 
 
 class Lines(Sequence[str]):
-    """The lines of an uncompressed UTF-8 file, by number.
+    """Random access to the lines of an uncompressed UTF-8 file.
 
         lines = Lines("corpus.en")
         lines[1000], lines[-2:]
@@ -144,7 +144,7 @@ class Lines(Sequence[str]):
     """
 
     def __init__(self, path: str | Path):
-        # Imported here because every verb of the command line imports this module.
+        # Imported here because every command imports this module.
         import numpy as np
 
         with open(path, "rb") as stream:
@@ -171,7 +171,7 @@ class Lines(Sequence[str]):
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Convert errors of decompression inside the block to an `InputError` that names the file."""
+    """Convert decompression errors inside the block to an `InputError` that names the file."""
     try:
         yield
     except Exception as error:
@@ -186,7 +186,7 @@ def reading(path: str | Path) -> Iterator[None]:
 def _is_decompression_error(error: Exception, path: str | Path) -> bool:
     if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error | lzma.LZMAError):
         return True
-    # Compared by name: these modules may not be installed, or take time to import.
+    # Compared by name, because these modules may be missing or slow to import.
     if type(error).__name__ in ("ZstdError", "BadZipFile"):
         return True
     # bz2 raises an OSError without errno.
@@ -195,7 +195,7 @@ def _is_decompression_error(error: Exception, path: str | Path) -> bool:
 
 
 def _checked(raw: bytes, place: str) -> str:
-    """Decode a line; `place` names it in messages."""
+    """Decode a line and check it; `place` identifies it in error messages."""
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -203,13 +203,14 @@ def _checked(raw: bytes, place: str) -> str:
     if "\0" in line:
         column = line.index("\0") + 1
         raise InputError(
-            f"{place}: NUL character at column {column}; expected text: remove it (tr -d '\\0')"
+            f"{place}: NUL character at column {column}; expected text: remove the character (tr "
+            "-d '\\0')"
         )
     return line
 
 
 def _describe_undecodable(raw: bytes, error: UnicodeDecodeError) -> str:
-    """Return what is wrong with a line that is not UTF-8, and what to do about it."""
+    """Describe why a line is not valid UTF-8, and how to fix it."""
     for magic, command, suffix in COMPRESSED_FORMATS:
         if raw.startswith(magic):
             return (
@@ -226,7 +227,7 @@ def _describe_undecodable(raw: bytes, error: UnicodeDecodeError) -> str:
 def read_parallel(
     source: str | Path, target: str | Path, is_sentence: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Yield the aligned lines of two files.
+    """Yield pairs of aligned lines from two files.
 
     Args:
         source: text file, as for `read_lines`.
@@ -268,7 +269,7 @@ def _unequal(
 
 
 def count_file_lines(path: str | Path) -> int:
-    """Count the lines of an uncompressed file; the last line may lack its end."""
+    """Count the lines of an uncompressed file; the last line end may be missing."""
     count = 0
     last_byte = b"\n"
     with open(path, "rb") as stream:

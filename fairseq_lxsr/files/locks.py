@@ -1,4 +1,4 @@
-"""Locks between processes, and locks between threads that survive a fork.
+"""Locks between processes, and locks between threads that are safe to use across a fork.
 
 The system releases a lock between processes when its process ends.
 """
@@ -17,17 +17,17 @@ from typing import Any
 
 from fairseq_lxsr.errors import InputError
 
-# The content of a lock file; it is empty if the disk was full.
+# Content of a lock file, which is empty if the disk was full.
 HOLDER = re.compile(rb"(process \d+ on \S+)?")
 RETRY_SECONDS = 0.02
-# How long a fork waits for `ForksWait`.
+# Maximum time in seconds that a fork waits for `ForksWait` blocks.
 FORK_SECONDS = 10
-# Errors of a file system without locks.
+# Error numbers of file systems that do not support locks.
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ThreadLock:
-    """A lock between threads that is free in the child of a fork, whichever thread held it.
+    """A thread lock that is always released in the child after a fork, whichever thread held it.
 
         lock = ThreadLock(table.clear)
         with lock:
@@ -55,8 +55,8 @@ class ThreadLock:
         self._lock.release()
 
     def free_in_child(self) -> None:
-        """Free the lock, in a child that has no other thread yet."""
-        # A new lock in any case: `_held` is not set yet if the lock has only just been acquired.
+        """Release the lock in a forked child, before it starts other threads."""
+        # Always create a new lock: `_held` is not yet set if the lock has only just been acquired.
         self._lock = threading.Lock()
         if self._held:
             self._held = False
@@ -64,7 +64,7 @@ class ThreadLock:
 
 
 class ForksWait:
-    """Makes a fork wait for the end of blocks that run in other threads.
+    """Makes a fork wait until other threads have left the protected blocks.
 
         waits = ForksWait()
         with waits:
@@ -80,7 +80,7 @@ class ForksWait:
     def __init__(self, longest_wait: float = FORK_SECONDS) -> None:
         self._longest_wait = longest_wait
         self._reset()
-        # Windows has no fork.
+        # Windows does not support fork.
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=self._close, after_in_parent=self._open, after_in_child=self._reset
@@ -98,7 +98,7 @@ class ForksWait:
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            # In the child of a fork inside the block, the count has been reset to 0.
+            # If the fork happened inside the block, the count is already 0 in the child.
             self._inside = max(0, self._inside - 1)
             self._changed.notify_all()
 
@@ -121,14 +121,14 @@ def _after_fork_in_child() -> None:
         lock.free_in_child()
 
 
-# Windows has no fork.
+# Windows does not support fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @contextlib.contextmanager
 def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator[list[int]]:
-    """Hold a lock between processes inside the block.
+    """Hold an interprocess lock inside the block.
 
     The system releases it when the process ends for any reason. The lock file names the holder; it
     is created with its folder, and removed at the end.
@@ -144,7 +144,7 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
     Raises:
         InputError: if another process holds the lock, or if another file is in its place.
     """
-    # Imported here because every verb of the command line imports this module.
+    # Imported here because every command imports this module.
     from filelock import FileLock, SoftFileLock
 
     path = Path(path)
@@ -152,10 +152,10 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
     path.parent.mkdir(parents=True, exist_ok=True)
     _refuse_other_file(path)
     native: dict[str, Any] = {"fallback_to_soft": False, "on_acquired": descriptors.append}
-    # filelock has no locks of the system here: neither Windows nor a system with fcntl.
+    # filelock has no native locks on this system, which is neither Windows nor has fcntl.
     if issubclass(FileLock, SoftFileLock):
         native = {}
-    # Waits long enough for a second attempt, in case the holder has just removed the file.
+    # Wait long enough for a second attempt, in case the holder has just removed the file.
     timeout = max(patience, RETRY_SECONDS)
     lock = FileLock(path, timeout=timeout, poll_interval=RETRY_SECONDS, **native)
     _acquire(lock, path, place)
@@ -164,14 +164,14 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
             _write_holder(descriptor)
         yield descriptors
     finally:
-        # Removed before the release, while no other process can hold it.
+        # Remove the file before releasing the lock, while no other process can hold it.
         with contextlib.suppress(OSError):
             path.unlink()
         lock.release()
 
 
 def _acquire(lock: Any, path: Path, place: str | Path) -> None:
-    """Acquire a lock; a file system without locks does without it."""
+    """Acquire a lock; do nothing if the file system does not support locks."""
     from filelock import Timeout
 
     try:
@@ -186,13 +186,13 @@ def _acquire(lock: Any, path: Path, place: str | Path) -> None:
             return
         if os.path.lexists(path):
             raise
-        # Users do not know the name of the lock file, so the error names the place instead.
+        # Users do not know the lock file, so the error names the locked file or folder instead.
         raise OSError(error.errno, error.strerror, str(place)) from None
 
 
 def _write_holder(descriptor: int) -> None:
-    """Write the name of this process into a lock file, in the form of `HOLDER`."""
-    # On a full disk the file stays empty.
+    """Write the id and host of this process to a lock file, in the format of `HOLDER`."""
+    # If the disk is full, the file stays empty.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -216,12 +216,13 @@ def _content(path: Path) -> bytes:
 
 def _refuse_other_file(path: Path) -> None:
     try:
-        # Asked only once, because the holder may remove the file at any time.
+        # Call lstat only once, because the holder may remove the file at any time.
         kind = stat.S_IFMT(path.lstat().st_mode)
     except OSError:
-        # The file does not exist. Other errors are raised again when the file is opened.
+        # The file does not exist. Any other error will recur when the file is opened.
         return
     if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):
         raise InputError(
-            f"{path}: needed as the lock file, but is another file; move it, or choose another name"
+            f"{path}: needed for a lock file, but another file exists there; move it, or choose "
+            "another name"
         )

@@ -1,4 +1,4 @@
-"""Open files, compressed or not, and detect whether a file has changed."""
+"""Open plain and compressed files, and detect whether a file has changed."""
 
 import bz2
 import contextlib
@@ -18,21 +18,21 @@ from typing import IO, Any, BinaryIO, TypeVar
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.archives import archive_of, open_member
 
-# The value of fairseq-train --user-dir. fairseq imports the folder by its name from the parent
-# folder, and so gets the same package as `import fairseq_lxsr`. The path is absolute so that it
-# does not depend on the current folder.
+# The value of fairseq-train --user-dir. fairseq adds the parent folder to the path and imports the
+# folder by its name, which gives the same package as `import fairseq_lxsr`. The path is absolute,
+# so it does not depend on the current folder.
 PACKAGE = Path(__file__).parent.parent.absolute()
-# The largest ratio of decompressed to compressed bytes. Text has a ratio below 20.
+# Maximum ratio of decompressed to compressed size. For text the ratio is below 20.
 MAX_RATIO = 100
-# Decompressed bytes that any file may have, because small repetitive files have a high ratio.
+# Decompressed size that is always allowed, because small repetitive files have a high ratio.
 FREE_BYTES = 2**26
-# The buffer of a decompressed stream, in bytes.
+# Buffer size for decompression, in bytes.
 DECOMPRESSION_BUFFER = 2**17
-# The number of bytes that are read from a file in one call.
+# Number of bytes to read per call.
 READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# How often a folder is read if it is replaced all the time, or does not exist, and the seconds
-# before each further attempt.
+# Number of attempts to read a folder that keeps being replaced, or is missing, and the seconds
+# between attempts.
 REPLACED_TRIES = 100
 MISSING_TRIES = 3
 REPLACED_SECONDS = 0.01
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, decompressed if its name ends in .gz, .bz2, .xz or .zst.
+    """Open a file for reading, and decompress it if its name ends in .gz, .bz2, .xz or .zst.
 
     Args:
         path: a file; `-` for standard input; FILE.zip/MEMBER for a file in an archive; or FILE.zip
@@ -71,13 +71,10 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:
-        raise InputError(
-            "-: standard input is closed; expected text from a file or another program"
-        )
+        raise InputError("-: standard input is closed; redirect or pipe text into it")
     if sys.stdin.closed or sys.stdin.buffer.closed:
         raise InputError(
-            "-: standard input has been read already; expected a file, because the text is read "
-            "twice"
+            "-: standard input has already been read; use a file, because the text is read twice"
         )
     return sys.stdin.buffer
 
@@ -90,14 +87,14 @@ def _check_is_file(path: str | Path) -> None:
 
 
 def _decompressor(path: str | Path) -> Any:
-    """Return the `open` function of the module that decompresses a file."""
+    """Return the `open` function for the compression format of a file."""
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
     suffix = Path(path).suffix.lower()
     return openers[suffix] if suffix in openers else _zstd(path).open
 
 
 class Budget:
-    """Limits the decompressed bytes of a compressed file, counted over all its readers.
+    """Limits the total number of bytes decompressed from a file by all its readers.
 
     Without it, a small file could fill the memory or the disk. A pipe has no limit, because its
     compressed size is unknown.
@@ -120,14 +117,13 @@ class Budget:
         self.left -= count
         if self.left < 0:
             raise InputError(
-                f"{self.path}: decompresses to more than {MAX_RATIO} times its {self.size:,} "
-                "bytes; "
-                "expected text"
+                f"{self.path}: decompresses to more than {MAX_RATIO} times its size "
+                f"({self.size:,} bytes); expected text"
             )
 
 
 class Metered(io.RawIOBase):
-    """A file that is decompressed while it is read, within its budget."""
+    """A file object that decompresses on the fly and counts the bytes against its budget."""
 
     def __init__(self, stream: Any, budget: Budget):
         self.stream = stream
@@ -148,7 +144,7 @@ class Metered(io.RawIOBase):
 
 
 def compressing(path: Path, stream: IO) -> IO:
-    """Return a stream that compresses into `stream`, in the format of the suffix of `path`."""
+    """Return a stream that compresses into `stream`; the suffix of `path` selects the format."""
     suffix = path.suffix.lower()
     if suffix == ".zst":
         return _zstd(path).ZstdFile(stream, "wb")
@@ -156,12 +152,12 @@ def compressing(path: Path, stream: IO) -> IO:
         return lzma.LZMAFile(stream, "wb")
     if suffix == ".bz2":
         return bz2.BZ2File(stream, "wb")
-    # Without the time, the same text gives the same bytes.
+    # Without a timestamp, the same text always compresses to the same bytes.
     return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
 
 
 def _zstd(path: str | Path):
-    """Return Python's module for Zstandard (3.14 and later), or the package that backports it."""
+    """Return Python's Zstandard module (Python 3.14 and later), or its backport package."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -171,24 +167,26 @@ def _zstd(path: str | Path):
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """Open a file of a folder that this package wrote.
+    """Open a file in a folder that this package wrote.
 
     A pipe or device in its place is refused; opening a pipe would wait for another program.
     """
 
     def open_regular(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-        # `open` itself refuses a folder.
+        # `open` itself raises an error for a folder.
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
-        raise InputError(f"{path}: is a pipe or device; expected a regular file: remove it")
+        raise InputError(
+            f"{path}: is a pipe or device; expected a regular file: remove the pipe or device"
+        )
 
     return open(path, "rb", opener=open_regular)
 
 
 def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
-    """Return the result of `read` for a folder that another process may replace at any time.
+    """Call `read` on a folder that another process may replace meanwhile; retry if that happens.
 
     If `read` fails because the folder was replaced meanwhile, the folder is read again.
 
@@ -200,7 +198,7 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
     for _ in range(REPLACED_TRIES):
         before = _identity(marker)
         if before is None:
-            # The folder is either between two renames or does not exist.
+            # The folder does not exist, perhaps only until the other process has renamed it.
             missing_count += 1
         try:
             return read()
@@ -213,7 +211,7 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that differ between two files of the same name; None for a missing file."""
+    """Return numbers that identify a file even if its name is reused; None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:
@@ -222,7 +220,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def sha256(file: str | Path | BinaryIO) -> str:
-    """Return the SHA-256 of a file, or of an open one, as hexadecimal digits."""
+    """Return the SHA-256 of a path or open file, as hexadecimal digits."""
     if isinstance(file, str | Path):
         with open_file(file) as stream:
             return sha256(stream)
@@ -234,7 +232,7 @@ def sha256(file: str | Path | BinaryIO) -> str:
 
 
 def stamp(file: str | Path | BinaryIO) -> list[int]:
-    """Return the size of a file in bytes, and the time of its last change in nanoseconds.
+    """Return a file's size in bytes and modification time in nanoseconds.
 
     The time is that of a change of content or attributes. If the stamp is the one that was stored
     with a file's hash, the file is unchanged since; a copy has another time.

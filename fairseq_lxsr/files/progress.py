@@ -1,4 +1,4 @@
-"""Progress on standard error.
+"""Show progress on standard error.
 
 On a terminal, a line is overwritten; in files and notebooks, a line is added every minute.
 """
@@ -13,22 +13,22 @@ from tqdm import tqdm
 
 from fairseq_lxsr.errors import say
 
-# Without a terminal: seconds before the first line, and between two lines.
+# Without a terminal: seconds before the first line, and between lines.
 FIRST_LINE_SECONDS = 10
 LINE_SECONDS = 60
-# On a terminal: seconds between two states of the line.
+# On a terminal: seconds between updates of the line.
 REFRESH_SECONDS = 0.5
 
 
 def on_terminal() -> bool:
-    """Return whether standard error is a terminal, which a notebook is not."""
-    # A logger in place of standard error may have the method `write` only.
+    """Return whether standard error is a terminal; a notebook does not count as one."""
+    # A logger that replaces standard error may have only the method `write`.
     is_terminal = getattr(sys.stderr, "isatty", None)
     return is_terminal is not None and is_terminal()
 
 
 def duration(seconds: float) -> str:
-    """Return a time as text for people: 40 s, 3 min, 2 h 10 min."""
+    """Format a duration in seconds for display: 40 s, 3 min, 2 h 10 min."""
     if seconds < 90:
         return f"{max(0, seconds):.0f} s"
     minutes = round(seconds / 60)
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 class StatusLine:
-    """Shows the state of long work in one line.
+    """Shows the state of a long task in one line.
 
         line = StatusLine()
         for step in steps:
@@ -52,11 +52,11 @@ class StatusLine:
         self._due = time.monotonic()
         if not on_terminal():
             self._due += FIRST_LINE_SECONDS
-        # The width of the text on the terminal.
+        # Width of the text currently on the terminal.
         self._width = 0
 
     def show(self, state: Callable[[], str]) -> None:
-        """Show the text that `state` returns; it is called only if a line is due."""
+        """Show the text that `state` returns; `state` is called only if an update is due."""
         now = time.monotonic()
         is_terminal = on_terminal()
         if now < self._due:
@@ -68,7 +68,7 @@ class StatusLine:
             say(state())
 
     def clear(self) -> None:
-        """Remove the line from the terminal, before something else is written there."""
+        """Clear the status line before writing anything else to the terminal."""
         if self._width:
             self._overwrite("")
             sys.stderr.write("\r")
@@ -83,7 +83,7 @@ class StatusLine:
 
 
 class Progress(tqdm):
-    """A progress bar of tqdm on a terminal, and lines as in a log elsewhere.
+    """A tqdm progress bar on a terminal, or periodic log lines elsewhere.
 
         with Progress(total=len(texts), desc="encode", unit=" sentences", disable=None) as bar:
             for block in blocks:
@@ -107,7 +107,7 @@ class Progress(tqdm):
             }
         super().__init__(*args, disable=bool(disable), **options)
         if self.lines:
-            # Makes tqdm write the first line before a whole interval is over.
+            # Makes tqdm write the first line before a full interval has passed.
             self.last_print_t -= LINE_SECONDS - FIRST_LINE_SECONDS
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
@@ -122,7 +122,7 @@ class Progress(tqdm):
             super().clear(nolock)
 
     def _state(self) -> str:
-        """Describe the state: encode: 1,000 of 5,000 sentences, 400/s, 10 s left."""
+        """Format the progress, for example `encode: 1,000 of 5,000 sentences, 400/s, 10 s left`."""
         seconds = max(self._time() - self.start_t, 1e-9)
         rate = (self.n - self.initial) / seconds
         state = f"{self.desc}: {self._number(self.n)}"

@@ -1,4 +1,4 @@
-"""Read untrusted files: JSON objects, arrays, and records of interrupted work.
+"""Read untrusted files: JSON objects, arrays, and progress records of interrupted runs.
 
 Files that this package wrote carry a checksum, so that damage is noticed.
 """
@@ -20,24 +20,24 @@ from fairseq_lxsr.files.write import atomic_write
 if TYPE_CHECKING:
     import numpy as np
 
-# The deepest nesting of lists and objects in JSON.
+# Maximum nesting depth of lists and objects in JSON.
 MAX_DEPTH = 20
-# The largest count of anything.
+# Largest value accepted as a count.
 MAX_COUNT = 2**53
 # The control characters that JSON may contain as they are.
 CONTROL = re.compile(r"[\x7f-\x9f]")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# The key for the checksum of all other fields of a JSON object.
+# Key of the checksum over all other fields of a JSON object.
 SEAL = "crc32"
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the checksum that `parse_json` verifies and removes, so that damage is noticed."""
+    """Return the content with a checksum, which `parse_json` verifies and removes."""
     return {**content, SEAL: _checksum(content)}
 
 
 def _checksum(content: Mapping[str, Any]) -> int:
-    # What JSON turns into something else, such as tuples and integer keys, is converted first.
+    # JSON converts some values, such as tuples and integer keys, so do that first.
     normalized = json.loads(json.dumps(content))
     return zlib.crc32(json.dumps(normalized, sort_keys=True).encode())
 
@@ -52,7 +52,7 @@ def json_line(content: Mapping[str, Any]) -> str:
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """Parse one JSON object of any origin.
+    """Parse a JSON object from an untrusted source.
 
     Returns:
         The object, without its checksum; it can be printed and written as UTF-8.
@@ -63,17 +63,19 @@ def parse_json(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except RecursionError:
-        raise ValueError(f"lists and objects nested more than {MAX_DEPTH} deep") from None
+        raise ValueError(
+            f"lists and objects are nested more than {MAX_DEPTH} levels deep"
+        ) from None
     if not isinstance(content, dict):
-        raise ValueError(f"{type(content).__name__}, not an object")
+        raise ValueError(f"a value of type {type(content).__name__} instead of an object")
     _check_depth(content)
     if SURROGATE.search(text):
-        # Encoding raises ValueError for half of a surrogate pair.
+        # Encoding raises ValueError for a lone surrogate.
         json.dumps(content, ensure_ascii=False).encode()
     if type(content.get(SEAL)) is int and content.pop(SEAL) != _checksum(content):
         raise ValueError(
-            f"damaged or edited: {SEAL} is not the checksum of the other fields; "
-            f"remove {SEAL} after an edit"
+            f"damaged or edited: {SEAL} does not match the checksum of the other fields; if the "
+            f"edit was intended, remove {SEAL}"
         )
     return content
 
@@ -84,13 +86,13 @@ def _check_depth(content: dict[str, Any]) -> None:
         level = _nested_containers(level)
         if not level:
             return
-    raise ValueError(f"lists and objects nested more than {MAX_DEPTH} deep")
+    raise ValueError(f"lists and objects are nested more than {MAX_DEPTH} levels deep")
 
 
 def _nested_containers(
     containers: Sequence[dict[str, Any] | list[Any]],
 ) -> list[dict[str, Any] | list[Any]]:
-    """Return the lists and objects that are elements of the given ones."""
+    """Return the lists and objects directly inside the given ones."""
     nested = []
     for container in containers:
         elements = container.values() if isinstance(container, dict) else container
@@ -99,12 +101,12 @@ def _nested_containers(
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a JSON value is a count."""
+    """Return whether a JSON value is a whole number from 0 to `MAX_COUNT`."""
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
 def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
-    """Open a .npy file of numbers memory-mapped; nothing in it can run code.
+    """Memory-map a numeric .npy file, without unpickling, which could run code.
 
     Args:
         file: a path; or an open file, which may be closed or renamed afterwards.
@@ -114,7 +116,7 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
         OSError: if the file cannot be read.
         ValueError: if it is truncated, or not a .npy file of numbers.
     """
-    # Imported here because every verb of the command line imports this module.
+    # Imported here because every command imports this module.
     from numpy.lib.format import open_memmap
 
     try:
@@ -127,12 +129,12 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
     except OSError:
         raise
     except Exception as error:
-        # numpy reads the header with Python's parser, which raises errors of many kinds.
+        # numpy parses the header with Python's parser, which raises many types of errors.
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def embeddings_description(path: Path) -> Mapping[str, Any]:
-    """Read FILE.json, which `lxsr embed` writes next to FILE; empty if it does not exist."""
+    """Read FILE.json, written by `lxsr embed` next to FILE; return {} if it is missing."""
     description = path.with_name(f"{path.name}.json")
     if not description.is_file():
         return {}
@@ -145,7 +147,7 @@ def embeddings_description(path: Path) -> Mapping[str, Any]:
 
 
 def check_described(path: Path) -> None:
-    """Check the SHA-256 of embeddings against FILE.json from `lxsr embed`, if that exists."""
+    """Check the SHA-256 of an embedding file against its FILE.json from `lxsr embed`, if any."""
     expected = embeddings_description(path).get("sha256")
     if expected is not None and expected != sha256(path):
         raise InputError(
@@ -155,7 +157,7 @@ def check_described(path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Check the CRC-32 of every record of an uncompressed zip archive, as torch.save writes it.
+    """Check the CRC-32 of every record in an uncompressed zip archive, the format of torch.save.
 
     It reads about 1 GB/s.
 
@@ -184,7 +186,7 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
 
 @dataclass(frozen=True)
 class Record:
-    """Progress of a resumable run: a JSON file that is replaced atomically after every step.
+    """Progress of a resumable run, in a JSON file that is replaced atomically after each step.
 
     Attributes:
         settings: all settings that the result depends on.
@@ -207,7 +209,7 @@ class Record:
             record._check()
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path}: not a progress file of an earlier run ({error!r}); delete it"
+                f"{path}: not a valid progress file from an earlier run ({error!r}); delete it"
             ) from None
         return record
 
@@ -221,7 +223,7 @@ class Record:
 
     @property
     def lines(self) -> int:
-        """Number of finished lines, or rows."""
+        """Number of lines or rows finished so far."""
         return self.counts.get("lines", 0)
 
     def write(self, path: Path) -> None:

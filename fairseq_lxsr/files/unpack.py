@@ -19,11 +19,11 @@ from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-# Extracted bytes that any archive may have, because short repetitive files have a high ratio.
+# Extracted size that is always allowed, because short repetitive files have a high ratio.
 ARCHIVE_FREE_BYTES = 1 << 20
-# The largest name or other attributes of a .tgz member, which tarfile reads into memory.
+# Maximum size of a .tgz member's header, such as a long name, which tarfile reads into memory.
 MAX_HEADER_BYTES = 1 << 20
-# The most names in a message.
+# Maximum number of names listed in a message.
 MAX_LISTED = 3
 UNPACKING_ERRORS = (
     zipfile.BadZipFile,
@@ -39,7 +39,7 @@ UNPACKING_ERRORS = (
     NotImplementedError,
     RuntimeError,
 )
-# The types of headers that tarfile reads into memory before their member.
+# Types of the extended headers that tarfile reads into memory.
 HEADER_TYPES = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -54,7 +54,7 @@ Member = tuple[str, Callable[[], Any]]
 def unpack(
     archive: Path, outputs: Mapping[str, Path], free_bytes: int = ARCHIVE_FREE_BYTES
 ) -> None:
-    """Extract files from a .zip or .tgz archive; existing files are kept.
+    """Extract files from a .zip or .tgz archive, except for those that already exist.
 
         unpack(Path("corpus.zip"), {"Toy.en-fr.en": Path("toy.en")})
 
@@ -83,11 +83,13 @@ def unpack(
             names = ", ".join([*missing][:MAX_LISTED])
             if len(missing) > MAX_LISTED:
                 names += ", ..."
-            raise InputError(f"{archive}: does not contain {names}; check that it is the right one")
+            raise InputError(
+                f"{archive}: does not contain {names}; check that it is the right archive"
+            )
 
 
 class _Member(tarfile.TarInfo):
-    """A member that refuses implausibly long names and attributes."""
+    """A tar member that rejects implausibly long names and attributes."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
@@ -106,7 +108,7 @@ def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
 
 @contextmanager
 def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
-    """Yield the regular files of an archive, each with a function that opens it."""
+    """Yield the regular files in an archive, each with a function that opens it."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
@@ -124,8 +126,8 @@ def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
     except InputError:
         raise
     except UNPACKING_ERRORS as error:
-        # Corrupt bytes cause an OSError without errno, or a seek to an offset that no file has.
-        # Any other OSError is an error of the file system.
+        # Corrupt data raises an OSError without errno, or a seek to an invalid offset. Any other
+        # OSError comes from the file system.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(
@@ -138,7 +140,7 @@ def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[Member]:
         return Metered(packed.open(member), budget)
 
     for member in packed.infolist():
-        # The file type of Unix, 0 from other systems; links and devices are skipped.
+        # The Unix file type, 0 if created on another system; links and devices are skipped.
         kind = stat.S_IFMT(member.external_attr >> 16)
         if not member.is_dir() and kind in (0, stat.S_IFREG):
             yield member.filename, partial(open_member, member)

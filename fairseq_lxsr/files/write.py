@@ -1,4 +1,4 @@
-"""Write files and folders that appear under their names only when they are complete."""
+"""Write files and folders atomically: they get their final names only once they are complete."""
 
 import contextlib
 import errno
@@ -18,14 +18,14 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, compressing
 
-# The suffix of the hidden name of a folder that is being replaced.
+# Suffix of the hidden temporary name for a folder that is being replaced.
 OLD = ".old"
-# Errors of a rename to a folder that is not empty.
+# Error numbers for renaming to a folder that is not empty.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 def target_of(path: str | Path) -> Path:
-    """Return the path that a link leads to, whether it exists or not; any other path unchanged.
+    """Return the target of a symbolic link, whether it exists or not; return other paths unchanged.
 
     The command line calls it for every output, so that a link that a user names is followed. Users
     do not choose the names of side files, so links there are replaced.
@@ -33,24 +33,24 @@ def target_of(path: str | Path) -> Path:
     path = Path(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
-        raise InputError(f"{path}: is a link to itself; remove it, or choose another name")
+        raise InputError(f"{path}: is a symbolic link to itself; remove it, or choose another name")
     return target
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that a file of this name would not replace a folder or a device."""
+    """Check that writing to this path would not replace a folder or a device."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is not a regular file; choose another name")
 
 
 def check_writable(path: Path) -> None:
-    """Check that `atomic_write` can write a file, before work that takes a long time."""
+    """Check that `atomic_write` will be able to write a file, before starting a long task."""
     with contextlib.suppress(_NothingWrittenError), atomic_write(path):
         raise _NothingWrittenError
 
 
 def reserve(stream: IO, size: int) -> None:
-    """Reserve the bytes of an open file on the disk.
+    """Reserve disk space for an open file.
 
     Otherwise, writing to a memory-mapped file on a full disk would kill the process.
     """
@@ -62,13 +62,13 @@ def reserve(stream: IO, size: int) -> None:
 
 
 class _NothingWrittenError(Exception):
-    """Aborts a write before the file gets its name."""
+    """Raised to abort a write, so that no file is created."""
 
 
 def refuse_overlap(
     outputs: Iterable[str | Path | None], inputs: Iterable[str | Path | None]
 ) -> None:
-    """Check that no input would be overwritten; every verb calls this before it starts.
+    """Check that no input would be overwritten; every command calls this before it starts.
 
     Args:
         outputs: all files and folders that will be written or removed, side files included. None
@@ -85,11 +85,12 @@ def refuse_overlap(
     for number, output in enumerate(written):
         if str(output) == "-":
             raise InputError(
-                "-: this command writes no output to stdout; expected the name of a file or folder"
+                "-: this command does not write to stdout; expected the name of a file or folder"
             )
         if places[number] in places[:number]:
             raise InputError(
-                f"{output}: would be written by two options; choose another name for one of them"
+                f"{output}: two options would write to this path; choose another name for one of "
+                "them"
             )
         for source in sources:
             _refuse_overwriting(output, source)
@@ -100,7 +101,7 @@ def _refuse_overwriting(output: Path, source: str | Path) -> None:
         raise InputError(
             f"{output}: would overwrite the input {source}; choose another name for the output"
         )
-    # They may be the same file under two names: hard links, or standard input.
+    # Two names may refer to one file: hard links, or standard input.
     if _is_same_file(output, source):
         raise InputError(
             f"{output}: is the same file as the input {source}; choose another name for the output"
@@ -118,7 +119,7 @@ def _is_same_file(output: Path, source: str | Path) -> bool:
     try:
         return os.path.samestat(os.stat(output), _stat_input(source))
     except OSError:
-        # One of them does not exist.
+        # One of the two files does not exist.
         return False
 
 
@@ -132,7 +133,7 @@ def _stat_input(path: str | Path) -> os.stat_result:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
-    r"""Write a file that appears under its name only when it is complete.
+    r"""Write a file atomically: it gets its final name only once it is complete.
 
         with atomic_write("scores.tsv.gz") as stream:
             stream.write("a\tb\n")
@@ -170,7 +171,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 
 
 def create(path: Path, replaced: Path) -> int:
-    """Create a file with the mode and group of the file that it will replace, if that exists.
+    """Create a file with the mode and group of the existing file that it will replace, if any.
 
     An existing file or link at `path` is refused.
 
@@ -188,12 +189,12 @@ def create(path: Path, replaced: Path) -> int:
 
 
 def _keep_access(path: Path, replaced: Path) -> None:
-    """Give a file or folder the mode and group of the one that it will replace.
+    """Copy the mode and group from the file or folder that is about to be replaced.
 
     If the group cannot be set, no group gets access, because it would be another one than before.
     """
     before = replaced.stat()
-    # The owner keeps access in any case, because the file is still being written.
+    # The owner always keeps access, because the file is still being written.
     mode = stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR
     if path.stat().st_gid != before.st_gid:
         try:
@@ -204,7 +205,7 @@ def _keep_access(path: Path, replaced: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a folder and everything in it, to the disk; call it before a rename."""
+    """Flush a file, or a folder and its contents, to disk; used before renaming."""
     for inside in sorted(path.iterdir()) if path.is_dir() else ():
         sync(inside)
     if path.is_dir() and os.name == "nt":
@@ -218,7 +219,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
-    """Write a folder that replaces `path` only when it is complete.
+    """Write a folder atomically: it replaces `path` only once it is complete.
 
         with atomic_folder("work/model", "config.json") as work:
             (work / "config.json").write_text(...)
@@ -280,7 +281,7 @@ def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
 
 
 def _replace_folder(work: Path, path: Path) -> None:
-    """Rename a complete folder to `path`.
+    """Rename a complete folder to `path`, replacing any existing folder.
 
     Meanwhile the old folder has a name that `restore_folder` finds.
     """
@@ -291,22 +292,22 @@ def _replace_folder(work: Path, path: Path) -> None:
         try:
             os.replace(work, path)
         except OSError as error:
-            # If the old folder is gone, a reader has just restored it, so the loop tries again.
+            # If the old folder is gone, a reader has just restored it, so try again.
             if error.errno not in FOLDER_EXISTS or old.exists():
                 raise
     if old.exists():
-        # Renamed first, so that the old folder is not restored if its removal is interrupted.
+        # Rename it first, so that the old folder is not restored if its removal is interrupted.
         os.replace(old, work)
         shutil.rmtree(work)
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file, as the `opener` of `open`: not through a link, and without waiting at a pipe."""
+    """Open a file without following links or blocking on a pipe; used as the `opener` of `open`."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def remove_planted(path: Path) -> None:
-    """Remove what other users may have put at the path of an unfinished file, before it is used.
+    """Remove anything that another user may have planted at the path of an unfinished file.
 
     That is a link, a device, a file with two names, or in a shared folder a file of another user.
     """
@@ -315,7 +316,7 @@ def remove_planted(path: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a path has no other name and belongs to this user or the folder's owner."""
+    """Return whether a path has one hard link and belongs to this user or the folder's owner."""
     status = path.lstat()
     is_hard_link = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
     if stat.S_ISLNK(status.st_mode) or is_hard_link:
@@ -326,7 +327,7 @@ def _is_own(path: Path) -> bool:
 
 
 def restore_folder(path: str | Path) -> None:
-    """Restore a folder of `atomic_folder` if its replacement was interrupted.
+    """Restore the old folder if `atomic_folder` was interrupted while replacing it.
 
     A process that was killed between two renames has left the folder under a hidden name. Every
     reader calls this first.
@@ -335,27 +336,27 @@ def restore_folder(path: str | Path) -> None:
     if os.path.lexists(path):
         return
     hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
-    # A hidden folder is missing if another reader was faster.
+    # A hidden folder is missing if another reader has already restored it.
     with contextlib.suppress(FileNotFoundError):
         folders = [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
         try:
             if folders:
                 os.replace(folders[-1], path)
         except OSError as error:
-            # The folder exists if the writer was faster.
+            # The folder exists if the writer has already renamed the new one.
             if error.errno not in FOLDER_EXISTS:
                 raise
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a temporary name for `path`, with the host and the process id."""
+    """Return a temporary name for `path` that contains the host name and the process id."""
     return path.with_name(
         f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     )
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove temporary files for `path` from processes of this machine that were killed."""
+    """Remove temporary files for `path` left by killed processes on this machine."""
     prefix = f".{path.name}.{socket.gethostname()}."
     for stale in path.parent.glob(f"{glob.escape(prefix)}*"):
         process = stale.name.removeprefix(prefix).partition(".")[0]
@@ -367,7 +368,7 @@ def _remove_stale_files(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    # On Windows, this signal would end the process.
+    # On Windows, `os.kill` would end the process.
     if os.name == "nt":
         return True
     try:
@@ -382,7 +383,7 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make errors of the file system name `path` instead of no file or a temporary file of it.
+    """Make file system errors name `path` instead of a temporary file, or no file at all.
 
     For example, the error of a full disk names no file.
     """

@@ -1,1 +1,1 @@
-"""Corpus preparation: from raw text to the data of fairseq-train, one folder per stage."""
+"""Corpus preparation: from raw text to training data for fairseq-train, one folder per stage."""

@@ -1,4 +1,4 @@
-"""Writes word-piece ids for fairseq-train, the same bytes as fairseq-preprocess would write.
+"""Writes word-piece ids for fairseq-train, in files identical to those of fairseq-preprocess.
 
 fairseq-preprocess reads word pieces as text, splits the text and looks up every piece. Here the
 ids of SentencePiece are mapped directly to dictionary ids, in several processes.
@@ -38,20 +38,21 @@ from fairseq_lxsr.text.tokenizer import (
 from fairseq_lxsr.text.words import FlatIds
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-# The format of fairseq.data.indexed_dataset.MMapIndexedDataset.Index.
+# The file format of fairseq.data.indexed_dataset.MMapIndexedDataset.Index.
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
-# The limit in best_fitting_int_dtype of fairseq.
+# The dictionary size below which fairseq's best_fitting_int_dtype selects uint16.
 UINT16_LIMIT = 65_500
-# Languages that are written with Chinese characters only.
+# Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-# Text of fewer bytes is binarised in this process, because another one takes a second to start.
+# Text below this size in bytes is binarised in this process, because starting another process takes
+# a second.
 SMALL_TEXT = 1 << 20
-# With this number of training pairs or more, no shard is empty.
+# With at least this many training pairs, no shard is empty.
 CHECKED_PAIRS = 1_000_000
 
-# Each worker loads the tokenizer once.
+# The tokenizer, which each worker loads once.
 _tokenizer: Tokenizer
 
 
@@ -62,7 +63,7 @@ def binarise(
     workers: int = 2,
     shards: int = 1,
 ) -> dict:
-    """Run the binarise stage: write every split of every language pair as ids.
+    """Run the binarise stage: convert every split of every language pair to ids.
 
     Args:
         folder: the data folder to write. With several shards it has subfolders 0, 1, ... with a
@@ -106,7 +107,7 @@ def binarise(
 
 
 def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> list[Path]:
-    """Return the files that the data is made of.
+    """Return the corpus and subword files that are binarised.
 
     Raises:
         InputError: a file is missing.
@@ -120,7 +121,7 @@ def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> lis
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected the output of `lxsr prepare`")
     for corpus in corpora.values():
-        # Only corpora of several named sources have this file.
+        # Only corpora with several named sources have this file.
         if (corpus / SOURCES_FILE).is_file():
             files.append(corpus / SOURCES_FILE)
     return files
@@ -129,7 +130,7 @@ def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> lis
 def _copy_subwords(
     subwords: Path, corpora: Iterable[tuple[str, str]], outputs: Sequence[Path]
 ) -> None:
-    """Copy the subword files to every shard, with the dictionary under the names of fairseq."""
+    """Copy the subword files to every shard, under the file names that fairseq expects."""
     for output in outputs:
         for language in dict.fromkeys(itertools.chain.from_iterable(corpora)):
             shutil.copyfile(subwords / DICTIONARY_FILE, output / f"dict.{language}.txt")
@@ -140,7 +141,7 @@ def _copy_subwords(
 def _texts_of_pair(
     corpus: Path, pair: tuple[str, str], outputs: Sequence[Path]
 ) -> list["SplitText"]:
-    """Return the texts of a language pair; only training text is spread over the shards."""
+    """Return the texts of a language pair; only training text is distributed over the shards."""
     texts = []
     for split in nonempty_splits(corpus, pair):
         folders = outputs if split == "train" else outputs[:1]
@@ -152,10 +153,10 @@ def _texts_of_pair(
 
 
 def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
-    """Print what a data folder contains."""
+    """Print a one-line summary of a data folder."""
     size = f", {shards} shards" if shards > 1 else ""
-    print(f"{folder}: fairseq data of {', '.join(report['pairs'])}{size}")
-    # The report of an older version may lack the Chinese characters.
+    print(f"{folder}: fairseq data for {', '.join(report['pairs'])}{size}")
+    # A report by an older version may lack the Chinese character statistics.
     for pair, shares in report.get("chinese per cent", {}).items():
         kinds = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
         print(f"{folder}: {pair}: Chinese characters: {kinds}")
@@ -164,7 +165,7 @@ def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
 def _describe_chinese_sides(
     corpora: Mapping[tuple[str, str], Path], subwords: Path
 ) -> dict[str, dict[str, float]]:
-    """Describe the Chinese training text of each language pair that has some."""
+    """Return the percentages of each kind of Chinese characters, by language pair."""
     descriptions = {}
     for pair, corpus in corpora.items():
         for language in pair:
@@ -175,7 +176,7 @@ def _describe_chinese_sides(
 
 
 def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
-    """Return the percent of each kind of Chinese characters in a text.
+    """Return the percentage of each kind of Chinese characters in a text.
 
     At most about `DESCRIBED_LINES` lines are read, spread evenly over the text.
     """
@@ -190,7 +191,7 @@ def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
 
 
 def make_shard_folders(work: Path, shards: int) -> list[Path]:
-    """Create and return the folders of the shards in `work`; a single shard is `work` itself."""
+    """Create and return the shard folders in `work`; for a single shard, return `work` itself."""
     folders = [work]
     if shards > 1:
         folders = [work / str(shard) for shard in range(shards)]
@@ -200,7 +201,7 @@ def make_shard_folders(work: Path, shards: int) -> list[Path]:
 
 
 def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
-    """Check the numbers of lines of a corpus, before anything is written.
+    """Check the line counts of a corpus, before anything is written.
 
     Raises:
         InputError: the sides differ in length, there is no training text, or there are too few
@@ -229,12 +230,12 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the splits that have text: validation and test may be empty."""
+    """Return the splits that are not empty; validation and test may be empty."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 
 def split_sources(corpus: Path, pair: tuple[str, str], outputs: list[Path]) -> None:
-    """Write the number of training pairs of each named source, if any, to each shard."""
+    """Write the number of training pairs per named source, if any, to each shard."""
     if not (corpus / SOURCES_FILE).is_file():
         return
     sources = read_sources(corpus / SOURCES_FILE, count_file_lines(corpus / f"train.{pair[0]}"))
@@ -265,12 +266,12 @@ def check_subwords(subwords: Path) -> None:
         raise InputError(
             f"{subwords / DICTIONARY_FILE}: {len(unexpected):,} entries, the first "
             f"{unexpected[0]!r}, are not pieces of {subwords / SENTENCEPIECE_FILE}; expected the "
-            f"dictionary of this model: delete {subwords} and run `lxsr prepare` again"
+            f"dictionary that belongs to this model: delete {subwords} and run `lxsr prepare` again"
         )
 
 
 def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """Return pseudo-random shards of lines, which are the same for both sides of a pair.
+    """Assign lines to shards pseudo-randomly, and identically for both sides of a pair.
 
     Args:
         first: the number of the first line, from 0.
@@ -288,7 +289,7 @@ def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SplitText:
-    """A text to binarise: one side of a split.
+    """A text to convert to ids: one side of a split.
 
     Attributes:
         path: the text, with one sentence per line.
@@ -308,7 +309,7 @@ class SplitText:
 
 
 def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> dict[str, float]:
-    """Write the ids of texts, all with the same worker processes.
+    """Write the ids of several texts, using one pool of worker processes.
 
     Returns:
         The percent of unknown pieces of each text, by its name.
@@ -327,9 +328,9 @@ def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> 
 
 
 def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str]]]:
-    """Yield blocks of lines, each with the number of its text."""
+    """Yield blocks of lines, each with the index of its text."""
     for number, text in enumerate(texts):
-        # Without an empty first block, no output files would be written for an empty text.
+        # The empty first block ensures that output files are written even for an empty text.
         yield number, []
         for block in in_blocks(read_lines(text.path)):
             yield number, block
@@ -338,7 +339,7 @@ def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str
 def _write_ids(
     text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer
 ) -> float:
-    """Write the ids of a text to its shards; return the percent of unknown pieces."""
+    """Write the ids of a text to its shards; return the percentage of unknown pieces."""
     writers = [MMapWriter(prefix, len(tokenizer.symbols)) for prefix in text.prefixes]
     lines = pieces = unknown = 0
     with Progress(desc=text.name, unit=" lines", disable=None) as bar:
@@ -367,7 +368,7 @@ def _start_worker(subwords: Path) -> None:
 
 
 def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
-    """Encode a block of lines, each of which ends with EOS.
+    """Encode a block of lines, and append EOS to each.
 
     Returns:
         The number of the text, the ids of all lines, and the number of ids of each line.
@@ -379,7 +380,7 @@ def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
 
 
 class MMapWriter:
-    """Writes a memory-mapped dataset of fairseq, PREFIX.bin and PREFIX.idx.
+    """Writes a memory-mapped fairseq dataset, PREFIX.bin and PREFIX.idx.
 
     Args:
         prefix: the path of the two files without their suffixes.
@@ -397,18 +398,18 @@ class MMapWriter:
         return self.prefix.with_name(f"{self.prefix.name}{suffix}")
 
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Add sentences: their concatenated ids, and the number of ids of each sentence."""
+        """Add sentences, given as their concatenated ids and the number of ids in each."""
         self.stream.write(ids.astype(self.dtype).tobytes())
         self.lengths.append(lengths.astype(np.int32))
 
     def close(self) -> None:
-        """Close the file of ids, and write the index of the sentences."""
+        """Close the .bin file, and write the sentence index to the .idx file."""
         self.stream.close()
         count = sum(map(len, self.lengths))
         with open(self._path(".idx"), "wb") as stream:
             stream.write(INDEX_MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], count))
             stream.writelines(lengths.tobytes() for lengths in self.lengths)
-            # The index ends with the position of each sentence in bytes.
+            # The index ends with the byte offset of each sentence.
             end = 0
             for lengths in self.lengths:
                 ends = end + lengths.cumsum(dtype=np.int64) * self.dtype.itemsize
@@ -419,7 +420,7 @@ class MMapWriter:
 
 
 def shard_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders that fairseq-train takes: the shards of a data folder, or the folder."""
+    """Yield the folders to pass to fairseq-train: all shards, or the data folder itself."""
     shards = [path for path in folder.iterdir() if path.name.isdecimal()]
     shards.sort(key=lambda path: int(path.name))
     yield from shards or [folder]

@@ -25,17 +25,17 @@ ALTERNATIVES = (
     "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with "
     "translations (for example git, glib, gtk, bash, coreutils and their language packs)"
 )
-# The header must be in the first bytes of a catalogue.
+# The header must be within this many bytes from the start of a catalogue.
 HEADER_BYTES = 1 << 16
-# The longest plural rule that is read; the rule of Arabic has 100 characters.
+# Maximum length of a plural rule; the rule for Arabic has 100 characters.
 RULE_CHARACTERS = 1000
-# The largest catalogue that is read; the largest in use have three million bytes.
+# Maximum size of a catalogue; the largest in use have three million bytes.
 CATALOGUE_BYTES = 1 << 25
-# The byte order of a .mo file by its first bytes.
+# Byte order of a .mo file, by its magic number.
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
-# The most unreadable catalogues of a folder that are named.
+# Maximum number of unreadable catalogues to list.
 MAX_NAMED = 10
-# Where polib reports a syntax error.
+# The line number in a polib syntax error.
 _PO_LINE = re.compile(r"\(line (\d+)\)(?:: (.+))?")
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
@@ -47,12 +47,12 @@ _LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """Find the catalogues of a language by program name, in any usual layout; see `_candidates`.
+    """Map program names to their catalogues in a language, in any common layout; see `_candidates`.
 
     Raises:
         InputError: the folders have no catalogue of this language.
     """
-    # The paths by program, and then by the spelling of the language.
+    # Paths by program name, then by the spelling of the language code.
     programs: dict[str, dict[str, Path]] = {}
     available: set[str] = set()
     for folder in folders:
@@ -60,7 +60,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
             candidates = _candidates(path.relative_to(folder))
             available.update(_known_codes(candidates))
             code, program = _match(language, path, candidates)
-            # The first folder with a program has precedence.
+            # The first folder that contains a program takes precedence.
             if code:
                 programs.setdefault(program, {}).setdefault(code, path)
     if not programs:
@@ -76,14 +76,14 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the catalogues in a folder, or a file that is one itself; compiled ones first."""
+    """Return the catalogues in a folder, compiled ones first; or the path if it is a file."""
     return sorted(
         path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
     )
 
 
 def _candidates(path: Path) -> list[tuple[str, str]]:
-    """Return the possible language codes of a catalogue, each with the name of its program.
+    """Return the possible language codes of a catalogue, each with the program name.
 
     The code is the folder of LC_MESSAGES, the name of the file (fr.po), the end of it (app-fr.po,
     messages.fr.po), or any folder (locale/fr/guide/start.po). The name of the program is the path
@@ -100,7 +100,7 @@ def _candidates(path: Path) -> list[tuple[str, str]]:
 
 
 def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
-    """Return the possible codes at the end of a file's name, each with the name of its program."""
+    """Return the possible codes at the end of a file name, each with the program name."""
     candidates: list[tuple[str, str]] = []
     marks = re.finditer(r"(?<=[^\W_])[-_.]", stem)
     for start in (0, *(mark.end() for mark in marks)):
@@ -109,14 +109,14 @@ def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
             continue
         program = "/".join([*parents, stem[: max(start - 1, 0)]])
         candidates.append((code, program.strip("/")))
-        # In pt_BR, BR is not a language; en-fr may be two languages.
+        # In pt_BR, BR is a region, so stop here; en-fr may be two languages.
         if _is_known(code) and not code.islower():
             break
     return candidates
 
 
 def _codes_in_folders(parents: list[str], stem: str) -> list[tuple[str, str]]:
-    """Return the folders that could be codes, innermost first, with the names of the program."""
+    """Return the folder names that could be codes, innermost first, each with the program name."""
     candidates: list[tuple[str, str]] = []
     for place in reversed(range(len(parents))):
         if re.fullmatch(_CODE, parents[place]):
@@ -126,7 +126,7 @@ def _codes_in_folders(parents: list[str], stem: str) -> list[tuple[str, str]]:
 
 
 def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tuple[str, str]:
-    """Return the candidate that is of a language, or two empty texts.
+    """Return the candidate that matches a language, or two empty strings.
 
     If the path names several languages, the header of the file decides.
     """
@@ -137,7 +137,7 @@ def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tupl
     no_match = ("", "")
     if languages and not fitting:
         return no_match
-    # Only now is the file opened, because there may be thousands of catalogues.
+    # The file is opened only here, because there may be thousands of catalogues.
     header = _header_language(path)
     if header and not best_code(language, [header]):
         return no_match
@@ -166,7 +166,7 @@ def _header_language(path: Path) -> str:
 
 
 def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> list[Path]:
-    """Return the catalogues that `harvest` reads for this pair.
+    """Return the catalogues that `harvest` reads for a language pair.
 
     Raises:
         InputError: the languages are the same, or a language has no catalogue.
@@ -181,14 +181,14 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
 
 
 def _is_english(language: str) -> bool:
-    """Return whether a language is that of the original messages."""
+    """Return whether a language is English, the language of the original messages."""
     return best_code(language, [CATALOGUE_LANGUAGE]) is not None
 
 
 def harvest(
     source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS
 ) -> Iterator[TextPair]:
-    """Yield messages as sentence pairs, program by program.
+    """Yield program messages as sentence pairs, one program after another.
 
     Catalogues that cannot be read are skipped, counted and named.
 
@@ -222,7 +222,7 @@ def harvest(
 
 
 def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
-    """Yield the messages that both sides have; None stands for the English side."""
+    """Yield the messages present on both sides; None stands for the English side."""
     translations = [text for text in texts if text is not None]
     for key in translations[0]:
         if not all(key in text for text in translations):
@@ -232,10 +232,10 @@ def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
 
 
 def _side(text: Mapping[str, str] | None, key: str) -> str:
-    """Return the text of a message in a catalogue, or in English if there is no catalogue."""
+    """Return the translation of a message, or the English message if there is no catalogue."""
     if text is not None:
         return text[key]
-    # The context of a message precedes \x04.
+    # A message may have a context, which ends with \x04.
     return key.rpartition("\x04")[2]
 
 
@@ -248,8 +248,8 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
     translations = [language for language in (source, target) if not _is_english(language)]
     if len(translations) != 1:
         raise InputError(
-            f"{path}: one catalogue pairs one language with English; expected a folder of "
-            f"catalogues for {source}-{target}"
+            f"{path}: a single catalogue pairs English with one other language; for "
+            f"{source}-{target}, use a folder of catalogues"
         )
     named_part = Path(path.name)
     if path.parent.name.upper() == "LC_MESSAGES":
@@ -261,14 +261,14 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
     language = translations[0]
     if codes and not best_code(language, codes):
         raise InputError(
-            f"{path}: the catalogue is in {codes[-1]}; expected {language}: name the pair with "
-            "--lang-pairs"
+            f"{path}: the catalogue is in {codes[-1]}; expected {language}: specify the pair "
+            "with --lang-pairs"
         )
     return language
 
 
 def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the messages of one catalogue, as `harvest` does for folders.
+    """Yield sentence pairs from one catalogue, as `harvest` does for folders.
 
     Raises:
         InputError: the catalogue cannot be read, or has no translated message.
@@ -277,13 +277,15 @@ def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Ite
     sides = [None if _is_english(language) else translations for language in (source, target)]
     yield from _messages(sides)
     if not translations:
-        raise InputError(f"{path}: no translated message; expected a gettext catalogue, .po or .mo")
+        raise InputError(
+            f"{path}: contains no translated messages; expected a gettext catalogue, .po or .mo"
+        )
 
 
 def read_catalogue(
     path: Path, dropped: Counter, unreadable: list[InputError] | None = None
 ) -> dict[str, str]:
-    """Read one of many catalogues as `parse_catalogue` does; it is empty if it cannot be read.
+    """Read a catalogue as `parse_catalogue` does, but return an empty dict if it cannot be read.
 
     Args:
         path: a file of gettext, .po or .mo, which may be compressed.
@@ -296,7 +298,7 @@ def read_catalogue(
     try:
         return parse_catalogue(path, dropped)
     except InputError as error:
-        # One unreadable file among many is counted, but a missing package fails for all.
+        # One unreadable file is only counted, but a missing package affects all files.
         if "pip install" in str(error):
             raise
         if unreadable is not None:
@@ -306,7 +308,7 @@ def read_catalogue(
 
 
 def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
-    """Read a catalogue as a dict from message to translation.
+    """Read a catalogue into a dict that maps messages to translations.
 
     If a message has a context, the key is the context, \\x04 and the message. Of plural forms, the
     forms of one and of many things are two messages.
@@ -332,7 +334,7 @@ def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a catalogue; raise ValueError if it is not a file, or too large."""
+    """Return the bytes of a catalogue; raise ValueError if it is not a file or is too large."""
     is_in_archive = archive_of(path) is not None
     if not is_in_archive and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
         raise ValueError(f"not a file of at most {CATALOGUE_BYTES:,} bytes")
@@ -344,7 +346,7 @@ def _content(path: Path) -> bytes:
 
 
 def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[str, str]:
-    """Return the translations of the forms of one and of many things.
+    """Return the translations of the singular and plural forms of a message.
 
     The plural rule of a language says which of three or more forms these are. A language without
     plural has one form, which translates the plural.
@@ -362,7 +364,7 @@ def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[s
 
 
 def _form(pattern: re.Pattern[str], rule: str, default: int) -> int:
-    """Return the number of the plural form that a pattern finds in a rule."""
+    """Return the index of the plural form that a pattern matches in a plural rule."""
     match = pattern.search(rule)
     if match is None:
         return default
@@ -402,14 +404,14 @@ def _read_mo(content: bytes) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield messages and translations of a .mo file; raise ValueError if it is invalid."""
+    """Yield the messages and translations in a .mo file; raise ValueError if it is invalid."""
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("not a .mo file")
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
         raise ValueError("unknown version of the .mo format")
-    # Entries must not share bytes, so that they are not larger than the file when put together.
+    # Entries must not overlap, so that together they cannot be larger than the file.
     remaining_bytes = len(content)
     for number in range(count):
         entry = []
@@ -417,7 +419,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
             length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
             remaining_bytes -= length
             if start + length >= len(content) or remaining_bytes < 0:
-                raise ValueError("an entry is outside the file")
+                raise ValueError("an entry points outside the file")
             entry.append(content[start : start + length])
         yield entry[0], entry[1]
 
@@ -428,7 +430,7 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
 
     text = _decode_po(path, content)
     try:
-        # A text that begins with a line end is not taken for the name of a file.
+        # The line end keeps polib from treating the text as a file name.
         entries = polib.pofile(f"\n{text}")
     except OSError as error:
         raise _syntax_error(path, text, error) from None
@@ -451,7 +453,7 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
 
 
 def _decode_po(path: Path, content: bytes) -> str:
-    """Return the text of a .po file without a byte order mark."""
+    """Decode a .po file, and remove the byte order mark."""
     charset = _charset(content, _charset_of_po(content))
     try:
         return content.decode(charset).removeprefix("\ufeff")
@@ -459,13 +461,13 @@ def _decode_po(path: Path, content: bytes) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         invalid = content[error.start : error.start + 4].hex(" ")
         raise InputError(
-            f"{path}, line {line}: bytes {invalid} are not {charset}; expected the character set "
-            "of its header: correct the header, or convert the file"
+            f"{path}, line {line}: bytes {invalid} are not valid {charset}, the character set in "
+            "the header: correct the header, or convert the file"
         ) from None
 
 
 def _charset(content: bytes, declared: str) -> str:
-    """Return the character set of a text: UTF-8 despite its header if it is valid UTF-8."""
+    """Return UTF-8 if the text is valid UTF-8, otherwise the character set in its header."""
     if content.isascii():
         return declared
     try:
@@ -476,34 +478,34 @@ def _charset(content: bytes, declared: str) -> str:
 
 
 def _syntax_error(path: Path, text: str, error: OSError) -> InputError:
-    """Return the error of a syntax error that polib reports in a text after a line end."""
+    """Convert a polib syntax error to an `InputError`, with line numbers of the original file."""
     match = _PO_LINE.search(str(error))
     if match is None:
         return InputError(f"{path}: {error}; expected a gettext catalogue")
     number = int(match[1]) - 1
-    # The last line of an unfinished file may be before the reported one.
+    # For a truncated file, the reported line may be after the last line.
     lines = text.splitlines()[number - 1 : number] or [""]
     return InputError(
         f"{path}, line {number}: {lines[0]!r:.60} is a syntax error"
-        f"{f' ({match[2]})' if match[2] else ''}; expected msgid, msgstr or a quoted text: correct "
-        "the line (msgfmt -c checks the file)"
+        f"{f' ({match[2]})' if match[2] else ''}; expected msgid, msgstr or a quoted string: "
+        "correct the line (msgfmt -c checks the file)"
     )
 
 
 def _charset_of_po(content: bytes) -> str:
-    """Return the character set that the header of a .po file names; UTF-8 is the default."""
+    """Return the character set in the header of a .po file, by default UTF-8."""
     header = content[:HEADER_BYTES].decode("ascii", "replace")
-    # The header may begin on the line of its keyword.
+    # The header may start on the same line as its keyword.
     header = header.replace('msgstr "', "").replace('"', "").replace("\\n", "\n")
     match = CHARSET.search(header)
-    # A template has the word CHARSET instead of a name.
+    # A template contains the placeholder CHARSET instead of a name.
     if match is None or "CHARSET" in match[1]:
         return "utf-8"
     return match[1]
 
 
 def _reason_to_skip(entry) -> str:
-    """Return why an entry of a .po file has no usable translation, or "" if it has one."""
+    """Return why a .po entry has no usable translation, or "" if it has one."""
     if entry.obsolete:
         return "obsolete"
     if entry.fuzzy:

@@ -1,4 +1,4 @@
-"""Filters of sentence pairs: small pure functions that are applied in order.
+"""Filters for sentence pairs: small pure functions that are applied in order.
 
 Dropped pairs are counted by filter.
 """
@@ -23,10 +23,10 @@ from fairseq_lxsr.text.languages import best_code
 
 TextPair = tuple[str, str]
 
-# The default limits on the words of a sentence.
+# Default limits on the number of words in a sentence.
 SHORTEST_SENTENCE = 3
 LONGEST_SENTENCE = 60
-# The blocks of the scripts Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan.
+# Unicode blocks for Han, Hiragana, Katakana, Bopomofo, Yi, Nushu, Tangut and Khitan.
 _EAST_ASIAN_BLOCKS = (
     (0x2E80, 0x2FDF),
     (0x3005, 0x3007),
@@ -43,8 +43,8 @@ _EAST_ASIAN_BLOCKS = (
     (0x1AFF0, 0x1B2FF),
     (0x20000, 0x3FFFF),
 )
-# Scripts without spaces between words, with the approximate number of characters per word, vowel
-# signs included.
+# Scripts written without spaces, with the approximate number of characters per word, including
+# vowel signs.
 _UNSPACED = {
     re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2,
     re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5,
@@ -68,7 +68,7 @@ _BLANKS = re.compile(r"\s+")
 
 @functools.cache
 def _mark() -> re.Pattern[str]:
-    """Return the pattern of vowel signs and accents.
+    """Return a pattern that matches combining marks, such as vowel signs and accents.
 
     It is compiled on first use, because the command line imports this module.
     """
@@ -77,12 +77,12 @@ def _mark() -> re.Pattern[str]:
 
 @functools.cache
 def _not_word_or_mark() -> re.Pattern[str]:
-    """Return the form of `_NOT_WORD` for text with marks, which is ten times slower."""
+    """Return a variant of `_NOT_WORD` for text with combining marks, which is ten times slower."""
     return re.compile(rf"(?:[^\w{_marks()}]|_)+")
 
 
 def _marks() -> str:
-    """Return the marks of the basic multilingual plane.
+    """Return all combining marks in the Basic Multilingual Plane.
 
     With the marks of other planes `re` would be ten times slower.
     """
@@ -92,7 +92,7 @@ def _marks() -> str:
 
 
 def count_words(text: str) -> int:
-    """Count the words of a sentence.
+    """Count the words in a sentence.
 
     In scripts without spaces between words, the count is estimated from the number of characters.
     """
@@ -105,10 +105,10 @@ def count_words(text: str) -> int:
     return len(text.split()) + math.ceil(count)
 
 
-# The filters of a pair ask for the same two sentences in turn.
+# Cached because several filters in turn normalize the same two sentences.
 @functools.lru_cache(maxsize=16)
 def _normalized(text: str) -> str:
-    """Return text as it is split into word pieces: in NFKC, without ignored characters."""
+    """Normalize text as the tokenizer does: NFKC, without ignored characters."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFKC", without_marks(text))
@@ -142,7 +142,7 @@ def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> b
 
 
 def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
-    """Return whether the share of letters in a side is below `share`; spaces are not counted."""
+    """Return whether letters make up less than `share` of a side, not counting spaces."""
     lengths = ((side, len(side.replace(" ", ""))) for side in map(visible, pair))
     return not all(length and _letters(side) >= share * length for side, length in lengths)
 
@@ -160,10 +160,10 @@ def identical(pair: TextPair) -> bool:
     return comparable(pair[0]) == comparable(pair[1])
 
 
-# Filters and keys ask for the same two sentences in turn.
+# Cached because filters and keys in turn compare the same two sentences.
 @functools.lru_cache(maxsize=16)
 def comparable(text: str) -> str:
-    """Return the form of a sentence in which sentences are compared.
+    """Return a normalized form of a sentence, for comparison with other sentences.
 
     Case is folded, punctuation becomes spaces and each digit 0; characters that models ignore are
     removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters or digits,
@@ -199,7 +199,7 @@ def _digits(number: str) -> str:
 
 
 def in_foreign_letters(pair: TextPair, find: Callable[[str], object]) -> bool:
-    """Return whether a side has a letter of neither alphabet, the filter of Mao et al. (2021).
+    """Return whether a side has a letter from neither alphabet, the filter of Mao et al. (2021).
 
     `find` is the result of `foreign_letter`.
     """
@@ -212,7 +212,7 @@ def in_another_language(
     is_in: LanguageCheck,
     method: Annotated[str, METHOD] = "stopwords",
 ) -> bool:
-    """Return whether a side is not in its language; `is_in` is the result of `language_check`."""
+    """Return whether a side is not in its language, according to `is_in` from `language_check`."""
     source, target = languages
     first, second = map(_normalized, pair)
     return not (is_in(first, source, target) and is_in(second, target, source))
@@ -227,7 +227,7 @@ FILTERS: dict[str, Callable[..., bool]] = {
     "characters": in_foreign_letters,
     "language": in_another_language,
 }
-# The default filters of program messages.
+# Default filters for program messages.
 MESSAGE_FILTERS: dict[str, dict[str, Any]] = {
     "length": {},
     "ratio": {},
@@ -238,7 +238,7 @@ Filters = dict[str, Callable[[TextPair], bool]]
 
 
 def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: TextPair) -> Filters:
-    """Return functions that say whether a pair is dropped, by the name of the filter.
+    """Return the filter functions by name; each returns whether to drop a pair.
 
         filters = make_filters({"length": {"longest": 80}, "identical": {}}, ("en", "fr"))
         reason = first_failing_filter(("A dog.", "Un chien."), filters)
@@ -271,7 +271,7 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
     """
     for name, options in chosen.items():
         if name not in FILTERS:
-            raise InputError(f"filter {shown(name)}; expected some of {', '.join(FILTERS)}")
+            raise InputError(f"unknown filter {shown(name)}; expected some of {', '.join(FILTERS)}")
         allowed = filter_options(name)
         for option, value in (options or {}).items():
             if option not in allowed:
@@ -293,7 +293,7 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def filter_options(name: str) -> dict[str, Range | FileName]:
-    """Return the options of a filter with their ranges, as its function declares them."""
+    """Return a filter's options with their ranges, from the signature of its function."""
     hints = get_type_hints(FILTERS[name], include_extras=True)
     return {
         option: hint.__metadata__[0]
@@ -307,7 +307,7 @@ def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 
 
-# Numbers, ordinals as in 2º, letter-like symbols, and the units µ and Ω in all their code points.
+# Numbers, ordinal indicators as in 2º, letter-like symbols, and every code point for µ and Ω.
 OTHER_NUMBERS = (
     "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
 )
@@ -315,13 +315,13 @@ OTHER_NUMBERS = (
 
 @cache
 def alphabets() -> dict[str, str]:
-    """Return the letters and marks of each language, for the brackets of a regular expression."""
+    """Return the letters and marks of each language, as the contents of a character class."""
     record = json.loads(Path(__file__).with_name("alphabets.json").read_text(encoding="utf-8"))
     return record["alphabets"]
 
 
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
-    """Return a function that finds the first letter or mark that is in none of the alphabets.
+    """Return a function that finds the first letter or mark outside these languages' alphabets.
 
     Forms of letters, such as full-width ones and ligatures, are in the alphabet of these letters
     (NFKC).
@@ -336,7 +336,8 @@ def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
     unknown = [language for language, code in codes.items() if code is None]
     if unknown:
         raise InputError(
-            f"no alphabet of {', '.join(unknown)}; expected languages of {', '.join(alphabets())}: "
+            f"no alphabet for {', '.join(unknown)}; expected languages among "
+            f"{', '.join(alphabets())}: "
             "omit the filter `characters` for this pair"
         )
     allowed = "".join(alphabets()[code] for code in codes.values() if code)

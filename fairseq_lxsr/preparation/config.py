@@ -21,19 +21,19 @@ NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 TextName = str | None
 Sources = Mapping[str, TextName | tuple[str, ...]]
 SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
-# Each shard is an open file in the binarise stage.
+# The binarise stage keeps a file open for each shard.
 MAX_SHARDS = 512
 MAX_WORKERS = 1024
 
 
 def filters_named(text: str) -> dict[str, dict[str, Any]]:
-    """Parse comma-separated names of filters, which get their default options."""
+    """Parse comma-separated filter names, and give each filter its default options."""
     return {name: {} for name in text.split(",") if name}
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Options of cleaning, which comes before the split of a corpus.
+    """Options for cleaning a corpus, before it is split into train, valid and test.
 
     The defaults for None depend on the text. Program messages are filtered, and no sentence of a
     side may be repeated; other text is not filtered, and no pair may be repeated. Sentences are
@@ -41,21 +41,22 @@ class Cleaning:
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
-        f"filters that drop pairs, some of {', '.join(FILTERS)}, in the order in which they are "
-        "applied; a CONFIG.yaml can set their options (default: "
+        f"comma-separated filters that drop pairs, in the order to apply them, from "
+        f"{', '.join(FILTERS)}; a CONFIG.yaml can set their options (default: "
         f"{','.join(MESSAGE_FILTERS)} for catalogues, none for your own text)",
         None,
         type=filters_named,
         metavar="NAMES",
     )
     repeats: str | None = option(
-        "what counts as a duplicate and is dropped: a repeated pair, or a repeated sentence on "
-        "either side (default: side for catalogues, pair for your own text)",
+        "which duplicates to drop: repeated pairs, or pairs with a repeated sentence on either "
+        "side (default: side for catalogues, pair for your own text)",
         None,
         REPEATS,
     )
     exclude: tuple[str, ...] = option(
-        "evaluation text, in any format of --data; pairs with one of its sentences are dropped",
+        "evaluation text, in any format of --data; pairs that contain one of its sentences are "
+        "dropped",
         (),
         FILE_NAME,
         nargs="+",
@@ -68,7 +69,7 @@ class Cleaning:
         check_filters(self.filters or {})
 
     def for_text(self, is_messages: bool) -> "Cleaning":
-        """Return a copy with the defaults for the text instead of None.
+        """Return a copy in which None is replaced by the defaults for the kind of text.
 
         Args:
             is_messages: whether the text consists of program messages.
@@ -85,10 +86,10 @@ DEFAULT_CLEANING = Cleaning()
 
 @dataclass(frozen=True)
 class SubwordOptions:
-    """Options of splitting text into word pieces."""
+    """Options for learning word pieces and normalizing text."""
 
     vocab_size: int = option(
-        "entries of the joint dictionary, including special symbols; the paper uses 50000",
+        "size of the joint dictionary, including special symbols; the paper uses 50000",
         16_000,
         at_least(1, 10_000_000),
     )
@@ -96,23 +97,24 @@ class SubwordOptions:
         "lower-case all text, here and when encoding (default: yes; --no-lowercase keeps capitals)",
         True,
     )
-    # SentencePiece accepts this range.
+    # The range that SentencePiece accepts.
     character_coverage: float = option(
-        "share of the characters of all languages that get a piece; the rarest are unknown",
+        "share of characters covered by the vocabulary, over all languages; the rarest ones "
+        "become unknown",
         1.0,
         between(0.98, 1),
     )
     max_sentences: int = option(
-        "average number of lines from which SentencePiece learns, because each line is drawn by "
-        "itself; the same number of each language if available",
+        "approximate number of lines to train SentencePiece on, sampled equally from each "
+        "language if available",
         1_000_000,
         at_least(1),
         only_in_files=True,
     )
-    model_type: str = option("kind of SentencePiece model", "bpe", MODEL_TYPES)
+    model_type: str = option("SentencePiece model type", "bpe", MODEL_TYPES)
     byte_fallback: bool = option("encode unknown characters as bytes instead of <unk>", False)
     normalisation: str = option(
-        "normalization rule of SentencePiece, which is stored in its model",
+        "SentencePiece normalization rule, which is stored in its model",
         "nmt_nfkc",
         NORMALISATIONS,
         only_in_files=True,
@@ -124,9 +126,9 @@ class SubwordOptions:
         False,
     )
     from_model: str | None = option(
-        "use the pieces and the text normalization of the model that `lxsr train --from` will "
-        "start from, and add pieces for languages that it does not support; of the options of "
-        "pieces only --new-pieces is used then",
+        "reuse the pieces and text normalization of the model that `lxsr train --from` will "
+        "start from, and add pieces for languages that it does not support; other options for "
+        "word pieces, except --new-pieces, are then ignored",
         None,
         FILE_NAME,
         metavar="MODEL",
@@ -141,16 +143,19 @@ class SubwordOptions:
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """Options of the whole preparation."""
+    """All options of `lxsr prepare`."""
 
     pairs: Mapping[str, TextName | Sources] = option(
         "text of each language pair SRC-TGT, as for --data; null for the gettext catalogues of "
-        "this machine. Several sources (kinds of text) of a pair are a mapping from their names to "
-        "text, or to lists of text",
+        "this machine. For several sources (kinds of text), map each source name to a text or a "
+        "list of texts",
         only_in_files=True,
     )
     work: str = option(
-        "folder for corpus/SRC-TGT, subwords and data-bin", "work", WORK_FOLDER, metavar="FOLDER"
+        "output folder, with subfolders corpus/SRC-TGT, subwords and data-bin",
+        "work",
+        WORK_FOLDER,
+        metavar="FOLDER",
     )
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
@@ -165,17 +170,17 @@ class PrepareConfig:
         None,
         at_least(0),
     )
-    seed: int = option("random seed for the choice of held-out pairs", 1, at_least(0))
+    seed: int = option("random seed for choosing held-out pairs", 1, at_least(0))
     workers: int = option("number of processes", 2, at_least(1, MAX_WORKERS))
     shards: int = option(
-        "number of parts of the training data, data-bin/0 to N-1, for corpora larger than the "
-        "memory",
+        "number of shards of the training data, data-bin/0 to N-1, for corpora that do not fit "
+        "into memory",
         1,
         at_least(1, MAX_SHARDS),
     )
     columns: str | None = option(
-        "columns of source and target in .tsv and .csv files, by number from 1 or by name "
-        "(default: the columns that a header names, or else the first two with text)",
+        "source and target columns in .tsv and .csv files, by number from 1 or by name "
+        "(default: the columns named in the header, or else the first two with text)",
         None,
         metavar="I,J",
     )
@@ -183,7 +188,7 @@ class PrepareConfig:
     def __post_init__(self):
         check_fields(self)
         if not self.pairs:
-            raise InputError("pairs: empty; expected for example {en-fr: PREFIX}")
+            raise InputError("pairs: must not be empty; expected for example {en-fr: PREFIX}")
         for pair, text in self.pairs.items():
             split_pair(pair)
             _check_texts(pair, text)
@@ -191,16 +196,19 @@ class PrepareConfig:
             parse_columns(self.columns)
             if not any(map(TABLE_NAME.search, _texts(self.pairs))):
                 raise InputError(
-                    f"columns {self.columns} without a .tsv or .csv file: omit the option"
+                    f"columns {self.columns}: the option applies only to .tsv and .csv files; "
+                    "omit it"
                 )
         named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
         if len(named) < len(self.pairs):
-            raise InputError(f"pairs: {listed(self.pairs)}; expected each pair once")
+            raise InputError(
+                f"pairs: a pair is repeated in {listed(self.pairs)}; expected each pair once"
+            )
         object.__setattr__(self, "pairs", named)
 
 
 def _texts(pairs: Mapping[str, TextName | Sources]) -> Iterator[str]:
-    """Yield the names of all texts."""
+    """Yield the paths of all configured texts."""
     for sources in pairs.values():
         if not isinstance(sources, Mapping):
             sources = {"": sources}
@@ -212,7 +220,7 @@ def _texts(pairs: Mapping[str, TextName | Sources]) -> Iterator[str]:
 
 
 def _check_texts(pair: str, texts: TextName | Sources) -> None:
-    """Check the text of a language pair and the names of its sources."""
+    """Check the configured text of a language pair, and the names of its sources."""
     if not isinstance(texts, Mapping):
         _check_text(pair, texts)
         return
@@ -223,8 +231,8 @@ def _check_texts(pair: str, texts: TextName | Sources) -> None:
     for name, text in texts.items():
         if not SOURCE_NAME.fullmatch(name):
             raise InputError(
-                f"pairs: {pair} has a source {shown(name)}; expected a name of at most 64 letters, "
-                "digits and _.+-"
+                f"pairs: {pair} has an invalid source name {shown(name)}; expected at most 64 "
+                "letters, digits and _.+-"
             )
         names = [text]
         if isinstance(text, tuple | list) and text:
@@ -235,4 +243,4 @@ def _check_texts(pair: str, texts: TextName | Sources) -> None:
 
 def _check_text(name: str, text: Any) -> None:
     if text is not None and text not in FILE_NAME:
-        raise InputError(f"pairs: {name} is {shown(text)}; expected the name of its text, or null")
+        raise InputError(f"pairs: {name} is {shown(text)}; expected the path of its text, or null")

@@ -1,4 +1,4 @@
-"""Makes a corpus folder: aligned train, valid and test text of one language pair.
+"""Builds a corpus folder: aligned train, valid and test text for one language pair.
 
 No sentence is in two splits. The number of pairs is not limited: several processes clean text in
 blocks, and only the keys and flags of all pairs, not their text, are compared. The result does not
@@ -46,23 +46,23 @@ from fairseq_lxsr.text.data_folder import count_sources, write_sources
 SPLITS = ("train", "valid", "test")
 DEFAULT_HELD_OUT = HeldOut()
 DROPPED_FILE = "dropped.tsv.gz"
-# The most words of a sentence to train on; longer lines are documents.
+# Maximum number of words in a training sentence; longer lines are considered documents.
 MAX_WORDS = 10_000
-# The file of a corpus folder with the number of training pairs of each named source.
+# File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
-# The key of a report with the number of pairs of each named source. Reports of earlier versions do
-# not have it.
+# Report key for the number of pairs per named source before cleaning. Reports by earlier versions
+# lack it.
 BEFORE_CLEANING = "sources before cleaning"
-# The key of a report with the texts to exclude of which no sentence is in the text. Reports of
-# earlier versions do not have it.
+# Report key for the texts to exclude that have no sentence in the text. Reports by earlier versions
+# lack it.
 NOT_IN_TEXT = "excluded texts not in the text"
-# The reasons for which assigned pairs are dropped.
+# Why pairs with these assignments are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
 
 @dataclass
 class Cleaned:
-    """The result of cleaning a block of pairs of one source.
+    """The result of cleaning a block of pairs from one source.
 
     Args:
         name: the name of the source; empty for text without named sources.
@@ -81,7 +81,7 @@ class Cleaned:
     excluded: set[int]
 
 
-# The state of a worker process, which `_start` sets.
+# State of a worker process, set by `_start`.
 _filters: Filters = {}
 _excluded: frozenset[int] = frozenset()
 
@@ -89,14 +89,14 @@ _excluded: frozenset[int] = frozenset()
 def _start(
     filters: Mapping[str, Mapping[str, Any]], languages: TextPair, excluded: frozenset[int]
 ) -> None:
-    """Store what `clean_block` needs, once in each worker process."""
+    """Initialize a worker process with the data that `clean_block` needs."""
     global _filters, _excluded
     _filters = make_filters(filters, languages)
     _excluded = excluded
 
 
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
-    """Clean a block of pairs of a source in a worker process, after `_start`.
+    """Clean a block of pairs from one source, in a worker process initialized by `_start`.
 
     Invisible characters and repeated spaces are removed, the filters are applied, and the keys of
     the kept pairs are computed.
@@ -110,7 +110,7 @@ def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
         pair = (_single_spaces(source), _single_spaces(target))
         reason = _reason_not_a_sentence(pair) or first_failing_filter(pair, _filters)
         if reason is None:
-            # Excluded text is compared by its keys, like repeated and held-out text.
+            # Excluded text is compared by sentence keys, like repeated and held-out text.
             key = (sentence_key(pair[0]), sentence_key(pair[1]))
             if _excluded and not _excluded.isdisjoint(key):
                 reason = "excluded"
@@ -130,7 +130,7 @@ def _single_spaces(text: str) -> str:
 
 
 def _reason_not_a_sentence(pair: TextPair) -> str | None:
-    """Return why a side is not a sentence, or None if both are."""
+    """Return why a side is not a sentence, or None if both sides are."""
     if any(map(is_blank, pair)):
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
@@ -171,7 +171,7 @@ def make_corpus(
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
-    # Mistakes in the filters are found before anything is read.
+    # Report mistakes in the filters before reading any text.
     make_filters(filters, languages)
     sets_to_exclude = {name: files_to_exclude([name], *languages) for name in cleaning.exclude}
     to_exclude = list(itertools.chain.from_iterable(sets_to_exclude.values()))
@@ -198,7 +198,7 @@ def make_corpus(
             text_name = f"{'-'.join(languages)} from {source.name}"
             _check_size(counts, held_out, text_name, source.is_messages)
             _write(parts, work, languages, assigned, drops)
-        # The parts are intermediate results, and not part of the corpus folder.
+        # The parts are intermediate files that do not belong in the corpus folder.
         shutil.rmtree(parts)
         report = _report(counts, dropped) | _write_sources(
             work, source, sizes_before, sizes_after, assigned
@@ -215,7 +215,7 @@ def make_corpus(
         "seed": held_out.seed,
     }
     if held_out.shared_side:
-        # It is absent by default, so that the option does not change the key of other corpora.
+        # Omitted by default, so that the option does not change the key of other corpora.
         options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
     inputs = [*source.files, *_models(filters), *to_exclude]
@@ -227,7 +227,7 @@ def make_corpus(
 def _sets_not_in_text(
     sets_to_exclude: Mapping[str, Iterable[Path]], found_keys: set[int]
 ) -> list[str]:
-    """Return the names of the sets to exclude without a sentence among the excluded ones."""
+    """Return the names of the sets to exclude that have no sentence in the text."""
     names: list[str] = []
     for name, files in sets_to_exclude.items():
         sentences = itertools.chain.from_iterable(map(sentences_to_exclude, files))
@@ -237,7 +237,7 @@ def _sets_not_in_text(
 
 
 def _models(filters: Mapping[str, Mapping[str, Any] | None]) -> list[Path]:
-    """Return the files of the models that filters use."""
+    """Return the model files that filters use."""
     models: list[Path] = []
     for values in filters.values():
         method = (values or {}).get("method", "")
@@ -247,7 +247,7 @@ def _models(filters: Mapping[str, Mapping[str, Any] | None]) -> list[Path]:
 
 
 def _report(counts: np.ndarray, dropped: Counter) -> dict:
-    """Return the number of pairs by split and of dropped pairs by reason.
+    """Return the number of pairs per split, and of dropped pairs per reason.
 
     `counts` is in the order of ASSIGNMENTS.
     """
@@ -262,7 +262,7 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
 def _write_sources(
     work: Path, source: Source, sizes_before: Counter, sizes_after: Counter, assigned: np.ndarray
 ) -> dict:
-    """Write the number of training pairs of each named source, and return the part of the report.
+    """Write the number of training pairs per named source, and return these report entries.
 
     The sources follow each other in the training text. The sizes are the numbers of pairs by
     source, before and after cleaning.
@@ -279,12 +279,12 @@ def _write_sources(
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
-    """Return the counts by reason in an order that does not depend on the order of processes."""
+    """Return the counts sorted by reason, so that the order does not depend on worker timing."""
     return dict(sorted((+dropped).items()))
 
 
 def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
-    """Print one line about a corpus folder."""
+    """Print a one-line summary of a corpus folder."""
     counts = ", ".join(f"{count:,} {split}" for split, count in report["pairs"].items())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
     sources = ", ".join(f"{name} {count:,}" for name, count in report.get("sources", {}).items())
@@ -295,7 +295,7 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
 
 
 def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
-    """Warn of each source of which no pair is left to train on."""
+    """Warn about each source that has no training pairs left."""
     sizes = report.get(BEFORE_CLEANING, {})
     for name, count in report.get("sources", {}).items():
         if count:
@@ -303,12 +303,12 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
         size = f" of {sizes[name]:,}" if name in sizes else ""
         say(
             f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{size} pairs left "
-            "to train on; --keep-dropped writes the dropped pairs with the reason"
+            "to train on; use --keep-dropped to write the dropped pairs with the reasons"
         )
 
 
 def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
-    """Name the sets to exclude of which no sentence is in the text of any language pair."""
+    """Warn about sets to exclude that have no sentence in the text of any language pair."""
     sets = [report[NOT_IN_TEXT] for report in reports.values() if NOT_IN_TEXT in report]
     if not sets:
         return
@@ -316,15 +316,15 @@ def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
         if all(name in names for names in sets):
             say(
                 f"lxsr prepare: warning: --exclude {name}: none of its sentences is in the text; "
-                "expected one sentence per line, or a format of --data: check that it is the "
-                "text to exclude"
+                "check that it is the right text, with one sentence per line or in a format of "
+                "--data"
             )
 
 
 def _read(
     source: Source, languages: TextPair, dropped: Counter
 ) -> Iterator[tuple[str, list[TextPair]]]:
-    """Yield blocks of pairs, each with the name of its source, which is empty for a single text."""
+    """Yield blocks of pairs, each with the name of its source (empty for a single text)."""
     for name, part in (source.parts or {"": source}).items():
         desc = f"{'-'.join(languages)} {name}".strip()
         pairs = Progress(part.read(dropped), desc=desc, unit=" pairs", disable=None)
@@ -335,7 +335,7 @@ def _read(
 def _store(
     results: Iterable[Cleaned], parts: Path, dropped: Counter, drops: IO | None
 ) -> tuple[Counter, Counter, set[int]]:
-    """Write the kept pairs to parts/0 and parts/1, and their keys to parts/keys.
+    """Write the two sides of the kept pairs to parts/0 and parts/1, and their keys to parts/keys.
 
     Returns:
         The number of pairs of each source before and after cleaning, and the keys of the excluded
@@ -363,7 +363,7 @@ def _store(
 
 
 def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messages: bool) -> None:
-    """Refuse text that is too small for the held-out pairs and as many to train on."""
+    """Raise `InputError` if too few pairs are left for the held-out splits and for training."""
     usable = int(counts[[TRAIN, VALID, TEST, HELD_OUT]].sum())
     valid_size, test_size = held_out.sizes(usable)
     if (
@@ -376,7 +376,7 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messag
             f"{text_name}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} of them without a "
             f"held-out sentence; expected at least {max(1, 2 * (valid_size + test_size)):,} to "
             "hold "
-            f"out {valid_size:,} for validation and {test_size:,} for testing: give more text, "
+            f"out {valid_size:,} for validation and {test_size:,} for testing: use more text, "
             f"milder filters, or smaller --valid-size and --test-size{alternatives}"
         )
 
@@ -384,7 +384,7 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messag
 def _write(
     parts: Path, work: Path, languages: TextPair, assigned: np.ndarray, drops: IO | None
 ) -> None:
-    """Distribute the kept pairs over the files of the splits, in their order."""
+    """Distribute the kept pairs to the files of their splits, in the original order."""
     for side, language in enumerate(languages):
         with ExitStack() as stack:
             text = stack.enter_context(open(parts / str(side), "rb"))
@@ -397,7 +397,7 @@ def _write(
                 start += len(lines)
                 for split, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, splits == split))
-    # Pairs that were dropped after cleaning follow those that the filters dropped.
+    # Append the pairs dropped after cleaning to those that the filters dropped.
     if drops:
         sources = read_lines(parts / "0", is_sentence=False)
         targets = read_lines(parts / "1", is_sentence=False)

@@ -1,4 +1,4 @@
-"""Prepares documents for training an encoder with context.
+"""Prepares documents for training a context encoder.
 
 Documents are read as ordered sentences, some are held out for validation, and all are binarised
 with their boundaries.
@@ -32,16 +32,17 @@ from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import parse_tag
 
 DOCUMENT_SPLITS = ("train", "valid")
-# The largest document, which is held in memory.
+# Maximum size of a document, which is held in memory.
 DOCUMENT_CHARACTERS = 2**26
-# The beginning of a JSON object; text may begin with {1}.
+# Start of a JSON object. A brace alone is not enough: plain text may also begin with one, as in
+# "{1}".
 _OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')
 
 
 def iter_documents(
     path: Path, language: str, max_characters: int = DOCUMENT_CHARACTERS
 ) -> Iterator[list[str]]:
-    """Yield the sentences of each document of a file, or of all files of a folder by name.
+    """Yield each document as a list of sentences, from a file or all files in a folder, by name.
 
     A file is text with one sentence per line and an empty line between documents, or the output of
     WikiExtractor --json with an object per line, whose `text` is split into sentences by sentencex.
@@ -64,7 +65,7 @@ def iter_documents(
 
 
 def _files(path: Path) -> list[Path]:
-    """Return all files of a folder by name, or the file itself."""
+    """Return all files in a folder, sorted by name, or the file itself."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_file())
@@ -89,14 +90,14 @@ def _check_sentences(document: list[str], file: Path) -> None:
 
 
 def _paragraphs(lines: Iterator[str], file: Path, max_characters: int) -> Iterator[list[str]]:
-    """Yield the documents of text, which are separated by empty lines."""
+    """Yield documents from text in which empty lines separate them."""
     document: list[str] = []
     size = 0
     for number, line in enumerate(lines, start=1):
         size += len(line)
         if size > max_characters:
             raise InputError(
-                f"{file}, line {number}: a document of more than {max_characters:,} characters; "
+                f"{file}, line {number}: document is longer than {max_characters:,} characters; "
                 "expected an empty line between documents"
             )
         if not is_blank(line):
@@ -110,7 +111,7 @@ def _paragraphs(lines: Iterator[str], file: Path, max_characters: int) -> Iterat
 
 
 def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list[str]]:
-    """Yield the documents of the output of WikiExtractor, split into sentences."""
+    """Yield documents from WikiExtractor output, split into sentences."""
     segment = sentence_splitter(language)
     for number, line in enumerate(lines, start=1):
         if is_blank(line):
@@ -119,20 +120,20 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
             text = json.loads(line)["text"].encode("utf-8", "replace").decode().replace("\0", " ")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(
-                f"{file}, line {number}: {line!r:.60}; expected an object with text, as written by "
-                "WikiExtractor --json"
+                f"{file}, line {number}: {line!r:.60}; expected a JSON object with a `text` "
+                "field, as WikiExtractor --json writes"
             ) from None
         document: list[str] = []
         for paragraph in text.split("\n"):
             document += [" ".join(sentence.split()) for sentence in segment(paragraph)]
-        # A page without sentences is not a document.
+        # Skip pages without sentences.
         document = [sentence for sentence in document if not is_blank(sentence)]
         if document:
             yield document
 
 
 def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
-    """Return a function that splits text of a language into sentences.
+    """Return a function that splits text in a language into sentences.
 
     Raises:
         InputError: the package sentencex is not installed.
@@ -160,7 +161,7 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Run the stages from documents to the data folder; stages with unchanged inputs are skipped.
+    """Run all stages from documents to data folder, skipping those with unchanged inputs.
 
     Args:
         documents: a file or folder of documents by language.
@@ -190,7 +191,7 @@ def prepare_documents(
 def make_documents(
     folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int
 ) -> dict[str, dict[str, int]]:
-    """Run the documents stage, which writes SPLIT.LANG and the document starts of each text.
+    """Run the documents stage: write SPLIT.LANG and its document starts for each text.
 
     A text has one sentence per line; its document starts are in starts.SPLIT.LANG.npy.
 
@@ -230,13 +231,13 @@ def make_documents(
 def _write_language(
     work: Path, language: str, source: Path, valid_documents: int, seed: int
 ) -> dict[str, int]:
-    """Write the splits of one language; return its numbers of documents and sentences."""
-    # The documents are read twice, so that only one at a time is held in memory.
+    """Write the splits for one language; return the numbers of documents and sentences."""
+    # The documents are read twice, so that only one is in memory at a time.
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
         raise InputError(
-            f"{source}: {total} documents; expected more than the {valid_documents} that are held "
-            "out"
+            f"{source}: only {total} documents; expected more than the {valid_documents} to hold "
+            "out for validation"
         )
     held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
     starts: dict[str, list[int]] = {split: [0] for split in DOCUMENT_SPLITS}
@@ -265,7 +266,7 @@ def binarise_documents(
     workers: int,
     shards: int = 1,
 ) -> None:
-    """Write the data folder of the task sent_context: piece ids and document starts.
+    """Write the data folder for the task sent_context: piece ids and document starts.
 
     With several shards, `folder` has subfolders 0, 1, ... with consecutive documents of every
     language and about equal numbers of sentences; the first shard also has the documents for
@@ -303,16 +304,16 @@ def binarise_documents(
     inputs = [*texts, *map(starts_of, texts), *(subwords / name for name in SUBWORD_FILES)]
     report = run_stage(folder, options, inputs, build)
     most_unknown = max(report["unknown per cent"].values())
-    print(f"{folder}: at most {most_unknown} % of the pieces of a text are unknown")
+    print(f"{folder}: at most {most_unknown} % of the pieces in any text are unknown")
 
 
 def starts_of(text: Path) -> Path:
-    """Return the path of the document starts of a text, a file in the same folder."""
+    """Return the path of the file, next to a text, that stores its document starts."""
     return text.with_name(f"starts.{text.name}.npy")
 
 
 def _sharded(text: Path, outputs: list[Path]) -> SplitText:
-    """Write the document starts of a text to its shards.
+    """Write a text's document starts to its shards.
 
     Returns:
         The text with the assignment of its lines to the shards.
@@ -348,6 +349,6 @@ def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
     if (np.diff(firsts) < 1).any():
         raise InputError(
             f"{text}: {len(starts) - 1:,} documents; expected at least one for each of {shards} "
-            "shards of equal size: use fewer shards"
+            "equal shards: use fewer shards"
         )
     return firsts

@@ -1,4 +1,4 @@
-"""Reads the sentences of text that must be excluded, in any format and any language."""
+"""Reads the sentences to exclude from a corpus, from text in any format and language."""
 
 import html
 import re
@@ -24,19 +24,19 @@ from fairseq_lxsr.preparation.formats import (
 from fairseq_lxsr.preparation.memories import MEMORIES, read_segments
 from fairseq_lxsr.preparation.tables import Table
 
-# Formats of text that does not have one sentence per line.
+# File formats that are not read, because they do not have one sentence per line.
 UNREAD = (".json", ".html", ".htm", ".yaml", ".yml", ".srt", ".vtt", ".rtf", ".tex")
 _XML_STARTS = ("<?xml", "<tmx", "<xliff", "<dataset")
 _SGML_STARTS = ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
 _HTML_STARTS = ("<!doctype", "<html")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
-# Separates the cells of a table, and the two sides of a line as fast_align reads it.
+# Separates the cells of a table, or the two sides of a line in the fast_align format.
 _CELL_END = re.compile(r"\t|\s*\|\|\|\s*")
 _TAG = re.compile(r"<[^>]*>")
 
 
 def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Path]:
-    """Return the files of texts to exclude.
+    """Return the files of the texts to exclude.
 
     Args:
         names: texts as `find_source` takes them, or single files in any one language.
@@ -58,7 +58,7 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
 
 
 def _is_file(path: Path, source: str) -> bool:
-    """Return whether a name stands for one file, instead of a folder or the prefix of two files."""
+    """Return whether a name refers to one file, rather than a folder or the prefix of two files."""
     if archive_of(path):
         return True
     if path.is_dir():
@@ -68,7 +68,7 @@ def _is_file(path: Path, source: str) -> bool:
 
 
 def sentences_to_exclude(path: Path) -> Iterator[str]:
-    """Yield all sentences of a file in any format and language: lines, cells, units and messages.
+    """Yield all sentences in a file of any format: lines, cells, translation units or messages.
 
     Raises:
         InputError: the format is not supported, or the file cannot be read or has no text.
@@ -78,9 +78,7 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
         is_empty = is_empty and is_blank(sentence)
         yield sentence
     if is_empty:
-        raise InputError(
-            f"{path}: no text to exclude; expected at least one sentence: check the file"
-        )
+        raise InputError(f"{path}: contains no sentences to exclude; check the file")
 
 
 def _sentences(path: Path) -> Iterator[str]:
@@ -104,16 +102,16 @@ def _sentences(path: Path) -> Iterator[str]:
 
 
 def _of_catalogue(path: Path) -> Iterator[str]:
-    """Yield the messages and translations of a catalogue, with and without their mark-up."""
+    """Yield the messages and translations in a catalogue, with and without their mark-up."""
     for message, translation in parse_catalogue(path, Counter()).items():
-        # The context of a message precedes \x04.
+        # A message may have a context, which ends with \x04.
         for text in (message.rpartition("\x04")[2], translation):
             yield text
             yield strip_message(text)
 
 
 def _of_text(path: Path, ending: str) -> Iterator[str]:
-    """Yield the sentences of text, or of mark-up that is recognised by its beginning."""
+    """Yield the sentences in a text file; mark-up is detected from the start of the file."""
     first, lines = peek(read_lines(path, is_sentence=False))
     start = "".join(first[:1]).lstrip().lower()
     if start.startswith(_XML_STARTS):
@@ -123,17 +121,17 @@ def _of_text(path: Path, ending: str) -> Iterator[str]:
             yield " ".join(html.unescape(_TAG.sub("", segment)).split())
     elif ending in UNREAD or start.startswith(_HTML_STARTS):
         raise InputError(
-            f"{path}: unsupported format of text to exclude; expected text with one sentence per "
-            "line, or a format of --data"
+            f"{path}: unsupported format for text to exclude; expected text with one sentence "
+            "per line, or a format of --data"
         )
     else:
         for line in lines:
-            # A line of a table is excluded by its cells.
+            # For a table, each cell is excluded as a sentence.
             yield from {line, *_CELL_END.split(line)}
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all text in a value of JSON, without the keys of objects."""
+    """Yield all strings in a JSON value, except for object keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

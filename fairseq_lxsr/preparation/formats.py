@@ -38,17 +38,17 @@ from fairseq_lxsr.text.languages import best_code
 TABLES = (".tsv", ".csv")
 JSON_LINES = (".jsonl", ".ndjson")
 CATALOGUES = (".po", ".mo")
-# The test sets of WMT.
+# WMT test sets.
 SGML = (".sgm", ".sgml")
 _ENDINGS = (*TABLES, *JSON_LINES, *MEMORIES, *CATALOGUES)
 
-# Yields the pairs of a text, and counts skipped pairs by reason in the counter.
+# A function that yields the pairs in a text, and counts skipped pairs by reason in the counter.
 Reader = Callable[[Counter], Iterator[TextPair]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Text of one language pair.
+    """The text of one language pair, and how to read it.
 
         source = find_source("bitext.tsv", "en", "fr")
         dropped = Counter()
@@ -78,7 +78,7 @@ def find_source(
     locale_folders: Sequence[Path] = LOCALE_FOLDERS,
     columns: Columns | None = None,
 ) -> Source:
-    """Find the text of a language pair by its name.
+    """Find the text for a language pair, given its file name, prefix or folder.
 
     Args:
         data: a FILE.tsv or FILE.csv, a translation memory (see `memories`), FILE.jsonl, a gettext
@@ -118,13 +118,13 @@ def _find_text(
     if data is None:
         return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
     path = Path(data)
-    # The only folders that are read are folders of catalogues.
+    # A folder is always a folder of catalogues.
     if path.is_dir():
         return _find_catalogues(data, source, target, (path,))
     ending = ending_of(data)
     if ending in _ENDINGS:
         check_file(path, f"a {ending} of {source} and {target}")
-        # A catalogue of another language is refused before anything is read.
+        # Reject a catalogue in another language before reading any text.
         if ending in CATALOGUES:
             catalogue_language(path, source, target)
         name = data
@@ -147,7 +147,7 @@ def _find_catalogues(name: str, source: str, target: str, folders: tuple[Path, .
 
 
 def _reader(path: Path, source: str, target: str, columns: Columns | None) -> Reader:
-    """Return the function that reads the pairs of a file, by its ending."""
+    """Return the function that reads pairs from a file, by its suffix."""
     ending = ending_of(str(path))
     if ending in TABLES:
         return lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
@@ -168,31 +168,31 @@ def check_file(path: Path, expected: str) -> None:
         return
     if path.exists() and not path.is_dir():
         raise InputError(
-            f"{path}: a pipe or device, which can be read only once; write its text to a file, and "
-            "name that file"
+            f"{path}: is a pipe or device, which can be read only once; save its text to a file, "
+            "and use that file"
         )
     raise InputError(f"{path}: no such file; expected {expected}")
 
 
 def _on_disk(*paths: Path) -> tuple[Path, ...]:
-    """Return the files that contain these paths, without duplicates; an archive is one file."""
+    """Return the distinct files on disk for these paths; an archive is one file."""
     return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
 def _find_in_archive(
     archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
 ) -> Source:
-    """Find the text of a pair in a .zip: aligned files, as in OPUS, or else memories and tables."""
+    """Find the text for a pair in a .zip: aligned files as in OPUS, or memories and tables."""
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
     texts = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
     if not texts:
-        # In the archives of OPUS, .xml files contain the alignment instead of text.
+        # In OPUS archives, .xml files contain alignments instead of text.
         endings = {*TABLES, *JSON_LINES, *MEMORIES} - {".xml"}
         texts = [name for name in names if ending_of(name) in endings]
     if not texts:
         raise InputError(
-            f"{archive}: no text of {source}-{target}, only {', '.join(map(repr, names[:10]))}; "
+            f"{archive}: no text for {source}-{target}, only {', '.join(map(repr, names[:10]))}; "
             f"expected NAME.{source} and NAME.{target}, or "
             f"{', '.join((*TABLES, *JSON_LINES, *MEMORIES))}"
         )
@@ -202,7 +202,7 @@ def _find_in_archive(
 
 
 def join_sources(texts: Collection[Source]) -> Source:
-    """Join texts, which are read in this order.
+    """Join texts into one, to be read in this order.
 
     The joined text consists of program messages only if every text does.
     """
@@ -219,7 +219,7 @@ def join_sources(texts: Collection[Source]) -> Source:
 
 
 def ending_of(name: str) -> str:
-    """Return the ending of a file name in lower case, without that of the compression."""
+    """Return the suffix of a file name in lower case, ignoring any compression suffix."""
     path = Path(name)
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
@@ -227,7 +227,7 @@ def ending_of(name: str) -> str:
 
 
 def _prefix_and_code(name: str) -> tuple[str, str]:
-    """Split the name of one side of aligned text, PREFIX.CODE[.txt][.gz]."""
+    """Split a file name of the form PREFIX.CODE[.txt][.gz] into prefix and language code."""
     ending = Path(name).suffix
     plain = name
     if ending.lower() in COMPRESSED_SUFFIXES:
@@ -241,12 +241,12 @@ def _prefix_and_code(name: str) -> tuple[str, str]:
 def _sides_of(
     prefix: str, names: Sequence[str], source: str, target: str
 ) -> tuple[str | None, str | None]:
-    """Return the names of the two sides of aligned text; None for a side that is missing.
+    """Return the file names of the two sides of aligned text, None for a missing side.
 
     Plain text is preferred to compressed text, and the exact code to other spellings.
     """
     codes: dict[str, str] = {}
-    # The shortest name of a code is that of plain text.
+    # For each code, the shortest file name is the uncompressed one.
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
             name_prefix, code = _prefix_and_code(name)
@@ -254,7 +254,7 @@ def _sides_of(
                 codes.setdefault(code, name)
     source_code = best_code(source, codes)
     target_code = best_code(target, codes)
-    # One file cannot be both sides.
+    # The same file cannot be both sides.
     if target_code == source_code:
         target_code = None
     return codes.get(source_code or ""), codes.get(target_code or "")
@@ -289,7 +289,7 @@ def _two_sides(prefix: str, source: str, target: str) -> tuple[Path, Path]:
 
 
 def _names_next_to(prefix: Path, archive: Path | None) -> list[str]:
-    """Return the files of the archive or folder of a prefix."""
+    """Return the names of all files in the archive or folder that contains a prefix."""
     if archive:
         return names_in_archive(archive)
     if prefix.parent.is_dir():
@@ -298,13 +298,13 @@ def _names_next_to(prefix: Path, archive: Path | None) -> list[str]:
 
 
 def _refuse_unread(path: Path) -> None:
-    """Refuse an existing file whose format is not supported."""
+    """Raise `InputError` if a file exists but its format is not supported."""
     if path.is_file():
         about_sgml = ""
         if path.suffix.lower() in SGML:
             about_sgml = " (.sgm is read only by --exclude)"
         raise InputError(
-            f"{path}: unsupported format {path.suffix or 'without an ending'}; expected "
+            f"{path}: unsupported format {path.suffix or 'without a suffix'}; expected "
             f"{', '.join(_ENDINGS)}, or PREFIX of two aligned files{about_sgml}"
         )
     if path.exists():
@@ -312,7 +312,7 @@ def _refuse_unread(path: Path) -> None:
 
 
 def holds_languages(data: str) -> bool:
-    """Return whether one text may contain several language pairs.
+    """Return whether a text's format may contain several language pairs.
 
     Its format must name the language of each sentence.
     """
@@ -322,7 +322,7 @@ def holds_languages(data: str) -> bool:
 
 
 def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of a table; rows without a pair are counted in `dropped` by reason.
+    """Yield the pairs in a table; rows without a pair are counted in `dropped` by reason.
 
     Raises:
         InputError: the table is empty, or cannot be read.
@@ -339,7 +339,7 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
 
 
 def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of a file with a JSON object per line.
+    """Yield the pairs in a file with one JSON object per line.
 
     An object is {"en": "...", "fr": "..."}, or has "source" and "target"; it may also be the value
     of "translation". The values of "source_lang" and "target_lang" are the languages of source and
@@ -376,15 +376,15 @@ def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> I
         yield sides[source_key], sides[target_key]
     if is_empty:
         listed = ", ".join(sorted(keys)[:20]) or "no text"
-        raise InputError(f"{path}: no line has text of both {source} and {target}, only {listed}")
+        raise InputError(f"{path}: no line has text in both {source} and {target}, only {listed}")
 
 
 class InvalidCharactersError(InputError):
-    """A JSON object with half of a surrogate pair."""
+    """Raised for a JSON object that contains a lone surrogate."""
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Parse a line of a file as a JSON object; `number` is its line number in messages."""
+    """Parse a line as a JSON object; `number` is the line number for error messages."""
     try:
         return parse_json(line)
     except ValueError as error:
@@ -396,7 +396,7 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of an object, or of its "translation", by key.
+    """Return the strings in an object, or in its "translation" object, by key.
 
     The key of a source or target whose language the object names is the code of this language.
     """
@@ -420,7 +420,7 @@ def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _code_of_side(key: str, codes: Mapping[int, str]) -> str:
-    """Return the code of the language of source or target, or "" if there is none."""
+    """Return the language code specified for source or target, or "" if there is none."""
     side = side_of_column(key)
     if side is None:
         return ""
@@ -428,7 +428,7 @@ def _code_of_side(key: str, codes: Mapping[int, str]) -> str:
 
 
 def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
-    """Return the key of the text of a language, which is side 0 or 1 of a pair.
+    """Return the key of the text in a language, which is side 0 or 1 of the pair.
 
     A blank text is returned only if no other text is in this language.
     """
@@ -442,7 +442,7 @@ def _best_key(sides: Mapping[str, str], language: str, side: int) -> str | None:
     code = best_code(language, sides)
     if code:
         return code
-    # Keys may be the names of columns, such as `French` or `text_fr`.
+    # Keys may be column names such as `French` or `text_fr`.
     languages = {language_of_column(key): key for key in sides}
     code = best_code(language, filter(None, languages))
     if code:

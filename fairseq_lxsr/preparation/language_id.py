@@ -9,11 +9,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# Takes a sentence, its language and the second language of the pair, and returns whether the
-# sentence is in its language.
+# A function of a sentence, its language and the other language of the pair, which returns whether
+# the sentence is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
-# Frequent words that distinguish a language from similar languages.
+# Frequent words that distinguish each language from similar ones.
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",
     "ca": "i la les els dels amb per que no és una aquesta com més",
@@ -52,7 +52,7 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, second_language: str) -> bool:
-    """Return whether a sentence has at least as many stop words of its language as of the second.
+    """Return whether a sentence has no more stop words from the other language than from its own.
 
     Args:
         text: the sentence.
@@ -73,7 +73,7 @@ def _by_py3langid(text: str, language: str, second_language: str) -> bool:
 
 
 def _is_label_of(label: str, language: str) -> bool:
-    """Return whether a detector's label is of a language; some know only one Norwegian."""
+    """Return whether a detector's label matches a language; some know only one Norwegian."""
     return is_same_language(label, language) or (
         label == "no" and parse_tag(language).language == "nn"
     )
@@ -92,7 +92,7 @@ def _by_fasttext(text: str, language: str, second_language: str, path: str) -> b
 
 
 def language_check(method: str, *languages: str) -> LanguageCheck:
-    """Return a function that says whether a sentence is in its language.
+    """Return a function that checks whether a sentence is in its language.
 
         is_in = language_check("stopwords", "en", "fr")
         is_in("the house of the king", "en", "fr")
@@ -118,7 +118,7 @@ def _check_stop_words(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if unknown:
         raise InputError(
-            f"no stop words of {', '.join(unknown)}; expected languages of "
+            f"no stop words for {', '.join(unknown)}; expected languages among "
             f"{', '.join(STOP_WORDS)}: set the method of the filter `language` to py3langid or "
             "FILE of a fastText model, or omit the filter for this pair"
         )
@@ -127,7 +127,7 @@ def _check_stop_words(languages: Sequence[str]) -> None:
 def _check_fasttext(path: str) -> None:
     if not Path(path).is_file():
         raise InputError(f"language identification {path!r}: no such file; expected {METHOD}")
-    # The package named fasttext fails with numpy 2.
+    # The package `fasttext` does not work with numpy 2.
     _check_package("fasttext", "fasttext-predict")
     try:
         _fasttext(path)
@@ -138,7 +138,7 @@ def _check_fasttext(path: str) -> None:
 
 
 def _check_package(module: str, package: str) -> None:
-    """Refuse a module that is not installed; `package` is its name for pip."""
+    """Raise `InputError` if a module is not installed; `package` is its name for pip."""
     if importlib.util.find_spec(module) is None:
         raise InputError(
             f"language identification needs {package}, which is not installed: "

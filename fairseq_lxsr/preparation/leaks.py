@@ -1,4 +1,4 @@
-"""Removes leaks between the language pairs of one model.
+"""Removes training sentences that other language pairs of the same model hold out.
 
 Text that is held out in one pair must not be in the training text of another pair.
 """
@@ -42,7 +42,7 @@ def drop_leaks(
     corpora: Mapping[TextPair, Path],
     workers: int = 1,
 ) -> dict:
-    """Remove sentences that another pair holds out from the training text of this pair.
+    """Remove the sentences that other pairs hold out from the training text of this pair.
 
     This stage follows cleaning if pairs share a language. Everything but the training text is
     copied from `cleaned`.
@@ -75,7 +75,7 @@ def drop_leaks(
 
 
 def _held_out_files(language: str, corpora: Mapping[TextPair, Path]) -> list[Path]:
-    """Return the files of held-out text in a language, in any spelling of its code."""
+    """Return the held-out text files in a language, under any spelling of its code."""
     files: list[Path] = []
     for pair, folder in corpora.items():
         for code in pair:
@@ -87,7 +87,7 @@ def _held_out_files(language: str, corpora: Mapping[TextPair, Path]) -> list[Pat
 
 
 def _copy_without_train(cleaned: Path, work: Path, languages: TextPair) -> None:
-    """Copy the files of a corpus folder, apart from its manifest and training text."""
+    """Copy a corpus folder, except for its manifest and training text."""
     left_out = {STAGE_FILE, *(f"train.{language}" for language in languages)}
     for path in cleaned.iterdir():
         if path.name not in left_out:
@@ -95,7 +95,7 @@ def _copy_without_train(cleaned: Path, work: Path, languages: TextPair) -> None:
 
 
 def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
-    """Return the report for the pairs that are kept, and update the sizes of the sources."""
+    """Return the report updated for the kept pairs, and rewrite the sizes of the sources."""
     train_size = int(np.count_nonzero(is_kept))
     dropped = Counter(report["dropped"])
     dropped[LEAK] += report["pairs"]["train"] - train_size
@@ -115,7 +115,7 @@ def _write_without(
     languages: TextPair,
     workers: int,
 ) -> np.ndarray:
-    """Write the training text without the pairs of which a side is held out.
+    """Write the training text without the pairs that have a held-out sentence on either side.
 
     Returns:
         Which pairs are kept: bool [pairs].
@@ -144,18 +144,18 @@ def _write_without(
     return np.concatenate(is_kept)
 
 
-# The state of a worker process, which `_start_held_out` sets.
+# State of a worker process, set by `_start_held_out`.
 _held_out: list[frozenset[int]] = []
 
 
 def _start_held_out(held_out: list[frozenset[int]]) -> None:
-    """Store the keys of held-out sentences of each side, once in each worker process."""
+    """Initialize a worker process with the keys of the held-out sentences on each side."""
     global _held_out
     _held_out = held_out
 
 
 def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
-    """Return pairs, and which of them must not be trained on: bool [pairs]."""
+    """Return the pairs, and whether each contains a held-out sentence: bool [pairs]."""
     source_keys, target_keys = _held_out
     is_leak = [
         sentence_key(source) in source_keys or sentence_key(target) in target_keys
@@ -166,7 +166,7 @@ def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
 
 @contextmanager
 def _more_dropped(work: Path) -> Iterator[IO[str]]:
-    """Append to the file of dropped pairs; concatenated gzip files are one valid file."""
+    """Open the file of dropped pairs for appending; concatenated gzip files form a valid file."""
     with (
         open(work / DROPPED_FILE, "ab") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,

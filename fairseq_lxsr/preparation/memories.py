@@ -24,31 +24,31 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
-# Limits on the bytes and elements from the end of one translation unit to the end of the next.
+# Maximum number of bytes and elements from the end of one translation unit to the end of the next.
 UNIT_BYTES = 1 << 22
 UNIT_ELEMENTS = 20_000
-# The most characters of a CDATA section that is kept together.
+# Maximum number of characters in a CDATA section that is passed to expat in one piece.
 CDATA_LENGTH = 1 << 20
-# The deepest nesting of elements; TMX needs fewer than ten levels.
+# Maximum nesting depth of elements; TMX needs fewer than ten levels.
 MAX_NESTING = 100
-# The most pairs of one unit, whose source and target variants are combined.
+# Maximum number of pairs from one unit, which combines every source with every target variant.
 MAX_TRANSLATIONS = 100
 XML = "{http://www.w3.org/XML/1998/namespace}"
-# The units of TMX, XLIFF 1.2 and XLIFF 2.
+# Unit elements of TMX, XLIFF 1.2 and XLIFF 2.
 UNITS = {"tu", "trans-unit", "unit"}
-# These elements contain mark-up of the original document instead of text.
+# Elements that contain mark-up from the original document instead of text.
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex"}
-# The states of untranslated units in XLIFF 1.2, XLIFF 2 and memoQ.
+# States that mean "untranslated" in XLIFF 1.2, XLIFF 2 and memoQ.
 UNTRANSLATED = {"new", "needs-translation", "initial", "NotStarted", "Rejected"}
-# The attributes for the source and target language in XLIFF 1.2 and XLIFF 2.
+# Attributes for the source and target language, in XLIFF 1.2 and XLIFF 2.
 LANGUAGES_OF_XLIFF = (("source-language", "srcLang"), ("target-language", "trgLang"))
-# Replaces invalid characters.
+# Replacement for invalid characters.
 DAMAGE = "\ufffd"
 _DECLARED = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.-]+)""")
 _DECODED = re.compile(
     r"utf-?8|utf-?16(le|be)?|us-ascii|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]", re.IGNORECASE
 )
-# The characters that XML 1.0 forbids.
+# Characters that XML 1.0 forbids.
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
@@ -57,7 +57,7 @@ _BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs of a translation memory, which must have at least one; see `read_units`.
+    """Yield the pairs in a translation memory, as `read_units` does; at least one is required.
 
     Args:
         path: a file of TMX or XLIFF, which may be compressed.
@@ -75,15 +75,15 @@ def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Itera
     if pair is None:
         languages = listed(sorted(filter(None, codes))) or "no language codes"
         raise InputError(
-            f"{path}: no unit has text of both {source} and {target}, only of {languages}: "
-            "name one of these pairs with --lang-pairs"
+            f"{path}: no unit has text in both {source} and {target}, only in {languages}: "
+            "specify one of these pairs with --lang-pairs"
         )
 
 
 def read_units(
     path: Path, source: str, target: str, dropped: Counter, codes: Counter[str] | None = None
 ) -> Iterator[TextPair]:
-    """Yield the pairs of a translation memory one at a time, without inline mark-up.
+    """Yield the pairs in a translation memory one at a time, without inline mark-up.
 
     Languages are matched by `best_code`. Each of several translations makes a pair.
 
@@ -108,12 +108,13 @@ def read_units(
             yield from _pairs(sides, source, target, dropped)
     if is_empty:
         raise InputError(
-            f"{path}: no translation units; expected <tu> elements of TMX, or <trans-unit> of XLIFF"
+            f"{path}: no translation units; expected <tu> elements (TMX) or <trans-unit> "
+            "elements (XLIFF)"
         )
 
 
 def read_segments(path: Path) -> Iterator[str]:
-    """Yield all sentences, in any language, of a translation memory or a WMT test set in XML."""
+    """Yield all sentences, in any language, from a translation memory or a WMT test set in XML."""
     for element, _ in read_elements(path, {"seg", "source", "target", "seg-source"}):
         yield from _segments(element).values()
 
@@ -121,9 +122,9 @@ def read_segments(path: Path) -> Iterator[str]:
 def _pairs(
     sides: dict[str, list[str]], source: str, target: str, dropped: Counter
 ) -> Iterator[TextPair]:
-    """Yield the pairs of a unit or segment, whose texts are given by language code."""
+    """Yield the pairs in a unit or segment, given its texts by language code."""
     sides = _without_blank_variants(_with_missing_code(sides, source, target))
-    # Of several regions, such as pt-PT and pt-BR, only the best match for each language is used.
+    # If a language has several regions, such as pt-PT and pt-BR, only the best match is used.
     codes = tuple(sides)
     source_codes = _codes_of(source, codes)
     target_codes = _codes_of(target, codes)
@@ -150,7 +151,7 @@ def _pairs(
 def _with_missing_code(
     sides: dict[str, list[str]], source: str, target: str
 ) -> dict[str, list[str]]:
-    """Return the sides of a unit with a code for the side that does not name its language.
+    """Return the sides of a unit, after filling in a missing language code.
 
     XLIFF need not name the language of the translation.
     """
@@ -162,7 +163,7 @@ def _with_missing_code(
 
 
 def _without_blank_variants(sides: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the sides without blank texts, as far as other texts are in the same language."""
+    """Return the sides without blank texts, except if a language has no other text."""
     filled = {code: [text for text in texts if not is_blank(text)] for code, texts in sides.items()}
     if filled == sides:
         return sides
@@ -184,7 +185,7 @@ def _texts_of(sides: dict[str, list[str]], codes: tuple[str, ...]) -> list[str]:
 
 
 def _count_texts(sides: dict[str, list[str]], languages: set[str]) -> int:
-    """Count the texts in these languages, of whatever region."""
+    """Count the texts in these languages, whatever the region."""
     count = 0
     for code, texts in sides.items():
         if parse_tag(code).language in languages:
@@ -193,14 +194,14 @@ def _count_texts(sides: dict[str, list[str]], languages: set[str]) -> int:
 
 
 def _count_excess(dropped: Counter, reason: str, count: int) -> None:
-    """Add a count to `dropped`, which has no reason with a count of zero."""
+    """Add a count to `dropped`, unless it is zero or negative."""
     if count > 0:
         dropped[reason] += count
 
 
 @lru_cache(maxsize=1024)
 def _codes_of(language: str, codes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those codes that are spellings of the best code for a language."""
+    """Return all spellings of the code that best matches a language."""
     best = best_code(language, codes)
     if best is None:
         return ()
@@ -208,7 +209,7 @@ def _codes_of(language: str, codes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
-    """Yield the texts of a TMX unit, or of each segment of an XLIFF unit, by language code."""
+    """Yield the texts of a TMX unit, or of each segment in an XLIFF unit, by language code."""
     if _name(unit) == "tu":
         yield _texts_by_language(unit)
     else:
@@ -216,12 +217,12 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
 
 
 def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
-    """Yield the texts of each translated segment of an XLIFF unit by language code."""
+    """Yield the texts of each translated segment in an XLIFF unit, by language code."""
     languages = _languages_of_xliff(parents)
-    # A unit of XLIFF 1.2 is one segment; a unit of XLIFF 2 has several.
+    # An XLIFF 1.2 unit is one segment; an XLIFF 2 unit may have several.
     segments = _children(unit, "segment") if _name(unit) == "unit" else [unit]
     for segment in segments:
-        # The segmented source is preferred to the original source.
+        # Prefer the segmented source to the original source.
         sources = _children(segment, "seg-source") or _children(segment, "source")
         targets = _children(segment, "target")
         may_be_translated = _may_be_translated([segment, unit, *parents[::-1]])
@@ -240,7 +241,7 @@ def _is_complete(segment, sources: list[Any], targets: list[Any]) -> bool:
 
 
 def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the texts of the segments that have a translation, and count those without."""
+    """Yield the source and target text of each translated segment, and count untranslated ones."""
     for source_text, target_text in _aligned_texts(source, target):
         if target_text:
             yield source_text, target_text
@@ -249,7 +250,7 @@ def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
 
 
 def _aligned_texts(source, target) -> list[TextPair]:
-    """Return the texts of both sides in pairs, one pair if the sides are segmented differently."""
+    """Return aligned pairs of segments, or a single pair if the sides are segmented differently."""
     source_texts = _segments(source)
     target_texts = _segments(target)
     if source_texts.keys() != target_texts.keys():
@@ -258,7 +259,7 @@ def _aligned_texts(source, target) -> list[TextPair]:
 
 
 def _texts_by_language(unit) -> dict[str, list[str]]:
-    """Return the texts of a TMX unit by language code."""
+    """Return the texts in a TMX unit, by language code."""
     sides: dict[str, list[str]] = {}
     for variant in _children(unit, "tuv"):
         for segment in _children(variant, "seg")[:1]:
@@ -267,7 +268,7 @@ def _texts_by_language(unit) -> dict[str, list[str]]:
 
 
 def _languages_of_xliff(parents: list[Any]) -> list[str]:
-    """Return the source and target language that the parents of an XLIFF unit name, or ""."""
+    """Return the source and target language declared by an XLIFF unit's parents, or ""."""
     attributes: dict[str, str] = {}
     for parent in parents:
         attributes |= _local(parent)
@@ -275,7 +276,7 @@ def _languages_of_xliff(parents: list[Any]) -> list[str]:
 
 
 def _may_be_translated(elements: list[Any]) -> bool:
-    """Return whether the first element with the attribute `translate` allows translation."""
+    """Return whether translation is allowed by the first element with a `translate` attribute."""
     for element in elements:
         if element.get("translate"):
             return element.get("translate") != "no"
@@ -283,7 +284,7 @@ def _may_be_translated(elements: list[Any]) -> bool:
 
 
 def _is_untranslated(segment, targets: list[Any]) -> bool:
-    """Return whether a segment or its targets have a state or status of no translation."""
+    """Return whether the state or status of a segment, or of its targets, means "untranslated"."""
     for element in (segment, *targets):
         attributes = _local(element)
         if attributes.get("state") in UNTRANSLATED or attributes.get("status") in UNTRANSLATED:
@@ -292,7 +293,7 @@ def _is_untranslated(segment, targets: list[Any]) -> bool:
 
 
 def _segments(element) -> dict[str, str]:
-    """Return the segments of a text by their names; text without segments has the name ""."""
+    """Return the segments of a text by id; text without segments has the id ""."""
     segments = {
         mark.get("mid", ""): _text(mark)
         for mark in element.iter()
@@ -306,7 +307,7 @@ def _text(element) -> str:
 
 
 def _texts(element) -> Iterator[str]:
-    """Yield the parts of an element's text, with a space for a line break in mark-up."""
+    """Yield the parts of an element's text, with line breaks in mark-up replaced by spaces."""
     yield element.text or ""
     for child in element:
         if _name(child) not in INLINE_CODES:
@@ -317,7 +318,7 @@ def _texts(element) -> Iterator[str]:
 
 
 def _is_line_break(code) -> bool:
-    """Return whether an inline code is a line break, or contains one."""
+    """Return whether an inline code is or contains a line break."""
     return (
         code.get("ctype") == "lb"
         or code.get("type") in ("lb", "fmt:lb")
@@ -339,7 +340,7 @@ def _language(element) -> str:
 
 
 def _name(element) -> str:
-    """Return the name of an element without its namespace, which some programs write."""
+    """Return the name of an element without its namespace, which only some programs write."""
     return element.tag.rpartition("}")[2]
 
 
@@ -356,7 +357,7 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
     require("defusedxml", "prepare", f"{path}: {path.suffix.lower().strip('.').upper() or 'XML'}")
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
 
-    # defusedxml refuses entities, but not default values of attributes.
+    # defusedxml rejects entity declarations, but not attribute defaults.
     parser = DefusedXMLParser()
     parser.parser.AttlistDeclHandler = _refuse_attributes
     with _refusing(path), reading(path), open_binary(path) as stream:
@@ -369,8 +370,7 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
                 elements += 1
                 if len(parents) > MAX_NESTING or elements > UNIT_ELEMENTS:
                     raise ValueError(
-                        f"{elements:,} elements, {len(parents)} of them nested, without the end of "
-                        "a <tu>"
+                        f"no closing </tu> after {elements:,} elements ({len(parents)} still open)"
                     )
                 continue
             parents.pop()
@@ -378,14 +378,14 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
                 yield element, parents
                 measured.bytes_since_unit = 0
                 elements = 0
-                # What has been read is removed, so that the tree does not grow.
+                # Remove the elements already read, so that the tree does not grow.
                 for parent in parents:
                     del parent[:]
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Convert errors of XML to an `InputError` that names the file."""
+    """Convert XML errors to an `InputError` that names the file."""
     from defusedxml.common import DefusedXmlException
 
     kind = "an XLIFF" if "xl" in path.name.lower() else "a TMX"
@@ -405,12 +405,12 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def _refuse_attributes(*declaration) -> None:
-    """Refuse declared attributes; each element would get a copy of any length."""
-    raise ValueError("declares attributes: remove the DOCTYPE")
+    """Reject attribute declarations, because each element would get a copy of a default value."""
+    raise ValueError("contains attribute declarations: remove the DOCTYPE")
 
 
 class _Measured:
-    """An XML file for expat: decoded text, in which invalid characters are replaced.
+    """Decodes an XML file for expat, and replaces invalid characters.
 
     It refuses long stretches without the end of a unit. Multi-byte encodings other than Unicode are
     left to expat, which refuses them.
@@ -423,7 +423,7 @@ class _Measured:
         self.bytes_since_unit = 0
         self.is_started = False
         self.decoder: codecs.IncrementalDecoder | None = None
-        # The end of a block, whose reference or section continues in the next one.
+        # The end of a block with a reference or section that continues in the next block.
         self.unfinished = ""
 
     def _block(self, size: int) -> bytes:
@@ -431,13 +431,13 @@ class _Measured:
         self.bytes_since_unit += len(block)
         if self.bytes_since_unit > UNIT_BYTES:
             raise InputError(
-                f"{self.path}: {UNIT_BYTES:,} bytes without the end of a <{self.unit}>; expected "
+                f"{self.path}: no closing </{self.unit}> within {UNIT_BYTES:,} bytes; expected "
                 "translation units"
             )
         return block
 
     def read(self, size: int) -> bytes | str:
-        """Return the text of the next block of `size` bytes; it is empty at the end of the file."""
+        """Return the decoded text of the next `size` bytes; empty at the end of the file."""
         block = self._block(size)
         if not self.is_started:
             self.is_started = True
@@ -448,14 +448,14 @@ class _Measured:
         end = _end_of_block(text) if block else len(text)
         self.unfinished = text[end:]
         readable = _REFERENCE.sub(_readable, text[:end])
-        # Expat takes an empty text for the end of the file.
+        # expat would treat an empty string as the end of the file.
         if block and not readable:
             return self.read(size)
         return readable
 
 
 def _end_of_block(text: str) -> int:
-    """Return the position before a reference, tag or CDATA section that may be incomplete."""
+    """Return the position before a reference, tag or CDATA section that may be cut off."""
     end = len(text)
     reference = text.rfind("&", max(0, end - 40))
     tag = text.rfind("<", max(0, end - 8))
@@ -467,13 +467,14 @@ def _end_of_block(text: str) -> int:
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
-    """Return the decoder of an XML file by its first bytes, or None if expat decodes it."""
+    """Choose a decoder from the first bytes of an XML file; None if expat must decode the file."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         name = "utf-16"
     elif head[:2] in (b"<\0", b"\0<"):
         name = "utf-16-le" if head[1] == 0 else "utf-16-be"
     else:
-        # Without a byte order mark, the declaration names the encoding, and UTF-8 is the default.
+        # Without a byte order mark, the XML declaration determines the encoding; the default is
+        # UTF-8.
         declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
         name = declared[1].decode() if declared else "utf-8-sig"
         if not _DECODED.fullmatch(name.removesuffix("-sig")):
@@ -484,7 +485,7 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
 
 
 def _readable(match: re.Match[str]) -> str:
-    """Return what expat can read instead of a reference or a character that it may refuse.
+    """Replace a reference or character that expat might reject with one that it accepts.
 
     Entities of HTML are replaced by their characters.
     """
@@ -500,14 +501,14 @@ def _readable(match: re.Match[str]) -> str:
 
 
 def _readable_number(text: str, number: str) -> str:
-    """Return what expat can read instead of a numeric character reference such as &#x41;."""
+    """Replace a numeric character reference such as &#x41; with one that expat accepts."""
     try:
         code = int(number[1:], 16) if number[0] in "xX" else int(number)
         if _FORBIDDEN.match(chr(code)):
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
-    # Browsers read these numbers as characters of Windows-1252.
+    # Like browsers, treat these numbers as Windows-1252 characters.
     if 0x80 <= code < 0xA0:
         return html.unescape(text)
     return f"&#{code};"

@@ -1,4 +1,4 @@
-"""The word pieces of a model for more training, and new ones for languages that it lacks.
+"""Reuses the word pieces of a trained model, and adds pieces for languages that it lacks.
 
 The old pieces keep their numbers, and text is still split at their boundaries first. New pieces
 join neighbouring pieces, chosen by byte-pair encoding on the words of a new language.
@@ -38,22 +38,22 @@ from fairseq_lxsr.text.tokenizer import (
     normalise_all,
 )
 
-# A new piece must occur this often in the text that it is learnt from.
+# Minimum number of occurrences of a new piece in the training text.
 LEAST_COUNT = 5
-# The longest piece in characters, as in SentencePiece.
+# Maximum length of a piece in characters, the default of SentencePiece.
 LONGEST_PIECE = 16
-# Pieces are learnt from this number of most frequent words.
+# Pieces are learnt from at most this many words, the most frequent ones.
 MOST_WORDS = 100_000
-# What a new piece scores above its parts: more than float32 can lose by rounding within a line.
+# Score advantage of a new piece over its parts, larger than the float32 rounding error in a line.
 SCORE_MARGIN = 0.01
-# The number of sentences of each text in a known language that are compared.
+# Number of sentences to compare in each text in a known language.
 COMPARED_LINES = 2_000
 
 
 def extend_subwords(
     folder: Path, corpora: Mapping[tuple[str, str], Path], options: SubwordOptions
 ) -> dict:
-    """Run the subwords stage for the option `from_model`.
+    """Run the subwords stage with the option `from_model`.
 
     The pieces of that model are written, followed by at most `new_pieces` new ones for the
     languages that it lacks.
@@ -91,7 +91,7 @@ def extend_subwords(
         (work / DICTIONARY_FILE).write_bytes(dictionary + entries.encode())
         (work / TEXT_FILE).write_text(tokenizer.options.dumps(), encoding="utf-8")
         report: dict[str, int | float] = {
-            # The special symbols and <mask> are not in the file.
+            # The special symbols and <mask> are not stored in the file.
             "dictionary": dictionary.count(b"\n") + len(pieces) + len(SPECIAL) + 1,
             "new pieces": len(pieces),
         }
@@ -99,7 +99,7 @@ def extend_subwords(
             report["split otherwise"] = percent_split_differently(tokenizer, work, known_texts)
         return report
 
-    # Without a new language the result depends neither on the text nor on the number of pieces.
+    # Without a new language, the result does not depend on the text or on the number of pieces.
     inputs = _training_texts(corpora, all_languages) if languages else []
     manifest = {
         "from_model": encoder.fingerprint,
@@ -114,7 +114,7 @@ def extend_subwords(
 def _training_texts(
     corpora: Mapping[tuple[str, str], Path], languages: Collection[str]
 ) -> list[Path]:
-    """Return the training texts of corpora in some languages."""
+    """Return the training texts of the corpora in these languages."""
     texts = []
     for pair, corpus in corpora.items():
         texts += [corpus / f"train.{language}" for language in pair if language in languages]
@@ -122,7 +122,7 @@ def _training_texts(
 
 
 def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[str]) -> str:
-    """Describe the new pieces in a report, for the line that the stage prints."""
+    """Format the new pieces in a report, for the stage's summary line."""
     if not languages:
         return "; it supports all languages, so no new pieces"
     description = f", and {report['new pieces']:,} new for {', '.join(languages)}"
@@ -132,7 +132,7 @@ def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[
 
 
 def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
-    """Count the words of text files, normalized as before they are split into pieces."""
+    """Count the words in text files, normalized as for splitting into pieces."""
     counts: Counter[str] = Counter()
     for path in files:
         for line in normalise_all(list(read_lines(path)), options):
@@ -143,7 +143,7 @@ def count_words(files: Iterable[Path], options: TextOptions) -> Counter[str]:
 def learn_pieces(
     model: bytes, words: Mapping[str, int], known_words: Mapping[str, int], limit: int
 ) -> list[str]:
-    """Learn pieces for a new language on top of those of a model.
+    """Learn additional pieces for a new language, given the pieces of a model.
 
     Args:
         model: content of a SentencePiece model file of the type BPE or unigram.
@@ -162,8 +162,8 @@ def learn_pieces(
     file = read_sentencepiece(model)
     if file.kind not in (BPE, UNIGRAM):
         raise InputError(
-            "--from-model: its SentencePiece model has words or characters as pieces, which "
-            "cannot be extended; expected a BPE or unigram model"
+            "--from-model: its SentencePiece model is a word or character model, which cannot be "
+            "extended; expected a BPE or unigram model"
         )
     old_pieces = {piece.text for piece in file.pieces}
     new_words = Counter[str]()
@@ -183,7 +183,7 @@ def learn_pieces(
 
 
 def _missing_letters(model: bytes, words: Mapping[str, int], pieces: set[str]) -> list[str]:
-    """Return the letters of words that are not among the pieces, the most frequent ones first."""
+    """Return the letters in the words that are not yet pieces, most frequent first."""
     counts: Counter[str] = Counter()
     normalized = _processor(model).Normalize(list(words))
     for word, count in zip(normalized, words.values(), strict=True):
@@ -197,7 +197,7 @@ def _missing_letters(model: bytes, words: Mapping[str, int], pieces: set[str]) -
 
 
 class _Neighbours:
-    """Counts of neighbouring pieces in words, by the text that they spell together.
+    """Counts pairs of neighbouring pieces in words, by their concatenated text.
 
     Args:
         words: the pieces and the count of each word, which `join` changes.
@@ -206,7 +206,7 @@ class _Neighbours:
     def __init__(self, words: list[tuple[list[str], int]]):
         self.words = words
         self.counts: Counter[str] = Counter()
-        # The numbers of the words that contain the two neighbours, or once did.
+        # Indices of the words that contain the two neighbours, or once did.
         self.places: dict[str, set[int]] = defaultdict(set)
         for number, (pieces, count) in enumerate(words):
             for pair in pairwise(pieces):
@@ -216,13 +216,13 @@ class _Neighbours:
     def candidates(
         self, texts: Iterable[str], is_allowed: Callable[[str], bool]
     ) -> Iterator[tuple[int, str]]:
-        """Yield the texts that may become a piece, each after its negative count for a heap."""
+        """Yield (negative count, text) for each text that may become a piece, for use in a heap."""
         for text in texts:
             if self.counts[text] >= LEAST_COUNT and is_allowed(text):
                 yield -self.counts[text], text
 
     def join(self, text: str) -> set[str]:
-        """Join all neighbours that spell a text.
+        """Merge all neighbouring pieces that together spell a text.
 
         Returns:
             The texts that neighbours in the changed words spell now, whose counts may be larger.
@@ -244,7 +244,7 @@ class _Neighbours:
 def merge_pieces(
     words: list[tuple[list[str], int]], limit: int, is_allowed: Callable[[str], bool]
 ) -> list[str]:
-    """Learn pieces by byte-pair encoding: join the most frequent neighbours, again and again.
+    """Learn pieces by byte-pair encoding: repeatedly merge the most frequent neighbours.
 
     Of neighbours with equal counts the first in alphabetical order are joined, so that the result
     is always the same.
@@ -261,12 +261,12 @@ def merge_pieces(
     counts = neighbours.counts
     waiting = list(neighbours.candidates(counts, is_allowed))
     heapq.heapify(waiting)
-    # A dictionary, because a text that was joined can become frequent again.
+    # A dict keeps each text once: a merged text can become frequent again.
     learnt: dict[str, None] = {}
     while waiting and len(learnt) < limit:
         count, text = heapq.heappop(waiting)
         if -count != counts[text]:
-            # The text has become rarer since it was added to the heap, or it is there twice.
+            # The text has become rarer since it was added to the heap, or is in the heap twice.
             if LEAST_COUNT <= counts[text] < -count:
                 heapq.heappush(waiting, (-counts[text], text))
             continue
@@ -277,7 +277,7 @@ def merge_pieces(
 
 
 def _joined(pieces: Sequence[str], text: str) -> list[str]:
-    """Join neighbours that spell a text, from left to right."""
+    """Merge neighbouring pieces that together spell a text, from left to right."""
     joined: list[str] = []
     position = 0
     while position < len(pieces):
@@ -291,7 +291,7 @@ def _joined(pieces: Sequence[str], text: str) -> list[str]:
 
 
 def is_valid_piece(text: str) -> bool:
-    """Return whether a text may be a piece: letters and their marks, perhaps after a word start."""
+    """Return whether a text may be a piece: letters and accents, with an optional `▁` before."""
     letters = text.removeprefix("▁")
     return len(text) <= LONGEST_PIECE and all(
         unicodedata.category(letter)[0] in "LM" for letter in letters
@@ -299,7 +299,7 @@ def is_valid_piece(text: str) -> bool:
 
 
 def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
-    """Append pieces to a SentencePiece model, so that they only join what the old ones separate.
+    """Append pieces to a SentencePiece model so that they only merge sequences of old pieces.
 
     BPE joins pieces by the highest score first, so the new ones score lowest. A unigram model
     splits by the highest sum of scores, so each new piece scores slightly more than its parts; an
@@ -328,7 +328,7 @@ def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
 
 
 def _best_score(text: str, scores: Mapping[str, float], unknown: float) -> float:
-    """Return the score of the pieces that a unigram model splits a text into.
+    """Return the score of a text's best segmentation under a unigram model.
 
     `unknown` is the score of a letter that is not a piece.
     """
@@ -345,7 +345,7 @@ def _best_score(text: str, scores: Mapping[str, float], unknown: float) -> float
 
 
 def percent_split_differently(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:
-    """Return the percent of sentences that a new SentencePiece model splits into other pieces.
+    """Return the percentage of sentences that a new SentencePiece model splits differently.
 
     The first `COMPARED_LINES` sentences of each file are compared.
     """

@@ -1,4 +1,4 @@
-"""The stages of a complete preparation, from raw text to the data of fairseq-train.
+"""Runs all preparation stages, from raw text to training data for fairseq-train.
 
 A stage is skipped if nothing that it depends on has changed.
 """
@@ -36,7 +36,7 @@ SUMMARY_FILE = "prepare.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of a preparation.
+    """The result of `lxsr prepare`.
 
     Attributes:
         pairs: the number of training pairs of all language pairs together.
@@ -54,7 +54,7 @@ class Prepared:
 def prepare_corpora(
     config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS, until: str | None = None
 ) -> Prepared | None:
-    """Run all stages, and write their manifests to one file.
+    """Run all stages, and write their manifests to a summary file.
 
     A corpus without a text in `config.pairs`, and the subwords, may be external: made by another
     program in the work folder. They are used unchanged.
@@ -110,7 +110,8 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         )
     sources = _find_sources(config, external, locale_folders)
     is_shared = shares_a_language(config)
-    # With a shared language the final corpora are made from the cleaned ones.
+    # If the language pairs share a language, the final corpora are built later, from the cleaned
+    # ones.
     parent = Path(config.work) / ("cleaned" if is_shared else "corpus")
     folders: dict[TextPair, Path] = {}
     reports: dict[TextPair, dict] = {}
@@ -129,13 +130,13 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
             del other_corpora[languages]
             final = corpus_folder(config, "-".join(languages))
             reports[languages] = drop_leaks(final, languages, folder, other_corpora, config.workers)
-    # The warnings come last, where they are read.
+    # Print the warnings last, where users will see them.
     for languages, report in reports.items():
         warn_of_empty_sources(languages, report)
 
 
 def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:
-    """Return the folders of the corpora that another program made."""
+    """Return the folders of corpora that were created by another program."""
     external = {}
     for pair in config.pairs:
         if _is_corpus_external(config, pair):
@@ -151,7 +152,7 @@ def _is_corpus_external(config: PrepareConfig, pair: str) -> bool:
 def _find_sources(
     config: PrepareConfig, external: dict[TextPair, Path], locale_folders: Sequence[Path]
 ) -> dict[TextPair, Source]:
-    """Find the text of every language pair without an external corpus.
+    """Find the text of each language pair that has no external corpus.
 
     Raises:
         InputError: there is no text, or a filter does not fit its languages. This is found for
@@ -164,7 +165,7 @@ def _find_sources(
         if languages not in external:
             sources[languages] = find_source(text, *languages, locale_folders, columns)
     for languages, source in sources.items():
-        # The filters are made for the errors only; each worker makes its own.
+        # Only to report errors early; each worker creates its own filters.
         make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
     return sources
 
@@ -177,7 +178,7 @@ def shares_a_language(config: PrepareConfig) -> bool:
 def shared_side(
     config: PrepareConfig, languages: tuple[str, str]
 ) -> Literal["source", "target"] | None:
-    """Return the side of a language pair whose language is in most pairs.
+    """Return which side of a language pair has the language that occurs in more pairs.
 
     Returns:
         The side; None if no other pair has one of the two languages.
@@ -186,12 +187,12 @@ def shared_side(
     source, target = (parse_tag(language).language for language in languages)
     if max(pairs[source], pairs[target]) == 1:
         return None
-    # Of languages in equally many pairs, the code decides, so that all pairs agree.
+    # Break ties by language code, so that all pairs agree.
     return "source" if (pairs[source], source) >= (pairs[target], target) else "target"
 
 
 def _pairs_by_language(config: PrepareConfig) -> Counter[str]:
-    """Count the language pairs in which each language is, in any spelling of its code."""
+    """Count the language pairs that contain each language, in any spelling of its code."""
     counts: Counter[str] = Counter()
     for pair in config.pairs:
         counts.update(parse_tag(language).language for language in split_pair(pair))
@@ -204,7 +205,7 @@ def corpus_folder(config: PrepareConfig, pair: str) -> Path:
 
 
 def summarise(config: PrepareConfig) -> Prepared:
-    """Write the manifests of all stages to one file, and return what was prepared."""
+    """Write the manifests of all stages to one file, and return a summary of the prepared data."""
     work = Path(config.work)
     corpora = {pair: corpus_folder(config, pair) for pair in config.pairs}
     stages = dict(corpora)
@@ -213,7 +214,7 @@ def summarise(config: PrepareConfig) -> Prepared:
     stages |= {"subwords": work / "subwords", "data-bin": work / "data-bin"}
     manifests = {}
     for name, folder in stages.items():
-        # An external folder has no manifest.
+        # A folder created by another program has no manifest.
         if (folder / STAGE_FILE).is_file():
             manifests[name] = json.loads((folder / STAGE_FILE).read_text(encoding="utf-8"))
     with atomic_write(work / SUMMARY_FILE) as stream:

@@ -13,7 +13,7 @@ from fairseq_lxsr.text.languages import best_code
 
 T = TypeVar("T")
 CORPORA_FILE = Path(__file__).with_name("sources.json")
-# Three-letter codes of languages, which some archives use.
+# Three-letter language codes, which some archives use.
 THREE_LETTERS = {
     "de": "deu",
     "es": "spa",
@@ -30,7 +30,7 @@ THREE_LETTERS = {
 
 @dataclass(frozen=True)
 class PublicCorpus:
-    """One entry of the registry.
+    """An entry in the registry of public corpora.
 
     Attributes:
         name: the name, with a version if there are several.
@@ -60,7 +60,7 @@ class PublicCorpus:
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def pair(self, source: str, target: str) -> tuple[str, str] | None:
-        """Return the codes that the corpus uses for a language pair, given in any spelling.
+        """Return the corpus's own codes for a language pair, which may be in any spelling.
 
         Returns:
             The codes of source and target; None if the corpus does not contain the pair.
@@ -77,7 +77,7 @@ class PublicCorpus:
         return source_code, target_code
 
     def has(self, source: str, target: str) -> bool:
-        """Return whether the corpus contains a language pair, given in any spelling."""
+        """Return whether the corpus contains a language pair, in any spelling of its codes."""
         return self.pair(source, target) is not None
 
     def fill(self, template: str, source: str, target: str, language: str = "") -> str:
@@ -109,7 +109,7 @@ def registry() -> dict[str, PublicCorpus]:
 def find_corpus(
     name: str, source: str, target: str, corpora: dict[str, PublicCorpus] | None = None
 ) -> PublicCorpus:
-    """Return a corpus to download.
+    """Return the registry entry of a corpus that covers a language pair.
 
     Args:
         name: the name in the registry.
@@ -129,13 +129,12 @@ def find_corpus(
             if candidate.url and candidate.has(source, target):
                 names.append(candidate.name)
         raise InputError(
-            f"{name!r}: no such corpus to download; corpora of {source}-{target}: "
-            f"{', '.join(names) or 'none'}"
+            f"{name!r}: unknown corpus; corpora for {source}-{target}: {', '.join(names) or 'none'}"
         )
     if not corpus.has(source, target):
         partner = f", each paired with {corpus.partner}" if corpus.partner else ""
         raise InputError(
-            f"{name}: no {source}-{target} in this corpus; its languages are "
+            f"{name}: this corpus does not contain {source}-{target}; its languages are "
             f"{', '.join(corpus.languages)}{partner}"
         )
     return corpus
@@ -163,7 +162,7 @@ def get_corpus(
     source, target = corpus.pair(source, target) or (source, target)
     is_table = corpus.format.startswith("tsv")
     if is_table and source != corpus.partner:
-        # The columns of the table have a fixed order.
+        # The columns of the table are in a fixed order.
         source, target = target, source
     prefix = f"{corpus.name}.{source}-{target}"
     archive = folder / f"{prefix}.{corpus.format.rpartition('.')[2]}"
@@ -184,7 +183,7 @@ def get_corpus(
 
 
 def _value_of_pair(values: Mapping[str, T], source: str, target: str) -> T | None:
-    """Return the value of a language pair in either direction; None if it is not published."""
+    """Return the value for a language pair in either direction; None if not published."""
     for name in (f"{source}-{target}", f"{target}-{source}"):
         if name in values:
             return values[name]

@@ -1,4 +1,4 @@
-"""Assigns each pair of a corpus to train, valid, test, or nothing, by the keys of its sentences."""
+"""Assigns each pair of a corpus to train, valid, test or no split, based on its sentence keys."""
 
 import hashlib
 import itertools
@@ -13,23 +13,24 @@ import numpy as np
 from fairseq_lxsr.preparation.clean import comparable
 
 ASSIGNMENTS = TRAIN, VALID, TEST, REPEATED, HELD_OUT = range(5)
-# A drawn pair that may be in either held-out split.
+# Marks a drawn pair that may go into either held-out split.
 ANY_SPLIT = 0
-# The maximum number of candidate pairs for the held-out splits.
+# Maximum number of candidate pairs for the held-out splits.
 MAX_CANDIDATES = 2_000_000
-# The number of keys that are compared at a time, 300 MB.
+# Number of keys to compare at a time, which takes 300 MB.
 KEYS_AT_ONCE = 8_000_000
-# The number of keys that are read at a time.
+# Number of keys to read at a time.
 KEYS_READ = 1_000_000
-# The keys of a pair, as `sentence_key` makes them.
+# The keys of a pair, computed by `sentence_key`.
 KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
-# 2**64 divided by the golden ratio: an odd number, whose multiples are spread evenly.
+# 2**64 divided by the golden ratio, rounded to an odd number; its multiples are evenly spread
+# modulo 2**64.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How many pairs are held out, and how they are drawn.
+    """How many pairs to hold out, and how to draw them.
 
     Attributes:
         valid_size: the number of pairs for validation. None stands for 1,000, or 5 % of the pairs
@@ -48,7 +49,7 @@ class HeldOut:
     shared_side: Literal["source", "target"] | None = None
 
     def sizes(self, pairs: int) -> tuple[int, int]:
-        """Return the number of pairs for validation and for testing of a text of some size."""
+        """Return the validation and test sizes for a text with this many pairs."""
         valid_size = self.valid_size
         if valid_size is None:
             valid_size = max(1, min(1000, pairs // 20))
@@ -117,7 +118,7 @@ def _hold_out(
 
 
 def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) -> None:
-    """Assign training pairs with a held-out sentence on one side to HELD_OUT."""
+    """Assign training pairs that have a held-out sentence on one side to HELD_OUT."""
     held = np.fromiter(held_keys, dtype=np.uint64, count=len(held_keys))
     for start in range(0, len(assigned), MAX_CANDIDATES):
         part = slice(start, start + MAX_CANDIDATES)
@@ -126,7 +127,7 @@ def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) 
 
 
 def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield the positions of pairs in the order in which they are drawn, each with its split.
+    """Yield the positions of the drawn pairs, in drawing order, each with its split.
 
     The split is ANY_SPLIT if the pair may be in either one.
     """
@@ -146,7 +147,7 @@ def _random_positions(count: int, seed: int) -> np.ndarray:
 
 
 def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield draws that depend on the keys of one side only.
+    """Yield pairs in an order that depends only on the sentence keys of the shared side.
 
     These are the sentences with the smallest hashes: in every text the same sentences, and for
     the same split.
@@ -170,7 +171,7 @@ def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, i
 
 
 def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys by SplitMix64 (Steele et al. 2014), so that each seed gives another order."""
+    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed gives a different order."""
     hashes = keys + np.uint64(seed * GOLDEN_RATIO % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
@@ -178,7 +179,7 @@ def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
 
 
 def repeated(keys: Path, repeats: str) -> np.ndarray:
-    """Return which pairs are duplicates of earlier pairs.
+    """Return whether each pair is a duplicate of an earlier pair.
 
     Args:
         keys: a file of `KEY` rows, one for each pair.
@@ -207,14 +208,14 @@ def repeated(keys: Path, repeats: str) -> np.ndarray:
 
 
 def _pair_key(block: np.ndarray) -> np.ndarray:
-    # The odd factor makes the two sides count differently; the product wraps around.
+    # The odd factor makes the result depend on which side is which; the product wraps around.
     return block["source"] * np.uint64(GOLDEN_RATIO) + block["target"]
 
 
 def _parts(
     rows: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], folder: Path
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield parts of the keys, which fit into memory, and their positions.
+    """Yield the keys and their positions in parts that fit into memory.
 
     Equal keys are in the same part, in the order of their positions. Several parts are stored in
     temporary files in `folder`.
@@ -241,12 +242,12 @@ def _parts(
 
 
 def sentence_key(text: str) -> int:
-    """Hash a sentence to 64 bits; sentences that are equal by `comparable` have equal keys."""
+    """Hash a sentence to 64 bits; sentences with equal `comparable` forms have equal keys."""
     content = comparable(text).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def keys_of(files: Iterable[Iterable[str]]) -> frozenset[int]:
-    """Return the keys of the sentences of files, apart from empty ones."""
+    """Return the keys of all non-empty sentences in the files."""
     sentences = itertools.chain.from_iterable(files)
     return frozenset(sentence_key(sentence) for sentence in sentences if sentence.strip())

@@ -1,4 +1,4 @@
-"""Stages: each makes one folder from its inputs, and is skipped while they have not changed."""
+"""Stages: each builds one folder from its inputs, and is skipped if nothing has changed."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ def run_stage(
     inputs: Iterable[Path],
     build: Callable[[Path], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Build a folder, unless it was built from the same inputs and its files are unchanged.
+    """Build a folder, unless it has already been built from the same inputs and is unchanged.
 
     Args:
         folder: the folder to build.
@@ -50,7 +50,7 @@ def run_stage(
 
 
 def is_external(folder: Path, names: Iterable[str]) -> bool:
-    """Return whether a folder has these files, but was not made by a stage."""
+    """Return whether a folder contains these files but was not built by a stage."""
     restore_folder(folder)
     if (folder / STAGE_FILE).is_file():
         return False
@@ -58,7 +58,7 @@ def is_external(folder: Path, names: Iterable[str]) -> bool:
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """Read a manifest.
+    """Read the manifest of a stage's folder.
 
     Returns:
         The manifest; None if it is missing or damaged, so that the stage runs again.
@@ -73,7 +73,7 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _is_untouched(folder: Path, checksums: dict[str, str]) -> bool:
-    """Return whether the files of a folder still have the checksums of its manifest."""
+    """Return whether the files in a folder still match the checksums in its manifest."""
     return all(
         (folder / name).is_file() and sha256(folder / name) == checksum
         for name, checksum in checksums.items()

@@ -1,4 +1,4 @@
-"""Trains one SentencePiece model and makes one dictionary for all languages."""
+"""Trains one SentencePiece model, and builds one dictionary for all languages."""
 
 import io
 import itertools
@@ -30,9 +30,9 @@ from fairseq_lxsr.text.tokenizer import (
     normalise,
 )
 
-# SentencePiece silently skips longer lines.
+# Maximum line length in bytes; SentencePiece silently skips longer lines.
 LINE_BYTES = 4192
-# SentencePiece silently skips lines with this character, its mark of an unknown character.
+# SentencePiece silently skips lines that contain this character, its mark for unknown characters.
 RESERVED = "\u2585"
 
 
@@ -61,7 +61,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
         entries = "".join(f"{piece} 1\n" for piece in pieces)
         (work / DICTIONARY_FILE).write_text(entries, encoding="utf-8")
         (work / TEXT_FILE).write_text(text_options.dumps(), encoding="utf-8")
-        # The special symbols and <mask> are not in the file.
+        # The special symbols and <mask> are not stored in the file.
         return {"dictionary": len(pieces) + len(SPECIAL) + 1}
 
     report = run_stage(folder, _stage_options(options, text_options), files, build)
@@ -76,7 +76,7 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
 
 
 def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
-    """Return the options that decide whether the stage runs again.
+    """Return the options that cause the stage to run again if they change.
 
     Options of later versions are left out unless they are used, so that their introduction does
     not make the stage of an earlier version run again.
@@ -93,7 +93,7 @@ def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
 
 
 def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
-    """Yield a sample of the lines of files, equally many per language.
+    """Sample lines from files, equally many per language.
 
     The sample is always the same. Each line is drawn independently, and a long line counts by its
     bytes.
@@ -114,7 +114,7 @@ def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
 
 
 def short_lines(line: str) -> Iterator[str]:
-    """Yield a line in parts that SentencePiece reads, cut at spaces if possible."""
+    """Split a line into parts short enough for SentencePiece, at spaces if possible."""
     if len(line) > LINE_BYTES // 4 and len(line.encode()) > LINE_BYTES:
         yield from textwrap.wrap(line, LINE_BYTES // 4, break_on_hyphens=False)
     elif not is_blank(line):
@@ -143,9 +143,10 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
     first = next(lines, None)
     if first is None:
         raise InputError(
-            f"{', '.join(map(str, files))}: no text; expected sentences to learn word pieces from"
+            f"{', '.join(map(str, files))}: contains no text; expected sentences to learn word "
+            "pieces from"
         )
-    # The model is not written to a file here, because SentencePiece does not detect a full disk.
+    # Return the model instead of letting SentencePiece write it, which does not detect a full disk.
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(
@@ -156,7 +157,7 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
             model_type=options.model_type,
             byte_fallback=options.byte_fallback,
             normalization_rule_name=options.normalisation,
-            # As control symbols, their names are never pieces of a text that contains them.
+            # As control symbols they are never produced from text, even if it contains their names.
             control_symbols=[PAD, MASK],
             num_threads=2,
             minloglevel=2,
@@ -169,7 +170,7 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
 
 
 def _explain(error: str, options: SubwordOptions) -> str:
-    """Rephrase an error of SentencePiece for users."""
+    """Rewrite a SentencePiece error for users."""
     size = f"--vocab-size {options.vocab_size:,}"
     limit = re.search(r"<= (\d+)", error)
     if limit:
@@ -183,7 +184,7 @@ def _explain(error: str, options: SubwordOptions) -> str:
 
 
 def dictionary_pieces(model: Path) -> Iterator[str]:
-    """Yield the pieces of a SentencePiece model in their order.
+    """Yield the pieces of a SentencePiece model for the dictionary, in model order.
 
     The special symbols are left out, because fairseq adds them itself.
     """

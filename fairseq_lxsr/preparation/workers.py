@@ -1,4 +1,4 @@
-"""Processes blocks in several processes; the result does not depend on their number."""
+"""Processes blocks in parallel; the result does not depend on the number of processes."""
 
 import multiprocessing
 import os
@@ -21,16 +21,16 @@ WORKER_KILLED = (
     "a worker process was killed, perhaps because memory ran out; expected it to finish: run again "
     "with fewer --workers"
 )
-# The maximum number of sentences or pairs in a block.
+# Maximum number of sentences or pairs in a block.
 BLOCK_ITEMS = 10_000
-# A block ends at this number of characters.
+# Number of characters after which a block ends.
 BLOCK_CHARACTERS = 10_000_000
 
 
 def in_blocks(
     items: Iterable[In], size: int = BLOCK_ITEMS, weight: int = BLOCK_CHARACTERS
 ) -> Iterator[list[In]]:
-    """Group texts, or tuples of texts, into blocks.
+    """Group texts, or tuples of texts, into blocks of limited size.
 
     Args:
         items: the texts or tuples.
@@ -60,7 +60,7 @@ def ordered_map(
     start: Callable[..., None] | None = None,
     start_arguments: tuple[Any, ...] = (),
 ) -> Iterator[Out]:
-    """Map items with several processes; the results come in the order of the items.
+    """Apply a function to items in several processes; results are in the order of the items.
 
     Only a few items are in memory at a time. With one worker, or a single item, this process does
     the work.
@@ -77,19 +77,19 @@ def ordered_map(
     """
     iterator = iter(items)
     first_items = list(islice(iterator, 2))
-    # For a single item a process is not worth the second that it takes to start.
+    # For a single item, starting a process is not worthwhile: it takes a second.
     if workers == 1 or len(first_items) < 2:
         if start:
             start(*start_arguments)
         yield from map(function, chain(first_items, iterator))
         return
-    # A forked process could copy locks that other threads hold.
+    # Do not fork: the child could inherit locks held by other threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _begin, (start, start_arguments)) as pool:
         pending: deque = deque()
         try:
             for item in chain(first_items, iterator):
-                # The pool starts its processes here.
+                # The pool starts its processes on submit.
                 with _blocked_interrupts():
                     pending.append(pool.submit(function, item))
                 if len(pending) > 2 * workers:
@@ -104,7 +104,7 @@ def ordered_map(
 
 
 def call_in_subprocess(function: Callable[..., Out], *arguments: Any) -> Out:
-    """Call a function of a module in another process, which ends when this one is interrupted.
+    """Call a module-level function in another process, which is killed if this one is interrupted.
 
     This is for C++ code that runs for minutes without checking for signals.
 
@@ -141,8 +141,8 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block interrupts from the terminal for processes started here; their parent ends them."""
-    # Windows has no signal masks.
+    """Block Ctrl-C in processes started inside the block; their parent stops them instead."""
+    # Windows does not support signal masks.
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -154,7 +154,7 @@ def _blocked_interrupts() -> Iterator[None]:
 
 
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    """Prepare a new process, and make it end with its parent, even if the parent is killed."""
+    """Initialize a new process, and make it exit when its parent exits or is killed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if start:
         start(*arguments)

@@ -1,4 +1,4 @@
-"""Training recipes: YAML files in this folder, each with some of the fields of `Recipe`."""
+"""Training recipes: YAML files in this folder, which set fields of `Recipe`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,21 +23,21 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.data_folder import count_pairs, split_shards
 
 FOLDER = Path(__file__).parent
-# Both state the length of training, so that stating one of them replaces both.
+# Both options set the length of training, so setting either one replaces both.
 LENGTH = {"max-update", "max-epoch"}
 ALIASES = {"max-sentences": "batch-size"}
-# How often a training is validated and saved, if the recipe chooses its length.
+# Number of times to validate and save, if the recipe determines the length of training.
 VALIDATIONS = 10
 
 Option = bool | int | float | str
 Value = TypeVar("Value")
-# The values of an option on the command line; a flag has none.
+# The values that follow an option on the command line; none for a flag.
 Words = list[str]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe as its file states it.
+    """A training recipe, as written in its YAML file.
 
     Attributes:
         description: what it trains, in one line.
@@ -74,7 +74,7 @@ def names() -> list[str]:
 
 
 def read_recipe(name: str) -> Recipe:
-    """Read a recipe, with all options that it inherits from others.
+    """Read a recipe, including all options that it inherits.
 
         read_recipe("best").options["lr"]  # 0.02
 
@@ -103,7 +103,7 @@ def _read(name: str) -> Recipe:
 
 
 def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
-    """Return `options` with those of `by` added or replaced."""
+    """Return `options` updated with those in `by`."""
     merged = dict(options)
     if LENGTH & by.keys():
         for name in LENGTH:
@@ -112,13 +112,13 @@ def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str,
 
 
 def table() -> str:
-    """Return all recipes with their descriptions, one per line."""
+    """Return a table of all recipes with their descriptions, one per line."""
     width = max(map(len, names()))
     return "\n".join(f"{name:{width}}  {_read(name).description}" for name in names())
 
 
 def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> list[str]:
-    """Return the arguments of fairseq-train.
+    """Return the command-line arguments for fairseq-train.
 
         train_command(read_recipe("best"), "data-bin", ["--lr", "0.01"])
 
@@ -145,7 +145,7 @@ def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> lis
 
 
 def _merge(recipe: Recipe, given: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the options of a recipe, with those that the user gave."""
+    """Return the options of a recipe, overridden by the user's options."""
     base = {name: _words(value) for name, value in recipe.options.items() if value is not False}
     removed = [name for name in base if f"no-{name}" in given]
     added = dict(given)
@@ -156,12 +156,12 @@ def _merge(recipe: Recipe, given: Mapping[str, Words]) -> dict[str, Words]:
 
 
 def _with_defaults(options: dict[str, Words], defaults: dict[str, Words]) -> dict[str, Words]:
-    """Return `options`, followed by the defaults that they do not replace."""
+    """Return `options`, followed by the defaults for options that are not set."""
     return options | {name: words for name, words in defaults.items() if name not in options}
 
 
 def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
-    """Return options without those that were removed from fairseq-train.
+    """Return the options without those that this package has removed.
 
     Raises:
         InputError: if one of them has another value than the one that training now always uses.
@@ -170,14 +170,14 @@ def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
         words = " ".join(options[name])
         if not _is_value(words, REMOVED_OPTIONS[name]):
             raise InputError(
-                f"--{name} {words}: this option was removed, training always uses "
-                f"{REMOVED_OPTIONS[name]}; leave it out"
+                f"--{name} {words}: this option was removed (training always uses "
+                f"{REMOVED_OPTIONS[name]}); omit it"
             )
     return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}
 
 
 def _is_value(words: str, value: bool | int | float) -> bool:
-    """Return whether the words after an option state a value."""
+    """Return whether the words after an option are equal to a value."""
     if words == str(value):
         return True
     if value is False:
@@ -193,7 +193,7 @@ def _words(value: Option) -> Words:
 
 
 def _parse(user_options: Sequence[str]) -> dict[str, Words]:
-    """Return the words that follow each option; of a repeated option, those of the last."""
+    """Return the words that follow each option; if an option is repeated, the last one counts."""
     options: dict[str, Words] = {}
     words: Words | None = None
     for word in user_options:
@@ -205,13 +205,14 @@ def _parse(user_options: Sequence[str]) -> dict[str, Words]:
             words.append(word)
         else:
             raise InputError(
-                f"{shown(word)} after the data folder; expected options, for example --lr 0.001"
+                f"unexpected {shown(word)} after the data folder; expected options, for example "
+                "--lr 0.001"
             )
     return options
 
 
 def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
-    """Return the options of a linear schedule.
+    """Return the options for a linear learning rate schedule.
 
     The learning rate rises for a share of all updates, and falls to zero at the last one.
     """
@@ -223,7 +224,7 @@ def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, 
 
 
 def _count_updates(options: dict[str, Words], data: str) -> int:
-    """Return the number of updates after which training ends."""
+    """Return the total number of training updates."""
     limits = []
     if "max-update" in options:
         limits.append(_number(options, "max-update"))
@@ -231,14 +232,14 @@ def _count_updates(options: dict[str, Words], data: str) -> int:
         limits.append(_updates_of_epochs(options, data))
     if not limits:
         raise InputError(
-            "neither --max-update nor --max-epoch; expected one: the learning rate falls to zero "
-            "at the last update"
+            "--max-update or --max-epoch is required, because the learning rate falls to zero at "
+            "the last update"
         )
     return min(limits)
 
 
 def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
-    """Return the number of updates in --max-epoch epochs.
+    """Return the number of updates in `--max-epoch` epochs.
 
     Each epoch reads one shard in turn, on as many GPUs as fairseq-train uses.
     """
@@ -254,7 +255,7 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     for batches in islice(cycle(batches_of_shards), _number(options, "max-epoch")):
         batches_of_worker = math.ceil(batches / gpus)
         if "skip-remainder-batch" in options:
-            # fairseq skips the last batches of each worker even if they make a complete update.
+            # fairseq skips the last batches of each worker even if they form a complete update.
             updates += (batches_of_worker - 1) // batches_per_update
         else:
             updates += math.ceil(batches_of_worker / batches_per_update)
@@ -265,7 +266,7 @@ def _check_batches_are_countable(options: dict[str, Words]) -> None:
     """Check that the number of batches in an epoch depends on --batch-size only."""
     advice = "expected --max-update: the learning rate falls to zero at the last update"
     if "batch-size" not in options:
-        raise InputError(f"--max-epoch without --batch-size; {advice}")
+        raise InputError(f"--max-epoch needs --batch-size to count the updates; {advice}")
     for name in ("max-tokens", "sampling-temperature", "source-temperature"):
         value = " ".join(options.get(name, []))
         has_no_effect = name != "max-tokens" and value in ("1", "1.0")
@@ -277,7 +278,7 @@ def _check_batches_are_countable(options: dict[str, Words]) -> None:
 
 
 def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
-    """Return the numbers of pairs in each shard, by language pair."""
+    """Return the number of sentence pairs in each shard, per language pair."""
     lang_pairs = ",".join(options.get("lang-pairs", []))
     shards = []
     for shard in split_shards(data):
@@ -285,14 +286,14 @@ def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
         if not sum(counts):
             languages = f" of {lang_pairs}" if lang_pairs else ""
             raise InputError(
-                f"{data}: no sentence pairs{languages}; expected a data folder of `lxsr prepare`"
+                f"{data}: no sentence pairs{languages}; expected a data folder from `lxsr prepare`"
             )
         shards.append(counts)
     return shards
 
 
 def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Words]:
-    """Return options for a number of updates that depends on the number of pairs.
+    """Return options that set the number of updates, based on the number of pairs.
 
     They also state when training is validated and saved.
     """
@@ -300,7 +301,7 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
     lang_pairs = ",".join(options.get("lang-pairs", []))
     count = sum(sum(count_pairs(shard, lang_pairs).values()) for shard in shards)
     updates = _number(options, "max-update", _interpolate(recipe.updates, count))
-    # One value for each epoch, of which the last is used for all further epochs.
+    # The option has one value per epoch; the last one applies to all further epochs.
     update_freq = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]
     pairs_per_update = (
         _number(options, "batch-size", 1024)
@@ -316,7 +317,7 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
     if "interval-updates" in intervals:
         length["keep-interval-updates"] = ["1"]
     for unit, number in intervals.items():
-        # Saved whenever it is validated: otherwise the best model would be lost.
+        # Save whenever validating; otherwise the best model would be lost.
         interval = options.get(f"validate-{unit}", [str(number)])
         length[f"validate-{unit}"] = interval
         length[f"save-{unit}"] = interval
@@ -324,7 +325,7 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
 
 
 def _interpolate(updates: Mapping[int, int], count: int) -> int:
-    """Return the number of updates for a number of pairs, interpolated on logarithmic scales."""
+    """Return the number of updates for a number of pairs, by interpolation on a log-log scale."""
     sizes = sorted(updates)
     lengths = [updates[size] for size in sizes]
     return round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(lengths))))
@@ -333,7 +334,7 @@ def _interpolate(updates: Mapping[int, int], count: int) -> int:
 def _gpus(options: dict[str, Words]) -> int:
     if "distributed-world-size" in options:
         return _number(options, "distributed-world-size")
-    # Without torch, the command can still be printed, and run on another machine.
+    # Without torch, the command can still be printed, to be run on another machine.
     if "cpu" in options or find_spec("torch") is None:
         return 1
     import torch

@@ -1,4 +1,4 @@
-"""Chinese characters: simplified forms of traditional ones, and the shares of both in a text."""
+"""Converts traditional Chinese characters to simplified ones, and counts both kinds."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,13 +9,13 @@ EXTRA = "chinese"
 # Blocks of Chinese characters that have simplified forms: CJK Unified Ideographs with their
 # extensions, and CJK Compatibility Ideographs
 HAN_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3347F))
-# Character sets of the two scripts; characters that both scripts have are in both sets
+# Character encodings that cover one script each; characters shared by both scripts are in both
 TRADITIONAL = "big5"
 SIMPLIFIED = "gb2312"
 
 
 def require_converter() -> None:
-    """Check that the package OpenCC is installed, before any work is done.
+    """Check that the package OpenCC is installed.
 
     Raises:
         InputError: if it is not.
@@ -24,7 +24,7 @@ def require_converter() -> None:
 
 
 def simplified_characters() -> str:
-    """Return each traditional character followed by its simplified form, for `TextOptions.read_as`.
+    """Return all traditional characters, each followed by its simplified form, for `read_as`.
 
     OpenCC converts each character separately. The form within a phrase would differ for 7 of 36,573
     characters.
@@ -46,7 +46,7 @@ def simplified_characters() -> str:
 def describe_characters(
     lines: Iterable[str], is_unknown: Callable[[str], bool]
 ) -> dict[str, float]:
-    """Return the percentages of Chinese characters of three kinds.
+    """Return the percentages of traditional, simplified and unknown Chinese characters.
 
     Args:
         lines: the text.

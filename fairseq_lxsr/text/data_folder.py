@@ -1,4 +1,4 @@
-"""Checks data folders of fairseq-preprocess and counts their sentences, without fairseq."""
+"""Checks data folders from fairseq-preprocess and counts their sentences, without using fairseq."""
 
 import hashlib
 import json
@@ -26,11 +26,11 @@ from fairseq_lxsr.text.tokenizer import (
     words_model_of,
 )
 
-# First bytes of fairseq's memory-mapped datasets
+# First bytes of an .idx file of fairseq's memory-mapped datasets
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
-# In a folder written by this package: the SHA-256 of its files (`files`), and its inputs
+# File in each folder that this package writes, with the inputs and the SHA-256 of all files
 STAGE_FILE = "stage.json"
-# Files that training reads, for updates or for validation
+# Names of the files that training reads, for updates or for validation
 TRAINED_ON = re.compile(r"(train|valid).*\.(bin|idx|documents\.npy)")
 
 
@@ -88,8 +88,9 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
         checksum = sha256(folder / name)
         if expected.get(name, checksum) != checksum:
             raise InputError(
-                f"{folder / name}: damaged or changed, its SHA-256 is not the one in {STAGE_FILE}; "
-                f"delete {folder} and create it again, or delete {STAGE_FILE} if the change was "
+                f"{folder / name}: damaged or changed: its SHA-256 differs from the one in "
+                f"{STAGE_FILE}; delete {folder} and create it again, or delete {STAGE_FILE} if "
+                "the change was "
                 "intended"
             )
         if is_trained_on:
@@ -98,7 +99,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of files of a folder, by name, from `stage.json`; empty if not listed."""
+    """Return the SHA-256 of each file listed in a folder's `stage.json`, by name, if any."""
     manifest = folder / STAGE_FILE
     if manifest.is_file():
         hashes = read_hashes(manifest)
@@ -116,18 +117,18 @@ def _listed_hashes(folder: Path) -> dict[str, str]:
 
 
 def read_hashes(manifest: Path) -> dict[str, str]:
-    """Read the SHA-256 of each file of a folder, by name, from its `stage.json`."""
+    """Read the SHA-256 of each file in a folder, by name, from its `stage.json`."""
     try:
         return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{manifest}: not a list of files with their SHA-256 ({error!r:.150}); delete "
+            f"{manifest}: not a valid list of files and their SHA-256 ({error!r:.150}); delete "
             f"{manifest.parent} and create it again"
         ) from None
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
-    """Return the number of training pairs by SRC-TGT; empty if the folder does not exist.
+    """Return the number of training pairs per language pair; empty if the folder does not exist.
 
     Args:
         folder: a data folder.
@@ -145,7 +146,7 @@ def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
 
 
 def count_sentences(index: Path) -> int:
-    """Return the number of sentences of a memory-mapped fairseq dataset.
+    """Return the number of sentences in a memory-mapped fairseq dataset.
 
     Args:
         index: the .idx file of the dataset.
@@ -154,7 +155,7 @@ def count_sentences(index: Path) -> int:
         The number in the header; 0 for a dataset in another format.
     """
     with index.open("rb") as stream:
-        # Format name (9 bytes), version (8), type of the ids (1), number of sentences (8)
+        # Magic bytes (9 bytes), version (8), data type of the ids (1), number of sentences (8)
         header = stream.read(26)
     if not header.startswith(INDEX_MAGIC):
         return 0
@@ -162,7 +163,7 @@ def count_sentences(index: Path) -> int:
 
 
 def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, int]:
-    """Return how many pairs of each source are kept.
+    """Return the number of kept pairs per source.
 
     Args:
         sources: the number of pairs of each source; the sources follow each other in this order.
@@ -173,12 +174,12 @@ def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, 
 
 
 def write_sources(path: Path, sources: Mapping[str, int]) -> None:
-    """Write the number of pairs of each source of a text as JSON."""
+    """Write the number of pairs per source as JSON."""
     path.write_text(json.dumps(sources, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_sources(path: Path, count: int) -> dict[str, int]:
-    """Read the number of pairs of each source of a text, in the order of the text.
+    """Read the number of pairs per source, in the order of the sources in the text.
 
     Args:
         path: the file that `write_sources` wrote.
@@ -193,12 +194,13 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
         sources = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(
-            f"{path}: not a JSON object ({error}); expected the number of pairs of each source"
+            f"{path}: not a JSON object ({error}); expected the number of pairs per source"
         ) from None
     for name, number in sources.items():
         if not is_count(number):
             raise InputError(
-                f"{path}: {shown(name)} is {shown(number)}; expected the number of its pairs"
+                f"{path}: {shown(name)} is {shown(number)}; expected the number of pairs from "
+                "this source"
             )
     if sum(sources.values()) != count:
         raise InputError(
@@ -208,13 +210,13 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
     return sources
 
 
-# Name of the folder with the text files, next to the checkpoints
+# Name of the folder next to the checkpoints with the files that convert text to ids
 TEXT_FOLDER = "text"
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files and options that turn text into the dictionary ids that a model was trained on."""
+    """The files and options that convert text into a model's dictionary ids."""
 
     dictionary: Path
     sentencepiece_model: Path
@@ -250,7 +252,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
         options_content = options.dumps().encode()
     if sentencepiece_model or stored_model.is_file():
         _check_same(model, stored_model)
-        # The tokenizer refuses a model that does not fit the dictionary
+        # Raises an error if the model does not match the dictionary
         Tokenizer(model, options, symbols)
 
     contents = {DICTIONARY_FILE: dictionary.read_bytes(), TEXT_FILE: options_content}
@@ -261,7 +263,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
 
 
 def _check_same(model: Path, stored_model: Path) -> None:
-    """Check that a SentencePiece model is the same as that of the data folder, if it has one."""
+    """Check that a SentencePiece model is identical to the one in the data folder, if any."""
     if not stored_model.is_file() or not model.is_file():
         return
     if sha256(stored_model) != sha256(model):
@@ -290,7 +292,7 @@ def keep_text(data: Path, save_dir: Path, sentencepiece_model: str | Path | None
 
 
 def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
-    """Return whether a folder has undamaged files with these checksums."""
+    """Return whether a folder contains exactly the files with these checksums, undamaged."""
     try:
         check_files(folder)
         if read_hashes(folder / STAGE_FILE) != hashes:
@@ -301,7 +303,7 @@ def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
 
 
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
-    """Return the data folders that a checkpoint names.
+    """Return the data folders that are recorded in a checkpoint.
 
     Relative paths are tried from the current folder, then from each folder above the checkpoint.
 
@@ -321,7 +323,7 @@ def find_text(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
 ) -> TextFiles:
-    """Find the files that turn text into dictionary ids, each in the first folder that has it.
+    """Find the files that convert text into dictionary ids, each in the first folder that has it.
 
     Args:
         folders: where to look; the first folder must have the dictionary.
@@ -337,9 +339,11 @@ def find_text(
     is_case_known = lowercase is not None or stored_options.is_file()
     model = Path(sentencepiece_model or stored_model)
     if not model.is_file():
-        message = f"{model}: no such file; name the model with --sentencepiece-model"
+        message = f"{model}: no such file; specify the model with --sentencepiece-model"
         if not is_case_known:
-            message += ", and add --lowercase or --no-lowercase, as the data was prepared"
+            message += (
+                ", and add --lowercase or --no-lowercase, depending on how the data was prepared"
+            )
         raise InputError(message)
     for path in (dictionary, stored_model, stored_options):
         if path.is_file():
@@ -347,8 +351,8 @@ def find_text(
     _check_same(model, stored_model)
     if not is_case_known:
         raise InputError(
-            f"{stored_options}: no such file; add --lowercase or --no-lowercase, as the data was "
-            "prepared"
+            f"{stored_options}: no such file; add --lowercase or --no-lowercase, depending on "
+            "how the data was prepared"
         )
     options = TextOptions.load(stored_options) if stored_options.is_file() else TextOptions()
     if lowercase is not None:
@@ -357,7 +361,7 @@ def find_text(
 
 
 def _first_with(folders: list[Path], name: str) -> Path:
-    """Return the path of a file in the first folder that has it, else in the last folder."""
+    """Return a file's path in the first folder that contains it, or else in the last folder."""
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
@@ -365,7 +369,7 @@ def _first_with(folders: list[Path], name: str) -> Path:
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """Return the folder of `keep_text` next to a checkpoint; empty if its dictionary differs."""
+    """List the `keep_text` folder of a checkpoint; return [] if its dictionary differs."""
     folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE

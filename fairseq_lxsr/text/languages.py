@@ -1,4 +1,4 @@
-"""Language codes (BCP 47 and other common spellings) and language pairs SRC-TGT."""
+"""Parses and matches language codes (BCP 47 and similar) and language pairs SRC-TGT."""
 
 import json
 import re
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from fairseq_lxsr.errors import InputError, shown
 
-# A code becomes part of file names, so it has no other characters
+# Other characters are not allowed, because codes become part of file names
 CODE = re.compile(r"\w[\w@]{0,31}")
 _TAG = re.compile(
     r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-r?([a-z]{2}|\d{3}))?((?:-[a-z\d]{1,8})*)", re.IGNORECASE
 )
-# In a pair such as en-zh-Hans-CN, capitals tell a script and a region from a language
+# In a pair such as en-zh-Hans-CN, capitals distinguish scripts and regions from languages
 _DASHED = r"(\w[\w@]*(?:-[A-Z][a-z]{3})?(?:-(?:[A-Z]{2}|\d{3}))?)"
 _DASHED_PAIR = re.compile(f"{_DASHED}-{_DASHED}")
-# Scripts as names of locales spell them after @
+# Scripts, as spelled after @ in locale names
 _SCRIPTS = {
     "latin": "Latn",
     "cyrillic": "Cyrl",
@@ -40,7 +40,7 @@ class Tag(NamedTuple):
 
 @cache
 def _language_data() -> dict[str, dict[str, str]]:
-    """Return equivalent codes, and scripts by language and region (ISO 639, Unicode CLDR)."""
+    """Load equivalent codes, and the script of each language and region (ISO 639, Unicode CLDR)."""
     content = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     equivalents = dict(pair.split(":") for pair in content["same"].split())
     scripts = {}
@@ -52,7 +52,7 @@ def _language_data() -> dict[str, dict[str, str]]:
 
 @cache
 def parse_tag(code: str) -> Tag:
-    """Return the parts of a code, such as eng, en-US, pt_BR, zh-Hans-CN, sr@latin, fr_FR.UTF-8.
+    """Parse a language code, such as eng, en-US, pt_BR, zh-Hans-CN, sr@latin or fr_FR.UTF-8.
 
     A code of an unknown form becomes the language of the tag.
 
@@ -65,7 +65,7 @@ def parse_tag(code: str) -> Tag:
     if match is None:
         return Tag(code.strip().lower())
     language, script, region, rest = (part or "" for part in match.groups())
-    # Some codes imply a script, which a written script overrides
+    # Some language codes imply a script, which an explicit script overrides
     equivalent = _language_data()["equivalents"].get(language.lower(), language.lower())
     language, _, implied_script = equivalent.partition("-")
     script = script.title() or _SCRIPTS.get(modifier, implied_script)
@@ -75,7 +75,7 @@ def parse_tag(code: str) -> Tag:
 
 
 def script_of(tag: Tag) -> str:
-    """Return the script of a tag, else that of its region or language; empty if unknown."""
+    """Return a tag's script, or else the script of its region or language; empty if unknown."""
     scripts = _language_data()["scripts"]
     return (
         tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
@@ -83,7 +83,7 @@ def script_of(tag: Tag) -> str:
 
 
 def is_same_language(first_code: str, second_code: str) -> bool:
-    """Return whether two codes have the same language and no conflicting script or region.
+    """Return whether two codes have the same language, and no conflicting script or region.
 
     `zh` agrees with zh_TW, which does not agree with zh_Hans.
     """
@@ -91,7 +91,7 @@ def is_same_language(first_code: str, second_code: str) -> bool:
     second = parse_tag(second_code)
     if first.language != second.language:
         return False
-    # A script that follows from the language alone does not count
+    # Do not count a script that is implied by the language alone
     scripts = {script_of(tag) for tag in (first, second) if tag.script or tag.region} - {""}
     regions = {first.region, second.region} - {""}
     return len(scripts) < 2 and len(regions) < 2
@@ -120,12 +120,12 @@ def best_code(language: str, codes: Iterable[str]) -> str | None:
     return best
 
 
-# Larger than every rank of a match
+# Larger than the rank of any match
 _NO_MATCH = 5
 
 
 def _rank(tag: Tag, candidate: Tag) -> int:
-    """Return how well a candidate matches a tag: 1 is the best, `_NO_MATCH` is no match."""
+    """Rank how well a candidate matches a tag: 1 is the best, `_NO_MATCH` means no match."""
     if candidate.language != tag.language:
         return _NO_MATCH
     scripts = {script_of(tag), script_of(candidate)} - {""}
@@ -139,7 +139,7 @@ def _rank(tag: Tag, candidate: Tag) -> int:
 
 
 def check_language_code(text: str) -> None:
-    """Check that a text is a language code."""
+    """Check that a string is a valid language code."""
     if not CODE.fullmatch(text):
         raise InputError(
             f"{shown(text)}; expected a language code, for example en, zh_TW or sr@latin"

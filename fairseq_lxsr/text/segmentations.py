@@ -1,4 +1,4 @@
-"""The parts of word pieces, how often training splits a piece, and the expected rows.
+"""Splits word pieces into parts at random during training, and computes the expected embeddings.
 
 A rare word has a row of its own that was seldom trained, and parts that were trained in other
 words. If training replaces a piece by its parts with some probability, the sum of the rows of a
@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Largest number of rounds in which a piece and its parts are split, in training and for exported
-# rows. A piece of N characters needs at most N - 1, and by default pieces of SentencePiece have at
-# most 16 characters.
+# Maximum depth to which a piece and its parts are split, in training and for exported rows. A
+# piece of N characters needs at most N - 1 rounds, and SentencePiece pieces have at most 16
+# characters by default.
 SPLIT_ROUNDS = 64
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
-    """Return the two pieces that each piece was merged from.
+    """Return the ids of the two pieces that BPE merged into each piece.
 
     If several pairs spell a piece, the pair that BPE could merge first is taken.
 
@@ -32,7 +32,7 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
         The ids of both parts, [V, 2]; -1 for symbols that were not merged.
     """
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
-    # SentencePiece orders pieces by their merges, and single characters precede all merges.
+    # SentencePiece lists pieces in merge order. Treat single characters as preceding all merges.
     ranks = {piece: 0 if len(piece) == 1 else number for piece, number in ids.items()}
     halves = np.full((len(symbols), 2), -1, dtype=np.int64)
     for piece, number in ids.items():
@@ -43,7 +43,7 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
 
 
 def _first_merge(piece: str, ranks: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the two parts of a piece that BPE could merge first; None if it has no such parts.
+    """Return the two parts that BPE would merge first to form a piece; None if there are none.
 
     Args:
         piece: the piece.
@@ -66,7 +66,7 @@ def split_probability(
     rare: float,
     before: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """Return the probability that training reads a piece as its two parts, float32 [V].
+    """Return the probability that training splits a piece into its two parts, float32 [V].
 
     For a piece that occurs n times it is 1 - (1 - P) (1 - r) with r = K / (K + n), and r = 0 if K
     is 0.
@@ -95,7 +95,7 @@ def split_probability(
 def expected_rows(
     table: NDArray[np.floating], halves: NDArray[np.int64], probability: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the expected sum of rows for each piece if pieces are split at random, [V, D].
+    """Return the expected embedding of each piece if pieces are split at random, [V, D].
 
     With x(v) the result and h, g the two parts of v:
     x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) = table(v) for a piece without parts.
@@ -110,8 +110,8 @@ def expected_rows(
     share = probability[splittable, None].astype(table.dtype)
     unsplit = (1 - share) * table[splittable]
     expected = table.copy()
-    # Parts are shorter than their piece, so nothing changes after as many rounds as the longest
-    # piece has characters.
+    # Parts are shorter than their piece, so the result stops changing after at most as many rounds
+    # as the longest piece has characters.
     for _ in range(SPLIT_ROUNDS):
         following = unsplit + share * (expected[first] + expected[second])
         if np.array_equal(following, expected[splittable]):

@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-# Types of pieces
+# Piece types
 NORMAL = 1
 UNKNOWN = 2
 CONTROL = 3
 BYTE = 6
-# Kinds of models
+# Model types
 UNIGRAM = 1
 BPE = 2
 WORD = 3
-# How the wire format encodes a value
+# Wire types of the protocol buffer format
 VARINT = 0
 FIXED64 = 1
 LENGTH_DELIMITED = 2
 FIXED32 = 5
-# Number of the field with a piece, and its key in the file
+# Field number of a piece, and the field key as stored in the file
 PIECE = 1
 PIECE_KEY = PIECE << 3 | LENGTH_DELIMITED
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of the vocabulary."""
+    """A vocabulary entry: its text, score and type."""
 
     text: str
     score: float
@@ -61,18 +61,17 @@ class SentencePieceFile:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The vocabulary in the order of its ids; it is parsed on first use."""
+        """The vocabulary in id order, parsed on first use."""
         return [_piece(value) for number, value in _fields(self.data) if number == PIECE]
 
 
 def read_sentencepiece(data: bytes) -> SentencePieceFile:
-    """Parse the content of a SentencePiece model file, which SentencePiece has already accepted."""
+    """Parse a SentencePiece model file that SentencePiece has already loaded successfully."""
     messages = list(_fields_without_pieces(data))
     trainer = _submessage(messages, 2)
     normalizer = _submessage(messages, 3)
-    # The defaults of the format are unigram, and 1 for these three fields, which are
-    # add_dummy_prefix, remove_extra_whitespaces and escape_whitespaces. Field 24 is
-    # treat_whitespace_as_suffix.
+    # Fields 3 to 5 are add_dummy_prefix, remove_extra_whitespaces and escape_whitespaces, all 1 by
+    # default; the default model type is unigram. Field 24 is treat_whitespace_as_suffix.
     blanks_removed = all(normalizer.get(number, 1) for number in (3, 4, 5))
     return SentencePieceFile(
         data=data,
@@ -85,7 +84,7 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
 
 
 def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict[int, Any]:
-    """Return the fields of the submessage with a number; if it is repeated, later fields win."""
+    """Return the fields of the submessage with this number, merged if it is repeated."""
     fields: dict[int, Any] = {}
     for number, value in messages:
         if number == wanted_number:
@@ -94,7 +93,7 @@ def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict
 
 
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
-    """Append pieces to the content of a model file.
+    """Append pieces to a serialized model.
 
     The old bytes come first, so old pieces keep their ids. SentencePiece refuses the file if a
     piece is in it twice.
@@ -103,7 +102,7 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
 
 
 def words_model(words: Iterable[str]) -> bytes:
-    """Return the content of a model file that only splits text at blanks.
+    """Return a serialized model that only splits text at blanks.
 
     Args:
         words: its words, each with SentencePiece's mark at the beginning.
@@ -115,7 +114,7 @@ def words_model(words: Iterable[str]) -> bytes:
 def model_of_pieces(
     pieces: Iterable[Piece], kind: int, charsmap: bytes, byte_fallback: bool
 ) -> bytes:
-    """Return the content of a SentencePiece model file.
+    """Build a serialized SentencePiece model from pieces.
 
     Args:
         pieces: the pieces; the symbols `<unk>`, `<s>` and `</s>` are added in front.
@@ -141,12 +140,12 @@ def _message(piece: Piece) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """Encode a field of text, bytes or a message."""
+    """Encode a length-delimited field: text, bytes or a message."""
     return _to_varint(number << 3 | LENGTH_DELIMITED) + _to_varint(len(value)) + value
 
 
 def _to_varint(value: int) -> bytes:
-    """Encode a number with 7 bits per byte, lowest bits first."""
+    """Encode a number as a varint: 7 bits per byte, lowest bits first."""
     head = b""
     while value > 127:
         head += bytes([value & 127 | 128])
@@ -162,7 +161,7 @@ def _piece(data: bytes) -> Piece:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field of a message: int for numbers, bytes for all else."""
+    """Yield the number and value of each field in a message; values are int or bytes."""
     place = 0
     while place < len(data):
         number, value, place = _field_at(data, place)
@@ -170,14 +169,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _fields_without_pieces(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field of a model file except for the pieces.
+    """Yield the number and value of each field in a model file, except for the pieces.
 
     Decoding all pieces would take a quarter of the time that loading a model takes.
     """
     place = 0
     size = len(data)
     while place < size:
-        # The length of a short piece is a single byte.
+        # The length of a short piece is stored in a single byte.
         if data[place] == PIECE_KEY and data[place + 1] < 128:
             place += 2 + data[place + 1]
             continue
@@ -187,7 +186,7 @@ def _fields_without_pieces(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _field_at(data: bytes, place: int) -> tuple[int, Any, int]:
-    """Decode the field at a place; return its number, its value and the place after it."""
+    """Decode the field at an offset; return its number, its value and the next offset."""
     key, place = _varint(data, place)
     if key & 7 == VARINT:
         value, place = _varint(data, place)
@@ -199,7 +198,7 @@ def _field_at(data: bytes, place: int) -> tuple[int, Any, int]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Decode a number with 7 bits per byte, lowest bits first; return it and the place after it."""
+    """Decode a varint (7 bits per byte, lowest bits first); return it and the next offset."""
     value = shift = 0
     while True:
         byte = data[place]

@@ -31,7 +31,7 @@ from fairseq_lxsr.text.words import (
     splits_words_independently,
 )
 
-# The first symbols of fairseq's dictionaries, and <mask>, which comes last
+# Special symbols of fairseq dictionaries; <mask> comes last, the others first
 BOS = "<s>"
 PAD = "<pad>"
 EOS = "</s>"
@@ -42,28 +42,28 @@ SPECIAL = (BOS, PAD, EOS, UNK)
 DICTIONARY_FILE = "dict.txt"
 SENTENCEPIECE_FILE = "sentencepiece.model"
 TEXT_FILE = "text.json"
-# SentencePiece refuses lone surrogates
+# SentencePiece rejects lone surrogates, so treat them as blanks
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-# Prefix of the entries that fairseq adds to reach a multiple of eight
+# Prefix of the entries that fairseq adds to pad the dictionary to a multiple of eight
 FILLER = "madeupword"
-# Special symbols, bytes and fillers
+# Symbols that are not text: special symbols, bytes and fillers
 _NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")
-# At most this share of the words of a lower-cased dictionary has capitals
+# Maximum share of words with capitals in a dictionary that counts as lower-cased
 MAX_CASED_SHARE = 0.01
-# The bytes of a plain dictionary except for its separators; the two other bytes need checks
+# All bytes except for the separators, and for \r and \0, which need checks
 _NO_SEPARATORS = bytes(set(range(256)) - set(b" \n\r\0"))
-# Pairs of letters that are not Latin
+# Matches pairs of non-Latin letters
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-# Version of the text normalization for new data
+# Text normalization version for new data
 TEXT_VERSION = 3
-# Number of texts that are searched together for characters that depend on the text version
+# Number of texts to search together for characters that depend on the normalization version
 TEXTS_PER_SEARCH = 64
-# Batches with fewer characters are encoded in one thread
+# Batches with fewer characters are encoded in a single thread
 SINGLE_THREAD_CHARACTERS = 1000
-# Blocks with characters that later text versions read differently: also the blank Braille cell, İ
-# and the combining dot above
+# Blocks with characters that normalization versions treat differently, including the blank Braille
+# cell, İ and the combining dot above
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -77,12 +77,12 @@ _ODD_BLOCKS = (
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Normalization of text before SentencePiece; stored with the data and with the model.
+    """Options for normalizing text before SentencePiece, stored with the data and the model.
 
     Attributes:
         lowercase: convert text to lower case.
         split_han: treat every Chinese character as a word.
-        version: version of the text normalization. Version 1 is that of folders without a version;
+        version: text normalization version. Version 1 is that of folders without a version;
             version 2 removes invisible characters, and its lower case leaves no unknown mark;
             version 3 also removes the vowel marks of Arabic.
         read_as: letters, each followed by its replacement, for example simplified Chinese
@@ -91,7 +91,7 @@ class TextOptions:
 
     lowercase: bool = False
     split_han: bool = False
-    version: int = option("version of the text normalization", 1, at_least(1, TEXT_VERSION))
+    version: int = option("text normalization version", 1, at_least(1, TEXT_VERSION))
     read_as: str = ""
 
     def __post_init__(self):
@@ -99,13 +99,13 @@ class TextOptions:
         is_valid = _READ_AS.fullmatch(self.read_as) and len(self.table) * 2 == len(self.read_as)
         if not is_valid:
             raise InputError(
-                f"read_as {shown(self.read_as)}; expected pairs of letters beyond Latin, with "
-                "different first letters"
+                f"read_as {shown(self.read_as)}; expected pairs of non-Latin letters, with "
+                "distinct first letters"
             )
 
     @cached_property
     def table(self) -> dict[int, str]:
-        """The replacements of `read_as`, for `str.translate`."""
+        """The `read_as` replacements as a table for `str.translate`."""
         return str.maketrans(dict(zip(self.read_as[::2], self.read_as[1::2], strict=True)))
 
     @classmethod
@@ -119,11 +119,11 @@ class TextOptions:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InputError(
-                f"{path}: not a {TEXT_FILE} file of `lxsr prepare` ({error})"
+                f"{path}: not a {TEXT_FILE} file from `lxsr prepare` ({error})"
             ) from None
 
     def record(self) -> dict[str, Any]:
-        """Return the options as JSON stores them.
+        """Return the options as a JSON-compatible dict.
 
         Newer options are left out if they have their defaults, as in older folders, whose
         fingerprints must not change.
@@ -135,12 +135,12 @@ class TextOptions:
         return record
 
     def dumps(self) -> str:
-        """Return the content of a text.json file."""
+        """Serialize the options for a text.json file."""
         return json.dumps(self.record(), indent=2) + "\n"
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """Return text as it is given to SentencePiece, with single blanks instead of white space.
+    """Normalize text for SentencePiece, and replace each run of white space with one space.
 
     Control characters become blanks too. The other steps depend on the options. SentencePiece
     itself applies Unicode normalization (NFKC), which is part of its model.
@@ -153,7 +153,7 @@ def normalise(text: str, options: TextOptions) -> str:
         text = text.translate(options.table)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
-    # Only these texts have blanks to replace.
+    # Otherwise there are no blanks to replace.
     if "  " in text or not text.isprintable():
         text = _BLANKS.sub(" ", text)
     text = text.strip()
@@ -163,26 +163,26 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Return what `normalise` returns for each text, faster than one call per text."""
+    """Normalize each text, faster than calling `normalise` for each."""
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
         part = texts[start : start + TEXTS_PER_SEARCH]
-        # Texts without odd characters are the same in all versions, and version 1 is the fastest
+        # All versions agree on texts without such characters, and version 1 is the fastest
         is_odd = options.version > 1 and _is_odd("".join(part))
         part_options = options if is_odd else plain_options
         normalised += [normalise(text, part_options) for text in part]
     return normalised
 
 
-# The fields are checked whenever options are created, which takes time
+# Cached because creating options validates the fields, which takes time
 @cache
 def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)
 
 
 def _is_odd(text: str) -> bool:
-    """Return whether text may have characters that text versions treat differently."""
+    """Return whether text may contain characters that normalization versions treat differently."""
     if text.isascii():
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -191,7 +191,7 @@ def _is_odd(text: str) -> bool:
 
 @cache
 def _odd_codes() -> np.ndarray:
-    """Return whether each code point is in a block with such characters, bool [code points]."""
+    """Return whether each code point is in one of `_ODD_BLOCKS`, bool [code points]."""
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
     for first, last in _ODD_BLOCKS:
         codes[first : last + 1] = True
@@ -199,7 +199,7 @@ def _odd_codes() -> np.ndarray:
 
 
 def is_word(piece: str) -> bool:
-    """Return whether a piece has more than punctuation, blanks and control characters.
+    """Return whether a piece contains anything but punctuation, blanks and control characters.
 
     The mark of the beginning of a word is not counted.
     """
@@ -208,12 +208,12 @@ def is_word(piece: str) -> bool:
 
 
 def is_punctuation(piece: str) -> bool:
-    """Return whether a piece has neither a letter nor a digit (of any script)."""
+    """Return whether a piece contains no letters or digits (of any script)."""
     return _WORD_CHARACTER.search(piece) is None
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Return the symbols of a fairseq dictionary file in the order of their ids.
+    """Return the symbols in a fairseq dictionary file, in id order.
 
     The special symbols come first; the file does not have them.
 
@@ -224,14 +224,13 @@ def read_dictionary(path: str | Path) -> list[str]:
     if len(set(symbols)) != len(symbols):
         duplicate = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
         raise InputError(
-            f"{path}: {duplicate!r} occurs twice; create the dictionary again with "
-            "fairseq-preprocess"
+            f"{path}: {duplicate!r} occurs twice; recreate the dictionary with fairseq-preprocess"
         )
     return symbols
 
 
 def _plain_symbols(path: str | Path) -> list[str] | None:
-    """Read a dictionary as a whole, which is much faster than line by line.
+    """Read a dictionary in one go, which is much faster than line by line.
 
     Returns:
         The symbols; None if a line is invalid or has more than `symbol count`.
@@ -253,29 +252,29 @@ def _plain_symbols(path: str | Path) -> list[str] | None:
 
 
 def _checked_symbols(path: str | Path) -> Iterator[str]:
-    """Yield the symbols of a dictionary, and name the first invalid line."""
+    """Yield the symbols in a dictionary, or raise `InputError` at the first invalid line."""
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
         if len(fields) != 2 or not _is_count(fields[1]):
             raise InputError(
-                f"{path}, line {number}: {shown(line)}; expected `symbol count`, as in a fairseq "
-                "dictionary"
+                f"{path}, line {number}: {shown(line)}; expected `symbol count`, the format of "
+                "fairseq dictionaries"
             )
         yield fields[0]
 
 
 def _is_count(text: str) -> bool:
-    """Return whether text is a whole number of at most 18 characters, which fits into 64 bits."""
+    """Return whether text is a whole number of at most 18 digits, which fits into 64 bits."""
     return len(text) <= 18 and text.removeprefix("-").isdecimal()
 
 
 def hash_symbols(symbols: Sequence[str]) -> str:
-    """Return a hash of the symbols of a dictionary and of their order; counts are not hashed."""
+    """Return a hash of a dictionary's symbols and their order, ignoring the counts."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 def words_model_of(symbols: Sequence[str]) -> bytes | None:
-    """Return a SentencePiece model that splits text at blanks, for a dictionary of words.
+    """Return a serialized SentencePiece model that splits text at blanks, for a word dictionary.
 
     The words may be pieces of subword-nmt, with which the text is expected to be already split.
 
@@ -289,7 +288,7 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
 
 
 def is_lowercased(symbols: Iterable[str]) -> bool:
-    """Return whether a dictionary seems to be of lower-cased text.
+    """Return whether a dictionary seems to come from lower-cased text.
 
     This is so if at most one in a hundred of its words has a capital.
     """
@@ -305,7 +304,7 @@ def is_lowercased(symbols: Iterable[str]) -> bool:
 
 
 class Tokenizer:
-    """A tokenizer from text to the ids of a fairseq dictionary, with the text options applied.
+    """Converts text to the ids of a fairseq dictionary, after applying the text options.
 
         tokenizer = Tokenizer("sentencepiece.model", TextOptions(), read_dictionary("dict.txt"))
         ids = tokenizer.encode(["The dog sleeps.", "Le chien dort."])
@@ -335,12 +334,12 @@ class Tokenizer:
             self._processor.LoadFromSerializedProto(Path(model).read_bytes())
         except RuntimeError:
             raise InputError(
-                f"{model}: not a SentencePiece model; expected the .model file of spm_train"
+                f"{model}: not a SentencePiece model; expected a .model file from spm_train"
             ) from None
         self.symbols = list(symbols or ())
-        # The cache of words, if SentencePiece splits words independently
+        # Cache of the pieces of words, if SentencePiece splits words independently
         self._words: WordPieces | None = None
-        # The mark that the pieces of the model have, but not the words of the dictionary
+        # The word-start mark, if the pieces of the model have it but the dictionary does not
         self._mark = ""
         if symbols is None:
             return
@@ -360,23 +359,23 @@ class Tokenizer:
         return self.symbols.index(UNK)
 
     def all_pieces(self) -> list[str]:
-        """Return all pieces of the SentencePiece model, as the dictionary spells them."""
+        """Return all pieces in the SentencePiece model, in the spelling of the dictionary."""
         pieces = self._processor.IdToPiece(list(range(len(self))))
         if self._mark:
             return [piece.removeprefix(self._mark) for piece in pieces]
         return pieces
 
     def serialized_model(self) -> bytes:
-        """Return the content of the SentencePiece file."""
+        """Return the serialized SentencePiece model."""
         return self._processor.serialized_model_proto()
 
     @property
     def piece_ids(self) -> np.ndarray:
-        """Dictionary id of each piece of the SentencePiece model, int64 [pieces]."""
+        """Dictionary id of each piece in the SentencePiece model, int64 [pieces]."""
         return self._ids
 
     def normalized(self, texts: Sequence[str]) -> list[str]:
-        """Apply the normalization of the SentencePiece model, which also marks word beginnings."""
+        """Apply the SentencePiece model's normalization, which also marks word starts."""
         return self._processor.Normalize(list(texts))
 
     def _dictionary_ids(
@@ -391,7 +390,7 @@ class Tokenizer:
         """
         positions = dict(zip(symbols, range(len(symbols)), strict=True))
         unknown = positions[UNK]
-        # Pieces that look like special symbols are text, and unknown.
+        # Pieces that look like special symbols are ordinary text, so map them to unknown.
         for symbol in SPECIAL:
             positions.pop(symbol, None)
         ids = np.fromiter(map(positions.get, pieces, repeat(unknown)), np.int64, len(pieces))
@@ -414,7 +413,7 @@ class Tokenizer:
         return self._processor.EncodeAsPieces(normalise_all(texts, self.options))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the dictionary ids of each text, int64 [word pieces]; an empty text has none."""
+        """Return the dictionary ids of each text, int64 [word pieces]; empty for an empty text."""
         if not len(texts):
             return []
         ids, lengths = self.encode_flat(texts)
@@ -428,14 +427,14 @@ class Tokenizer:
             pieces of each text, int64 [N].
         """
         if self._mark:
-            # In a text of words, SentencePiece's mark is a letter like any other, and unknown.
+            # In a word model, SentencePiece's mark in the text is an ordinary, unknown letter.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
         if self._words:
             return self._words.encode_flat(texts)
         return self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Do the same as `encode_flat`, but treat texts without a known word as empty.
+        """Encode texts as `encode_flat` does, but treat those without a known word as empty.
 
         Texts with unknown pieces and without a known word would all have nearly the same embedding,
         that of the unknown piece. Punctuation is not a word.
@@ -444,11 +443,11 @@ class Tokenizer:
         is_unknown = ids == self.unknown
         if not is_unknown.any():
             return ids, lengths
-        # For each piece, the index of its text
+        # The index of the text that each piece comes from
         text_indices = np.repeat(np.arange(len(lengths)), lengths)
         is_dropped = np.bincount(text_indices[is_unknown], minlength=len(lengths)) > 0
 
-        # Of the texts with an unknown piece, keep those with a known word
+        # Keep texts with an unknown piece if they also have a known word
         in_question = is_dropped[text_indices]
         unique_ids, positions = np.unique(ids[in_question], return_inverse=True)
         is_known_word = np.array([self._is_known_word(index) for index in unique_ids.tolist()])
@@ -460,10 +459,10 @@ class Tokenizer:
         return symbol not in SPECIAL and is_word(symbol)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
-        """Do the same as `encode_flat`, by SentencePiece alone."""
+        """Encode texts as `encode_flat` does, but without the word cache."""
         encode = self._processor.EncodeAsIds
         texts = normalise_all(texts, self.options)
-        # Starting the threads of SentencePiece would take longer than encoding a short batch
+        # Starting SentencePiece's threads would take longer than encoding a short batch
         is_short = sum(map(len, texts)) < SINGLE_THREAD_CHARACTERS
         encoded = list(map(encode, texts)) if is_short else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
@@ -472,7 +471,7 @@ class Tokenizer:
 
 
 def _missing_symbols(symbols: Sequence[str], ids: np.ndarray) -> list[str]:
-    """Return the symbols of a dictionary that are not pieces.
+    """Return the dictionary symbols that are not pieces of the model.
 
     Args:
         symbols: the symbols in the order of their ids.

@@ -1,4 +1,4 @@
-"""Word pieces of texts, looked up word by word.
+"""Encodes texts into word pieces, using a cache of words.
 
 This is possible if SentencePiece splits each word independently of its neighbours.
 """
@@ -12,24 +12,24 @@ import numpy as np
 from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.text.sentencepiece_model import BPE, UNIGRAM, WORD, read_sentencepiece
 
-# SentencePiece's mark of the beginning of a word, U+2581
+# SentencePiece's word-start mark, U+2581
 WORD_START = "▁"
-# SentencePiece's normalization rules, none of which depends on characters across a blank
+# SentencePiece's normalization rules, which never depend on characters across a blank
 PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
-# Number of texts that are looked up together
+# Number of texts to look up together
 LOOKUP_TEXTS = 4096
-# Shorter texts, in bytes, are looked up in a dict, which is faster than the table for few words
+# Text size in bytes below which words are looked up in a dict, which is faster for few words
 SHORT_TEXT_BYTES = 2000
-# Largest number of words and of their characters that are remembered, about 30 MB
+# Maximum number of cached words, and of their characters; takes about 30 MB
 CACHED_WORDS = 1 << 17
 CACHED_CHARACTERS = 1 << 22
 
-# The concatenated ids of all texts [P], and the number of ids of each text [N]
+# The concatenated ids of all texts [P], and the number of ids per text [N]
 FlatIds = tuple[np.ndarray, np.ndarray]
 
 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
-    """Return whether the word pieces of any text are the concatenated pieces of its words.
+    """Return whether a model splits words independently of their context.
 
     This is true of BPE. It is true of unigram models except for ties: SentencePiece adds up scores
     along the text, and its rounding may decide between two equally good splits of a word, but here
@@ -44,27 +44,27 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
         return not is_marked(pieces)
     if file.kind not in (BPE, UNIGRAM) or not file.plain or file.rule not in PLAIN_RULES:
         return False
-    # Without the mark as a piece, unknown pieces are joined across words.
+    # If the word-start mark is not a piece, unknown pieces are joined across words.
     if WORD_START not in pieces:
         return False
     return not _spans_words(pieces)
 
 
 def _spans_words(pieces: Sequence[str]) -> bool:
-    """Return whether a piece has a blank, or the mark after its first character."""
-    # The pieces are searched as one text, because a loop over them is slow.
+    """Return whether a piece contains a blank, or a word-start mark after its first character."""
+    # Search all pieces as one text, because looping over them is slow.
     text = "".join(pieces)
     first_marks = sum(map(str.startswith, pieces, repeat(WORD_START)))
     return " " in text or text.count(WORD_START) > first_marks
 
 
 def is_marked(pieces: Iterable[str]) -> bool:
-    """Return whether pieces have SentencePiece's mark; those of other programs have none."""
+    """Return whether pieces contain the word-start mark, as those from SentencePiece do."""
     return WORD_START in "".join(pieces)
 
 
 class _Numbers(dict[bytes, int]):
-    """Numbers of words, in the order of their first lookup.
+    """Assigns consecutive numbers to words, in the order of their first lookup.
 
     `new` lists the words whose pieces are not known yet.
     """
@@ -80,7 +80,7 @@ class _Numbers(dict[bytes, int]):
 
 
 class WordPieces:
-    """A cache of the pieces of words, which several threads may use at once.
+    """A thread-safe cache that maps words to their pieces.
 
         word_pieces = WordPieces(encode)
         ids, lengths = word_pieces.encode_flat(["the dog", "the cat"])
@@ -110,7 +110,7 @@ class WordPieces:
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the cache: another process fills its own."""
+        """Return the state to pickle, without the cache: each process fills its own."""
         return {
             "encode": self._encode,
             "lookup_texts": self.lookup_texts,
@@ -125,16 +125,16 @@ class WordPieces:
     def _forget(self) -> None:
         """Empty the cache."""
         self._numbers = _Numbers()
-        # Numbers of the short words, which it finds for many words at once.
+        # Finds the numbers of many short words at once.
         self._table = WordTable()
         # The concatenated ids of all words.
         self._ids = np.zeros(0, dtype=np.int64)
-        # The end of each word in these ids, after a leading 0.
+        # Where each word ends in `_ids`, with a leading 0.
         self._ends = np.zeros(1, dtype=np.int64)
         self._characters = 0
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
-        """Return the concatenated ids of texts, int64 [P], and the number of ids of each [N]."""
+        """Return the concatenated ids of texts, int64 [P], and the number of ids per text [N]."""
         starts = range(0, len(texts), self.lookup_texts)
         blocks = [self._encode_block(texts[start : start + self.lookup_texts]) for start in starts]
         if not blocks:
@@ -143,9 +143,9 @@ class WordPieces:
         return np.concatenate(ids), np.concatenate(lengths)
 
     def _encode_block(self, texts: Sequence[str]) -> FlatIds:
-        """Do the same as `encode_flat` for one or more texts."""
+        """Encode one block of texts as `encode_flat` does."""
         joined = " ".join(texts)
-        # SentencePiece removes this mark at the end of a text, but not at the end of a word in it.
+        # SentencePiece removes this mark at the end of a text, but not at the end of other words.
         if WORD_START in joined:
             return self._encode(texts)
         data = joined.encode("utf-8", "surrogatepass") + PADDING
@@ -155,7 +155,7 @@ class WordPieces:
                 numbers = self._look_up(data)
                 self._learn()
             except BaseException:
-                # Some words may have numbers, but no pieces yet.
+                # Some words may already have numbers, but no pieces yet.
                 self._forget()
                 raise
             ids = self._ids
@@ -166,7 +166,7 @@ class WordPieces:
             if is_full:
                 self._forget()
         word_lengths = ends[numbers + 1] - ends[numbers]
-        # The number of ids before each word of the block, and in total.
+        # The number of ids before each word in the block, followed by the total.
         ids_before = np.concatenate([[0], word_lengths.cumsum()])
         shifts = np.repeat(ends[numbers] - ids_before[:-1], word_lengths)
         places = shifts + np.arange(ids_before[-1])
@@ -174,7 +174,7 @@ class WordPieces:
         return ids[places], text_ends - np.concatenate([[0], text_ends[:-1]])
 
     def _look_up(self, data: bytes) -> np.ndarray:
-        """Return the number of each word of a text, int64 [W]; new words get the next numbers.
+        """Return the number of each word in a text, int64 [W]; new words get the next numbers.
 
         Args:
             data: the text in UTF-8, followed by `PADDING`.
@@ -185,7 +185,7 @@ class WordPieces:
         starts, ends = split_at_blanks(data)
         keys = word_keys(data, starts, ends)
         numbers = self._table.find(keys)
-        # The remaining words are new, or too long for the table.
+        # The remaining words are either new or too long for the table.
         rest = np.flatnonzero(numbers < 0)
         rest_bounds = zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         words = [data[start:end] for start, end in rest_bounds]
@@ -199,7 +199,7 @@ class WordPieces:
         return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
 
     def _learn(self) -> None:
-        """Compute the pieces of new words by SentencePiece."""
+        """Compute the pieces of new words with SentencePiece."""
         new_words = self._numbers.new
         if new_words:
             ids, lengths = self._encode(new_words)
@@ -209,24 +209,24 @@ class WordPieces:
             self._numbers.new = []
 
 
-# Number of 8-byte parts of a key; the last byte of the last part is the length of the word
+# Number of 8-byte parts in a key; the last byte of the last part is the word length
 KEY_PARTS = 3
-# Largest number of bytes of a word in the table
+# Maximum number of bytes of a word in the table
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1
 # `word_keys` reads this many bytes beyond the last word
 PADDING = bytes(8 * KEY_PARTS + 7)
 BLANK = ord(" ")
-# Slots of the table per word
+# Minimum number of table slots per word
 SLOTS_PER_WORD = 2
-# An odd number for each part of a key, with bits that look random, as in MurmurHash3's finalizer
+# An odd, random-looking factor for each part of a key, as in MurmurHash3's finalizer
 _FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x9E3779B97F4A7C15], dtype=np.uint64)
-# Bits of each part that belong to a word, by its number of bytes [KEY_PARTS, MAX_KEY_BYTES + 2]
+# Number of bits used in each part of a key, by word length in bytes [KEY_PARTS, MAX_KEY_BYTES + 2]
 _BITS = np.clip(np.arange(MAX_KEY_BYTES + 2) - 8 * np.arange(KEY_PARTS)[:, None], 0, 8) * 8
 _MASKS = np.array([[(1 << int(bits)) - 1 for bits in row] for row in _BITS], dtype=np.uint64)
 
 
 def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bounds of the words of a text in UTF-8; a word may be empty.
+    """Return the start and end of each word in a UTF-8 text; words may be empty.
 
     Args:
         data: the text, followed by `PADDING`.
@@ -240,7 +240,7 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a key of each word, uint64 [KEY_PARTS, W]: its bytes and its length.
+    """Return a key for each word, uint64 [KEY_PARTS, W]: its bytes and its length.
 
     Different words of at most `MAX_KEY_BYTES` bytes have different keys. The keys of longer words
     differ from all of these, but may be equal to each other: never add them to a table.
@@ -250,7 +250,7 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         starts: first byte of each word [W].
         ends: the byte after the last one of each word [W].
     """
-    # The eight bytes from each byte on, as a number.
+    # The eight bytes starting at each position, as an integer.
     eight_bytes = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()
     lengths = np.minimum(ends - starts, MAX_KEY_BYTES + 1)
     parts = [eight_bytes[starts + 8 * part] & _MASKS[part, lengths] for part in range(KEY_PARTS)]
@@ -262,7 +262,7 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 class WordTable:
-    """A hash table from the keys of words to their numbers, for many words at once.
+    """A vectorized hash table that maps word keys to word numbers.
 
     It uses open addressing: a word is in the first free slot, starting at the slot of its hash.
     """
@@ -270,11 +270,11 @@ class WordTable:
     def __init__(self) -> None:
         self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
         self._numbers = np.zeros(0, dtype=np.int64)
-        # The column of `_keys` in each slot, -1 for a free slot.
+        # The column of `_keys` for each slot, -1 for a free slot.
         self._slots = np.full(1 << 10, -1, dtype=np.int32)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the number of each word, int64 [W], -1 for words that are not in the table.
+        """Return the number of each word, int64 [W], or -1 for words that are not in the table.
 
         Args:
             keys: see `word_keys`, uint64 [KEY_PARTS, W].
@@ -282,7 +282,7 @@ class WordTable:
         numbers = np.full(keys.shape[1], -1, dtype=np.int64)
         if not len(self._numbers):
             return numbers
-        # The words that are still searched, and the slot of each to look at next.
+        # The words still to be found, and the next slot to check for each.
         searched = np.arange(keys.shape[1])
         slots = self._first_slots(keys)
         while len(searched):
@@ -291,14 +291,14 @@ class WordTable:
             for table_part, key_part in zip(self._keys, keys, strict=True):
                 is_match &= table_part[columns] == key_part[searched]
             numbers[searched[is_match]] = self._numbers[columns[is_match]]
-            # A slot with a different word: continue with the next one.
+            # If the slot holds a different word, continue with the next slot.
             is_taken = (columns >= 0) & ~is_match
             searched = searched[is_taken]
             slots = (slots[is_taken] + 1) % len(self._slots)
         return numbers
 
     def add(self, keys: np.ndarray, numbers: np.ndarray) -> None:
-        """Add different words that are not in the table.
+        """Add distinct words that are not yet in the table.
 
         Args:
             keys: see `word_keys`, uint64 [KEY_PARTS, W].
@@ -310,20 +310,20 @@ class WordTable:
         if SLOTS_PER_WORD * len(self._numbers) > len(self._slots):
             while SLOTS_PER_WORD * len(self._numbers) > len(self._slots):
                 self._slots = np.full(4 * len(self._slots), -1, dtype=np.int32)
-            # The new table is empty, so all words are added again.
+            # The enlarged table is empty, so add all words again.
             first_new = 0
         columns = np.arange(first_new, len(self._numbers), dtype=np.int32)
         slots = self._first_slots(self._keys[:, first_new:])
         while len(columns):
             is_free = self._slots[slots] < 0
-            # If several words want the same slot, one of them gets it.
+            # If several words compete for a slot, one of them gets it.
             self._slots[slots[is_free]] = columns[is_free]
             is_left = self._slots[slots] != columns
             columns = columns[is_left]
             slots = (slots[is_left] + 1) % len(self._slots)
 
     def _first_slots(self, keys: np.ndarray) -> np.ndarray:
-        """Return the slot of the hash of each key, int64 [W]."""
+        """Return the slot that each key hashes to, int64 [W]."""
         hashes = np.zeros(keys.shape[1], dtype=np.uint64)
         for part, factor in zip(keys, _FACTORS, strict=True):
             hashes = (hashes ^ part) * factor

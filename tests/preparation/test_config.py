@@ -113,7 +113,7 @@ def test_every_option(tmp_path):
         ("pairs: {en-fr: {}}", "pairs: en-fr has no source"),
         (
             "pairs: {en-fr: {a/b: x}}",
-            "pairs: en-fr has a source 'a/b'",
+            "pairs: en-fr has an invalid source name 'a/b'",
         ),
         ("pairs: {en-fr: {1: x}}", "pairs {'en-fr': {1: 'x'}}"),
         ('pairs: {en-fr: "a\\0b"}', "pairs: en-fr is 'a.x00b'"),
