@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """List names in a message: the first `MAX_LISTED`, and the number of the others.
+    """Join names for a message: the first `MAX_LISTED`, and the number of remaining names.
 
     Args:
         names: names that the user's data contains, of any number and length.
@@ -95,7 +95,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def check_text_list(name: str, texts: Any) -> None:
-    """Check that an argument for several texts is not a table, a mapping, a set or one string.
+    """Raise `InputError` if a list of texts is instead a table, a mapping, a set or a string.
 
     These can be iterated, but their elements are names of columns, keys or letters, or have no
     order. Generators are not consumed.
@@ -129,8 +129,8 @@ def check_text_list(name: str, texts: Any) -> None:
 
 
 def _columns(value: Any) -> Iterable[Any] | None:
-    """Return the names of the columns of a table of any library; None for other values."""
-    # The columns of Arrow are arrays.
+    """Return the column names of a table from any library; None for other values."""
+    # Try `column_names` first: the `columns` of an Arrow table are arrays, not names.
     for attribute in ("column_names", "columns"):
         columns = getattr(value, attribute, None)
         if columns is not None:

@@ -213,7 +213,7 @@ def file_path(text: str) -> Path:
 
 
 def work_path(text: str) -> Path:
-    """Check the name of a folder for data of a training, as `type=` of argparse."""
+    """Check and return the path of a folder for training data; used as `type=` in argparse."""
     return Path(WORK_FOLDER(text))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 20
 # Largest value accepted as a count.
 MAX_COUNT = 2**53
-# The control characters that JSON may contain as they are.
+# Control characters that JSON strings may contain unescaped.
 CONTROL = re.compile(r"[\x7f-\x9f]")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Key of the checksum over all other fields of a JSON object.
@@ -43,7 +43,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 
 def json_line(content: Mapping[str, Any]) -> str:
-    """Return an object as JSON in one line, with every control character escaped.
+    """Serialize an object as a single line of JSON, with every control character escaped.
 
     A terminal would obey the characters U+0080 to U+009F. JSON escapes those below U+0020 only.
     """

@@ -48,7 +48,7 @@ def check_data_folder(folder: Path) -> None:
 
 
 def split_shards(data: str) -> list[Path]:
-    """Return the data folders that a training names, joined as fairseq expects them.
+    """Split a string of data folders, joined as fairseq expects them, into paths.
 
     Raises:
         InputError: if there is one folder with the whole name, which fairseq would split.
