@@ -41,9 +41,9 @@ class Cleaning:
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
-        f"comma-separated filters that drop pairs, in the order to apply them, from "
-        f"{', '.join(FILTERS)}; a CONFIG.yaml can set their options (default: "
-        f"{','.join(MESSAGE_FILTERS)} for catalogues, none for your own text)",
+        "comma-separated filters that drop pairs, chosen from "
+        f"{', '.join(FILTERS)}, in the order in which to apply them; a CONFIG.yaml can set their "
+        f"options (default: {','.join(MESSAGE_FILTERS)} for catalogues, none for your own text)",
         None,
         type=filters_named,
         metavar="NAMES",

@@ -88,7 +88,7 @@ def test_bad_input(tmp_path):
     with pytest.raises(InputError, match=r"empty\.txt: "):
         list(iter_documents(tmp_path / "empty.txt", "en"))
     (tmp_path / "one.txt").write_text("One.\n")
-    with pytest.raises(InputError, match=r"one\.txt: 1 .*1 "):
+    with pytest.raises(InputError, match=r"one\.txt: .*1 .*1 "):
         make_documents(tmp_path / "work", {"en": tmp_path / "one.txt"}, 1, 1)
     assert not (tmp_path / "work").exists()
 

@@ -91,14 +91,14 @@ ATTRIBUTES = f"""<!DOCTYPE tmx [<!ATTLIST tuv lang CDATA "{"x" * 1_000_000}">]><
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"<tmx><tu><tuv><seg>{'word ' * 900_000}", r"x\.tmx\.gz: 4,194,304 "),
+        (f"<tmx><tu><tuv><seg>{'word ' * 900_000}", r"x\.tmx\.gz: .*4,194,304 "),
         (
             f"<tmx><header>{'<x/>' * 50_000}</header></tmx>",
             r"x\.tmx\.gz: .*20,001 ",
         ),
-        (f"<tmx><!--{'x' * 5_000_000}--><tu/></tmx>", r"x\.tmx\.gz: 4,194,304 "),
+        (f"<tmx><!--{'x' * 5_000_000}--><tu/></tmx>", r"x\.tmx\.gz: .*4,194,304 "),
         (f"<tmx>{'<x>' * 1_000_000}", r"x\.tmx\.gz: .*101 .*101 "),
-        (ATTRIBUTES, r"x\.tmx\.gz: .*attributes"),
+        (ATTRIBUTES, r"x\.tmx\.gz: .*attribute"),
     ],
     ids=["segment", "header", "comment", "nested", "attributes"],
 )

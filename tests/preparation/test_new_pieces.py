@@ -170,7 +170,7 @@ def make_pieces(lines, kind="bpe", size=6):
 
 
 def test_another_kind_of_pieces_is_refused():
-    with pytest.raises(InputError, match="words or characters"):
+    with pytest.raises(InputError, match="word or character model"):
         learn_pieces(make_pieces(["x y"] * 10, "char", 5), {}, {}, 5)
 
 
