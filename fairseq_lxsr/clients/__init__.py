@@ -1,10 +1,11 @@
-"""Classes for other tools; each is imported with its tool when it is first used.
+"""Adapters for other libraries; each class imports its library when it is first used.
 
     from fairseq_lxsr.clients import LangChainEmbeddings
 
-All take a model folder or the name of a model, and return embeddings of unit length. A text that is
-longer than the model reads is split, and its embedding is the mean of the parts. A model is loaded
-once per process.
+Each class accepts a model folder or a model name. Embeddings have unit length, except that an empty
+text, or one without a known word, gives zeros. A text that exceeds the length limit of the model is
+split, and its embedding is the mean of the parts. A model is loaded once per process and shared by
+all instances of a class.
 """
 
 import importlib
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.vectors.rows import FloatArray
 
 DEFAULT = "lxsr-static"
-# The module of each class, and the package of its tool
+# Module of each class, and the PyPI package of its library
 CLASSES = {
     "BertalignEncoder": ("bertalign", "bertalign"),
     "ChromaEmbeddingFunction": ("chroma", "chromadb"),
@@ -52,24 +53,24 @@ def __getattr__(name: str) -> Any:
 
 
 def filters_of_opuscleaner() -> Path:
-    """Return the folder of the filter for `opuscleaner-clean --filters FOLDER/*.json`."""
+    """Return the folder to pass to `opuscleaner-clean --filters FOLDER/*.json`."""
     return Path(__file__).parent
 
 
 @cache
 def cached_encoder(model: str) -> "SentenceEncoder":
-    """Load a model, once per process."""
+    """Load a model, or return the copy that this process has already loaded."""
     from fairseq_lxsr.encoder import SentenceEncoder
 
     return SentenceEncoder.from_pretrained(model)
 
 
 def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
-    """Embed texts with unit length.
+    """Compute unit-length embeddings; long texts are split, and an empty text gives zeros.
 
     Args:
-        model: folder or name of the model.
-        texts: the texts [N].
+        model: model folder or model name.
+        texts: N texts.
         dimensions: number of leading dimensions to keep; None keeps all.
 
     Returns:

@@ -1,37 +1,42 @@
-"""An encoder for Bertalign, which aligns the sentences of two documents."""
+"""Encoder for Bertalign, a tool that aligns the sentences of two documents."""
 
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 from fairseq_lxsr.clients import DEFAULT
-from fairseq_lxsr.embeddings import Text, load
+from fairseq_lxsr.embeddings import Text, load, with_on_long
 from fairseq_lxsr.errors import check_text_list
 from fairseq_lxsr.vectors.rows import unit_rows
 
+_load_once = cache(load)
+
 
 class BertalignEncoder:
-    """Embeds for Bertalign and its derivatives, which call `encode` of a SentenceTransformer.
+    """Replaces the `SentenceTransformer` of Bertalign and tools derived from it.
+
+    A model of another library treats long texts in its own way.
 
     Args:
         model: name of any encoder, see `embeddings.load`.
     """
 
     def __init__(self, model: str = DEFAULT):
-        self.encoder = load(model)
+        self.encoder = with_on_long(_load_once(model), "split-mean")
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
-        """Embed sentences with unit length, because Bertalign takes dot products for cosines.
+        """Compute unit-length embeddings, as Bertalign uses dot products as cosines.
 
         Args:
-            sentences: the sentences [N], or one sentence.
+            sentences: N sentences, or a single sentence.
             **options: ignored.
 
         Returns:
-            float32 embeddings [N, D]; [D] for one sentence.
+            float32 embeddings [N, D]; [D] for a single sentence. An empty sentence gives zeros.
         """
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
@@ -40,12 +45,12 @@ class BertalignEncoder:
 
 
 def bertalign_with(model: str = DEFAULT) -> ModuleType:
-    """Import Bertalign 1.1 with another model than LaBSE.
+    """Import Bertalign 1.1 with a given model instead of LaBSE.
 
         aligner = bertalign_with("work/en-fr/model").Bertalign(source, target, is_split=True)
 
-    Bertalign has no option for the model, and asks a server for the languages. Only its sentence
-    splitter needs them, so the text must have one sentence per line.
+    Bertalign has no model option, and detects languages through an online service. Only its
+    sentence splitter needs the languages, so here the text must have one sentence per line.
 
     Args:
         model: name of any encoder, see `embeddings.load`.
@@ -60,6 +65,6 @@ def bertalign_with(model: str = DEFAULT) -> ModuleType:
         sys.modules.setdefault(unused, mock.MagicMock())
     with mock.patch.object(sentence_transformers, "SentenceTransformer", return_value=encoder):
         aligner = importlib.import_module("bertalign.aligner")
-    # Only messages of Bertalign show the language.
+    # Bertalign only prints the language.
     aligner.detect_lang = lambda text: "en"  # type: ignore[attr-defined]
     return aligner

@@ -1,4 +1,4 @@
-"""The embedding function for Chroma."""
+"""Embedding function for Chroma."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 @register_embedding_function
 class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
-    """Embeds for Chroma, which stores the options with a collection.
+    """Embedding function for Chroma, which stores its options with each collection.
 
         client.create_collection("notes", embedding_function=ChromaEmbeddingFunction())
 
     Args:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -24,22 +24,30 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         self.dimensions = dimensions
 
     def __call__(self, input: Documents) -> Embeddings:
+        """Embed documents.
+
+        Args:
+            input: N texts.
+
+        Returns:
+            N float32 embeddings [D].
+        """
         return list(unit_vectors(self.model, input, self.dimensions))
 
     @staticmethod
     def name() -> str:
-        """Return the name of the function, which Chroma stores with a collection."""
+        """Return the name under which Chroma registers this function."""
         return "fairseq-lxsr"
 
     def default_space(self) -> Any:
-        """Return the default similarity of a collection."""
+        """Return `cosine`, the default similarity of new collections."""
         return "cosine"
 
     def get_config(self) -> dict[str, Any]:
-        """Return the options, which Chroma stores with a collection."""
+        """Return the options that Chroma stores with a collection, as a dictionary."""
         return {"model": self.model, "dimensions": self.dimensions}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> "ChromaEmbeddingFunction":
-        """Create the function from stored options."""
+        """Create the function from the result of `get_config`."""
         return ChromaEmbeddingFunction(**config)

@@ -1,4 +1,4 @@
-"""Components for pipelines of Haystack."""
+"""Haystack pipeline components."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 @component
 class HaystackTextEmbedder:
-    """Embeds a query in a pipeline of Haystack.
+    """Haystack component that embeds a query.
 
         HaystackTextEmbedder().run("a dog")["embedding"]
 
     Args:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -24,16 +24,23 @@ class HaystackTextEmbedder:
 
     @component.output_types(embedding=list[float])
     def run(self, text: str) -> dict[str, list[float]]:
-        """Return the embedding of a text."""
+        """Embed a text.
+
+        Args:
+            text: a query.
+
+        Returns:
+            A dictionary with `embedding`, D numbers.
+        """
         return {"embedding": unit_vectors(self.model, [text], self.dimensions)[0].tolist()}
 
 
 @component
 class HaystackDocumentEmbedder:
-    """Embeds documents in a pipeline of Haystack.
+    """Haystack component that embeds documents.
 
     Args:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -43,7 +50,15 @@ class HaystackDocumentEmbedder:
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Return copies of the documents with embeddings; zeros for a document without content."""
+        """Embed documents.
+
+        Args:
+            documents: N documents.
+
+        Returns:
+            A dictionary with `documents`, copies that have embeddings. A document without content
+            gets zeros.
+        """
         texts = [document.content or "" for document in documents]
         rows = unit_vectors(self.model, texts, self.dimensions).tolist()
         embedded = []

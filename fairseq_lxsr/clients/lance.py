@@ -1,4 +1,4 @@
-"""The embedding function for LanceDB."""
+"""Embedding function for LanceDB."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 @register("fairseq-lxsr")
 class LanceEmbeddingFunction(TextEmbeddingFunction):
-    """Embeds for LanceDB, which stores the options with a table.
+    """Embedding function for LanceDB, which stores its options with each table.
 
         function = LanceEmbeddingFunction.create(model="lxsr-static")
 
     Attributes:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -22,9 +22,18 @@ class LanceEmbeddingFunction(TextEmbeddingFunction):
     dimensions: int | None = None
 
     def generate_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Embed texts."""
+        """Embed texts.
+
+        Args:
+            texts: N texts.
+            *args (Any): ignored.
+            **kwargs (Any): ignored.
+
+        Returns:
+            N float32 embeddings [D].
+        """
         return list(unit_vectors(self.model, texts, self.dimensions))
 
     def ndims(self) -> int:
-        """Return the dimension of an embedding."""
+        """Return the width D of an embedding."""
         return self.dimensions or cached_encoder(self.model).output_dim

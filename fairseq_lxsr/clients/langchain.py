@@ -1,4 +1,4 @@
-"""The embeddings class for LangChain."""
+"""Embeddings class for LangChain."""
 
 from langchain_core.embeddings import Embeddings
 
@@ -6,12 +6,12 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LangChainEmbeddings(Embeddings):
-    """Embeds for LangChain and its vector stores.
+    """Embeddings class for LangChain and its vector stores.
 
         store = InMemoryVectorStore(LangChainEmbeddings())
 
     Args:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -20,9 +20,23 @@ class LangChainEmbeddings(Embeddings):
         self.dimensions = dimensions
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Embed texts."""
+        """Embed texts.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            N lists of D numbers.
+        """
         return unit_vectors(self.model, texts, self.dimensions).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed a query, in the same way as other texts."""
+        """Embed a query; queries and documents are encoded alike.
+
+        Args:
+            text: a query.
+
+        Returns:
+            A list of D numbers.
+        """
         return self.embed_documents([text])[0]

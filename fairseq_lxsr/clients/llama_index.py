@@ -1,4 +1,4 @@
-"""The embedding class for LlamaIndex."""
+"""Embedding class for LlamaIndex."""
 
 from llama_index.core.embeddings import BaseEmbedding
 
@@ -6,12 +6,12 @@ from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
 
 class LlamaIndexEmbedding(BaseEmbedding):
-    """Embeds for LlamaIndex.
+    """Embedding class for LlamaIndex.
 
         Settings.embed_model = LlamaIndexEmbedding(model_name="lxsr-static")
 
     Attributes:
-        model_name: folder or name of the model.
+        model_name: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 

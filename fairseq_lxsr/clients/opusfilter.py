@@ -1,6 +1,6 @@
-"""A filter for OpusFilter that scores a pair by its cosine similarity.
+"""OpusFilter filter that scores a sentence pair by cosine similarity.
 
-In the configuration of OpusFilter:
+In an OpusFilter configuration:
 
     - LxsrFilter: {model: /path/to/model, threshold: 0.5}
       module: fairseq_lxsr.clients.opusfilter
@@ -14,17 +14,17 @@ from opusfilter import CLEAN_HIGH, FilterABC
 
 from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
-# Number of pairs that are encoded together
+# Number of pairs to encode together
 PAIRS_AT_ONCE = 1024
 
 
 class LxsrFilter(FilterABC):
-    """Scores a pair by the cosine similarity of its two sentences.
+    """Filter that keeps a pair if the cosine similarity of its sentences reaches a threshold.
 
     Args:
-        model: folder or name of the model.
-        threshold: smallest cosine similarity of an accepted pair.
-        **kwargs: options of every filter of OpusFilter.
+        model: model folder or model name.
+        threshold: minimum cosine similarity of an accepted pair.
+        **kwargs: options that all OpusFilter filters accept.
     """
 
     score_direction = CLEAN_HIGH
@@ -37,6 +37,14 @@ class LxsrFilter(FilterABC):
         self.threshold = threshold
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
+        """Score pairs.
+
+        Args:
+            pairs: source and target sentences.
+
+        Yields:
+            The cosine similarity of each pair; 0 if a side is empty.
+        """
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             source, target = (
@@ -45,16 +53,19 @@ class LxsrFilter(FilterABC):
             yield from (source * target).sum(axis=1).tolist()
 
     def accept(self, score: float) -> bool:
+        """Return whether a score is at least the threshold."""
         return score >= self.threshold
 
     def filter(self, pairs):
+        """Yield the accepted pairs."""
         return (pair for pair, accepted in self._decided(pairs) if accepted)
 
     def filterfalse(self, pairs):
+        """Yield the rejected pairs."""
         return (pair for pair, accepted in self._decided(pairs) if not accepted)
 
     def _decided(self, pairs):
-        """Score pairs in chunks; the methods of the base class would score them one by one."""
+        """Yield pairs and decisions; the base class would score the pairs one by one."""
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             yield from zip(chunk, map(self.accept, self.score(chunk)), strict=True)

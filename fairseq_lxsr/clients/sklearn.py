@@ -1,4 +1,4 @@
-"""The transformer for scikit-learn."""
+"""Sentence embedding transformer for scikit-learn."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,12 +10,12 @@ from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):
-    """Embeds sentences in a pipeline; a classifier trained on one language then works in others.
+    """Scikit-learn transformer; a classifier on its embeddings can transfer to other languages.
 
         classifier = make_pipeline(SentenceVectors(), LogisticRegression())
 
     Args:
-        model: folder or name of the model.
+        model: model folder or model name.
         dimensions: number of leading dimensions to keep; None keeps all.
     """
 
@@ -24,15 +24,29 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
         self.dimensions = dimensions
 
     def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- as scikit-learn has it
-        """Return the object itself, as there is nothing to learn."""
+        """Do nothing, because the model is already trained; return the transformer itself."""
         return self
 
     def transform(self, X: Iterable[str]) -> Any:  # noqa: N803
-        """Embed N sentences as [N, D]."""
+        """Embed sentences.
+
+        Args:
+            X: N sentences.
+
+        Returns:
+            float32 embeddings [N, D].
+        """
         return unit_vectors(self.model, X, self.dimensions)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the D columns."""
+        """Return the column names, such as `sentencevectors0`.
+
+        Args:
+            input_features: ignored.
+
+        Returns:
+            An array of D strings.
+        """
         width = self.dimensions or cached_encoder(self.model).output_dim
         return np.array([f"sentencevectors{column}" for column in range(width)], dtype=object)
 

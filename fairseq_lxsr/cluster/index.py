@@ -19,7 +19,7 @@ from fairseq_lxsr.vectors.index import min_rows
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """The task of building the index of one shard, a folder with its name.
+    """Task that builds the index of one shard, a folder with the name of the shard.
 
     Attributes:
         shard: the lines.
@@ -108,7 +108,7 @@ def index_shards(
         num_done = run_missing(tasks, workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         total = sum(counts)
-        # If each shard is too short for the kind, all of them are flat.
+        # If every shard is too short for the requested kind, all shards would become flat.
         if max(counts) < min_sentences:
             raise InputError(
                 f"{total:,} sentences are too few for {options.kind}; expected at least "

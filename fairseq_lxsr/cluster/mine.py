@@ -43,7 +43,7 @@ VECTORS_SUFFIX = ".npy"
 SIDE_NAMES = ("source", "target")
 
 
-# -- the text
+# -- input text
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Corpus:
     total: int
 
     def text(self, lines: list[str], numbers: np.ndarray) -> Text:
-        """Return some of its sentences, with the numbers of their lines."""
+        """Return selected sentences together with their line numbers."""
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
     def check(self, k: int, within: bool = False) -> Text:
@@ -81,7 +81,7 @@ class Corpus:
 
 
 def distinct(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbers and text of the lines that `bitext.distinct_lines` keeps.
+    """Yield the number and text of each line that `bitext.distinct_lines` keeps.
 
     Memory holds 16 bytes of the hash of each line.
     """
@@ -96,7 +96,7 @@ def distinct(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both have the same lines in any order; refuse one text in two languages."""
+    """Return whether both files have the same lines; refuse one text in two languages."""
     if _content_hash(source.path) != _content_hash(target.path):
         return False
     check_one_language(source, target, source.language == target.language)
@@ -109,10 +109,10 @@ def _content_hash(path: Path) -> int:
 
 
 class Sentences(Sequence[str]):
-    """The sentences of all shards of a side by number, read from their files."""
+    """The sentences of one side, read by number from the shard files."""
 
     def __init__(self, shards: Sequence[Shard]):
-        # The number of the first sentence of each shard, and the number of all sentences.
+        # First sentence number of each shard, followed by the total number of sentences.
         self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()
         self.parts = [Lines(shard.text) for shard in shards]
 
@@ -124,12 +124,12 @@ class Sentences(Sequence[str]):
         return self.parts[part][number - self.starts[part]]
 
 
-# -- the work of a shard
+# -- tasks for one shard
 
 
 @dataclass(frozen=True)
 class ShardVectors:
-    """Files of the vectors of a shard.
+    """Files that store the vectors of a shard.
 
     Attributes:
         vectors: file of the vectors [count, D].
@@ -156,7 +156,7 @@ class ShardVectors:
 
 @dataclass(frozen=True)
 class EmbedDistinct(ShardTask):
-    """The task of embedding a shard of the distinct sentences of a side, and of indexing it.
+    """Task that embeds one shard of distinct sentences and builds its index.
 
     Attributes:
         shard: the sentences.
@@ -180,7 +180,7 @@ class EmbedDistinct(ShardTask):
 
     @property
     def record(self) -> Path:
-        """The file that has the SHA-256 of the index, if the kind has an index file."""
+        """File with the SHA-256 of the index; used if the kind has an index file."""
         return self.shard.path(f".{self.kind}.json")
 
     def is_intact(self) -> bool:
@@ -213,7 +213,7 @@ class EmbedDistinct(ShardTask):
 
 @dataclass(frozen=True)
 class SearchShard(ShardTask):
-    """The task of finding the neighbours of a shard in all shards of the other side.
+    """Task that searches all shards of the other side for the neighbours of one shard.
 
     Within one text they are found in all shards of its own side.
 
@@ -231,7 +231,7 @@ class SearchShard(ShardTask):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that the neighbours depend on. The name of the output is made from it."""
+        """Settings that affect the neighbours; their hash is part of the output file name."""
         settings: dict[str, Any] = {
             "k": self.options.k,
             "candidates": short_hash(*(part.vectors.name for part in self.candidates)),
@@ -256,7 +256,7 @@ class SearchShard(ShardTask):
         return len(neighbours)
 
     def search(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest of some queries in all shards.
+        """Search all shards for the k nearest neighbours of a block of queries.
 
         Returns:
             Cosines, and numbers of distinct sentences, [n, k] each.
@@ -326,7 +326,7 @@ def mine_shards(
 
 
 def _check_sides(sides: list[Corpus], options: Mining, workers: Workers) -> None:
-    """Check the sides before the work, which may take hours."""
+    """Check both sides before mining, which may take hours."""
     widths = []
     for side in sides:
         first_sentence = side.check(options.k, within=len(sides) == 1)
@@ -366,7 +366,7 @@ def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list
 def _search_tasks(
     embed_tasks: list[list[EmbedDistinct]], options: Mining
 ) -> list[list[SearchShard]]:
-    """Return the tasks that search each side in the other side; a single side in itself."""
+    """Return the tasks that search the other side for each side, or a single side for itself."""
     tasks_of_sides = []
     for tasks, candidates in zip(embed_tasks, reversed(embed_tasks), strict=True):
         tasks_of_sides.append(_search_side(tasks, candidates, options))
@@ -390,5 +390,5 @@ def _search_side(
 
 
 def _read_neighbours(tasks: list[SearchShard]) -> np.ndarray:
-    # Copies, because a mapped array keeps its file open, and there may be thousands of files.
+    # Copy the arrays: a mapped array keeps its file open, and there may be thousands of files.
     return np.concatenate([np.array(open_array(task.output)) for task in tasks])

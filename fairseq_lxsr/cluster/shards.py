@@ -1,4 +1,4 @@
-"""Shards of text: their names, their files, and the list of them.
+"""Text shards: their names, their files, and shards.json, which lists them.
 
 The name of a shard changes with its text and with the settings of the work.
 """
@@ -32,7 +32,7 @@ Block = tuple[Numbers, list[str]]
 
 @dataclass(frozen=True)
 class Shard:
-    """Lines of the input that one worker takes at a time.
+    """Input lines that a worker processes as one task.
 
     Attributes:
         stem: path in the folder of the output, without a suffix. Its name has the number of the
@@ -59,28 +59,28 @@ class Shard:
         return int(self.numbers[0])
 
     def path(self, suffix: str) -> Path:
-        """Return the path of a file of the shard."""
+        """Return the path of the shard file with the given suffix."""
         return self.stem.with_name(f"{self.stem.name}{suffix}")
 
     @property
     def text(self) -> Path:
-        """The file of its lines."""
+        """Text file with the lines of the shard."""
         return self.path(".txt")
 
     def lines(self) -> list[str]:
-        """Read the lines."""
+        """Read the lines of the shard."""
         return self.text.read_bytes().decode("utf-8").split("\n")
 
 
 def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
-    """Cut numbered lines into blocks of `rows`; the last block may have fewer."""
+    """Cut numbered lines into blocks of `rows` lines; the last block may be shorter."""
     remaining = iter(numbered)
     while block := list(islice(remaining, rows)):
         numbers, lines = zip(*block, strict=True)
         first = numbers[0]
         last = numbers[-1]
         if last - first == len(numbers) - 1:
-            # Consecutive numbers, which a range stores without an array.
+            # A range stores consecutive numbers without an array.
             yield range(first, last + 1), list(lines)
         else:
             yield np.array(numbers), list(lines)
@@ -113,7 +113,7 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
 def finish_shards(
     folder: Path, fields: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
 ) -> None:
-    """Write the list of the shards, and remove files that are not needed any more.
+    """Write the list of shards, and remove files that are no longer needed.
 
     These are shards of earlier runs, the text of all shards, and hidden files of killed workers.
 
@@ -138,7 +138,7 @@ def finish_shards(
 
 
 def _is_obsolete(file_name: str, names: set[str]) -> bool:
-    """Return whether a file or folder is of a shard but not of the output of these shards."""
+    """Return whether a file or folder belongs to a shard but is not part of the final output."""
     match = SHARD_NAME.match(file_name.removeprefix("."))
     if match is None:
         return False

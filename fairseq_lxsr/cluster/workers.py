@@ -22,11 +22,11 @@ from fairseq_lxsr.embeddings import Encoder, Text, width_of
 from fairseq_lxsr.errors import InputError, first_line, say
 from fairseq_lxsr.machine import require
 
-# The number of attempts at one shard, by any workers.
+# Maximum number of attempts per shard, by any worker.
 ATTEMPTS = 3
-# The seconds to wait for an answer from the address of a cluster.
+# Seconds to wait for a connection to the cluster address.
 TIMEOUT_SECONDS = 10
-# The least object store of a local cluster; it holds only tasks and the numbers that they return.
+# Minimum object store size of a local cluster; it holds only tasks and their small results.
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
@@ -38,7 +38,7 @@ LoadEncoder = Callable[[], Encoder]
 
 @dataclass(frozen=True)
 class Task:
-    """Work that can be sent to a worker, and repeated.
+    """A repeatable task that can be sent to a worker.
 
     Attributes:
         name: what it works on, for messages.
@@ -47,7 +47,7 @@ class Task:
     name: str
 
     def __call__(self, encoder: LoadEncoder) -> Any:
-        """Do the work, and return a few numbers.
+        """Run the task and return a small result, such as counts.
 
         Args:
             encoder: returns the encoder of the worker, which is loaded at the first call.
@@ -56,14 +56,14 @@ class Task:
 
 
 class ShardTask(Task):
-    """A task with an output, a file or folder that has its name only when it is complete.
+    """A task that writes a file or folder, which appears under its name only when complete.
 
     A rerun does what is missing.
     """
 
     @property
     def output(self) -> Path:
-        """Path of the file or folder."""
+        """Path of the output file or folder."""
         raise NotImplementedError
 
     def is_intact(self) -> bool:
@@ -71,12 +71,12 @@ class ShardTask(Task):
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Return whether nothing is left to do; a damaged output is removed."""
+        """Return whether the output is complete; a damaged output is removed."""
         if not self.output.exists():
             return False
         if self.is_intact():
             return True
-        say(f"{self.output}: damaged; it is computed again")
+        say(f"{self.output}: damaged; recomputing it")
         if self.output.is_dir():
             shutil.rmtree(self.output)
         else:
@@ -106,7 +106,7 @@ class LoadModel(Task):
 
 @dataclass(frozen=True)
 class MeasureWidth(Task):
-    """The task of measuring the width of the embeddings of a text."""
+    """Task that measures the embedding width for a text."""
 
     text: Text
 
@@ -124,20 +124,20 @@ def run_missing(tasks: Sequence[ShardTask], workers: "Workers") -> int:
 
 
 class Worker:
-    """The actor that Ray runs. It loads its encoder once."""
+    """Ray actor that loads its encoder once."""
 
     def __init__(self, load: LoadEncoder):
         self.load = cache(load)
 
     def run(self, task: Task) -> tuple[Any, float]:
-        """Return the result of a task, and the seconds of processor time that it took."""
+        """Run a task, and return its result and its CPU time in seconds."""
         start = time.process_time()
         result = task(self.load)
         return result, time.process_time() - start
 
 
 class Workers:
-    """Gives tasks to idle workers.
+    """A pool that assigns tasks to idle workers.
 
         with connect(Cluster(count=2), load) as workers:
             for task, result in workers.run(tasks):
@@ -166,9 +166,9 @@ class Workers:
         self._make = make
         self._load_model = LoadModel("the model", folder)
         self._idle: list[Any] = []
-        # The actor and the task, by the reference to the result.
+        # Maps a result reference to its actor and task.
         self._running: dict[Any, tuple[Any, Task]] = {}
-        # Failures in succession, by the name of the task.
+        # Number of consecutive failures per task name.
         self._failures: Counter[str] = Counter()
         for _ in range(count):
             self._start(make(), self._load_model)
@@ -179,7 +179,7 @@ class Workers:
             self._wait()
 
     def end(self) -> None:
-        """End all workers; a `run` that is closed later starts no others."""
+        """Stop all workers; a `run` that is still open starts no new ones."""
         import ray
 
         busy = [actor for actor, _ in self._running.values()]
@@ -194,7 +194,7 @@ class Workers:
         return width
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Yield tasks and their results, in the order in which they end.
+        """Yield tasks and their results in order of completion.
 
         Raises:
             InputError: for bad input, and for a task that failed too often. The message has the
@@ -223,7 +223,7 @@ class Workers:
         return any(task is not self._load_model for _, task in self._running.values())
 
     def _abandon(self) -> None:
-        """Replace the workers that still run a task after an error.
+        """Replace the workers that are still busy after an error.
 
         Their results would be mistaken for those of the next run.
         """
@@ -240,7 +240,7 @@ class Workers:
         self._running[actor.run.remote(task)] = (actor, task)
 
     def _wait(self) -> tuple[Task, Any]:
-        """Wait for the end of any task.
+        """Wait until any task ends.
 
         Returns:
             The task and its result. The result is None if the task loaded the model, or if it
@@ -253,7 +253,7 @@ class Workers:
         try:
             result, seconds = ray.get(reference)
         except ray.exceptions.RayError as error:
-            # The worker may only be out of reach.
+            # The worker may be alive but unreachable.
             ray.kill(actor)
             self._start(self._make(), self._load_model)
             self._count_failure(task, error)
@@ -279,7 +279,7 @@ class Workers:
         self.model = fingerprint
 
     def _count_failure(self, task: Task, error: Exception) -> None:
-        """Count a failure of a task.
+        """Record a failed attempt at a task.
 
         Raises:
             InputError: if the task failed because of bad input, or too often in succession.
@@ -306,7 +306,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the workers run, and how much they take at a time.
+    """Cluster address and shard size.
 
     Attributes:
         address: `local` for processes of this machine; `auto` for the running cluster; HOST:PORT or
@@ -324,7 +324,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
-    """Start the workers of a cluster, and end them with the block.
+    """Start the workers of a cluster, and stop them when the block ends.
 
     Args:
         cluster: where the workers run.
@@ -337,7 +337,7 @@ def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
     require("ray", "ray", "--ray")
     import ray
 
-    # A program may have started Ray itself.
+    # The calling program may have started Ray already.
     is_new = not ray.is_initialized()
     if is_new:
         _initialise(cluster)
@@ -391,7 +391,7 @@ def _initialise(cluster: Cluster) -> None:
 
 
 def check_address(address: str) -> None:
-    """Check that the address of a cluster is valid, and that something answers there.
+    """Check that a cluster address is valid and accepts connections.
 
     Args:
         address: the value of --ray.

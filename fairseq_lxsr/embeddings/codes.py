@@ -14,7 +14,7 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 @dataclass(frozen=True)
 class Calibration:
-    """Converts int8 codes: the value of a code is (code - zero) * step, in each dimension.
+    """Maps int8 codes to values, per dimension: value = (code - zero) * step.
 
     As in `quantize_embeddings` of sentence-transformers, the 256 codes reach from the smallest to
     the largest value of a dimension. Here the range includes 0, and the code `zero` means exactly
@@ -46,7 +46,7 @@ class Calibration:
             width: the number of dimensions D.
         """
         try:
-            # Numbers that become infinite are refused below.
+            # The check below refuses numbers that overflow to infinity.
             with np.errstate(over="ignore"):
                 zero = np.array(content["zero"], dtype=np.float32)
                 step = np.array(content["step"], dtype=np.float32)
@@ -79,7 +79,7 @@ class Calibration:
 
 
 def signs_from_bits(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
-    """Return the signs, -1 or 1, of embeddings that were stored as bits.
+    """Unpack embeddings stored as bits into signs, -1 or 1.
 
     A row without a set bit becomes zero: it belongs to a sentence without known words.
 
@@ -95,7 +95,7 @@ def signs_from_bits(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
 
 
 class StoredCodes:
-    """Embeddings [N, D] that are stored as codes; rows become float32 when they are read.
+    """Embeddings [N, D] stored as codes; rows are converted to float32 when read.
 
     Args:
         codes: int8 codes [N, D], or bits [N, D / 8, rounded up].
@@ -114,7 +114,7 @@ class StoredCodes:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.float32]:
-        """Return the rows of a slice or with given numbers."""
+        """Return rows by a slice or by an array of row numbers."""
         codes = np.asarray(self.codes[rows])
         if self.calibration is None:
             return signs_from_bits(codes, self.shape[1])

@@ -1,4 +1,4 @@
-"""The interface from text to embeddings that all commands share."""
+"""The encoder interface that all commands share."""
 
 import hashlib
 from collections import Counter
@@ -50,7 +50,7 @@ class Text(Sequence[str]):
         return self.lines[index]
 
     def where(self, index: int) -> str:
-        """Return the origin and the text of a sentence, for messages."""
+        """Describe a sentence by its file, line number and text, for messages."""
         row = index if self.rows is None else int(self.rows[index])
         source = ", ".join(filter(None, (self.file or self.language, f"line {row + 1:,}")))
         return f"{source}: the embedding of {self.lines[index]!r:.60}"
@@ -100,7 +100,7 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     try:
         embeddings = np.asarray(encoder.embed(text), dtype=np.float32)
     except SentenceError as error:
-        # Its number is counted from the first of these sentences, not of the file.
+        # `row` counts from the first sentence of `text`, not from the first line of the file.
         row, _, problem = error.args
         raise InputError(f"{text.where(row)}: {problem}") from None
     if embeddings.ndim != 2 or len(embeddings) != len(text):
@@ -113,12 +113,12 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
 
 
 def count_zeros(embeddings: FloatArray, counts: Counter[str] | None) -> FloatArray:
-    """Return the embeddings [N, D], and add the number of zero rows to `counts` as `empty`."""
+    """Add the number of zero rows to `counts` as `empty`, and return the embeddings [N, D]."""
     if counts is not None:
         counts.update(empty=int((~embeddings.any(axis=1)).sum()), long=0)
     return embeddings
 
 
 def short_hash(*parts: str) -> str:
-    """Hash texts to twelve hexadecimal digits, the form of a model folder's fingerprint."""
+    """Hash texts to twelve hexadecimal digits, the format of a model fingerprint."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

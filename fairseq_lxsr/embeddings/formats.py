@@ -14,16 +14,16 @@ from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
-# The types of numbers in files; binary has eight signs in a byte.
+# NumPy type of each stored dtype; binary packs eight signs into a byte.
 DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 FLOATS = (np.float32, np.float16, np.float64)
-# The number of rows that are converted together, which limits the memory.
+# Number of rows to convert at a time, to limit memory.
 CONVERTED_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a file of embeddings.
+    """File layout of embeddings.
 
     Attributes:
         format: one of `options.EMBEDDING_FORMATS`.
@@ -37,19 +37,19 @@ class Layout:
 
     @property
     def columns(self) -> int:
-        """The number of stored numbers per embedding."""
+        """Number of stored values per embedding."""
         return columns(self.dtype, self.width)
 
     @property
     def row_size(self) -> int:
-        """The number of bytes per embedding."""
+        """Number of bytes per embedding."""
         return self.columns * np.dtype(DTYPES[self.dtype]).itemsize
 
     def row_bytes(self, embeddings: np.ndarray) -> bytes:
-        """Return the bytes of embeddings [n, D] in a file; for `int8`, they are codes already."""
+        """Convert embeddings [n, D] to bytes; `int8` expects codes instead of embeddings."""
         if self.dtype == "binary":
             return np.packbits(embeddings > 0, axis=1).tobytes()
-        # Numbers that become infinite are refused below.
+        # The check below refuses numbers that overflow to infinity.
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
@@ -61,15 +61,15 @@ class Layout:
 
 
 def columns(dtype: str, width: int) -> int:
-    """Return how many numbers of a type store an embedding with `width` dimensions."""
+    """Return the number of stored values per embedding of width `width`."""
     if dtype == "binary":
-        # Eight dimensions in a byte, rounded up.
+        # A byte stores eight dimensions; round up.
         return -(-width // 8)
     return width
 
 
 def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) -> np.ndarray:
-    """Check and return an array that was read from a file of embeddings.
+    """Check an array that was read from an embedding file, and return it.
 
     Args:
         path: the file, for messages.
@@ -84,7 +84,7 @@ def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) ->
         is_expected = stored.dtype == DTYPES[dtype] and stored.shape[1:] == (columns(dtype, width),)
     else:
         expected = "floats [N, D]"
-        # In any byte order: numpy converts the rows that are read.
+        # Any byte order is accepted, because NumPy converts rows when they are read.
         is_expected = stored.dtype.newbyteorder("=") in FLOATS
     is_matrix = stored.ndim == 2 and stored.size > 0
     if not is_matrix or not is_expected:
@@ -107,14 +107,14 @@ class Format:
     described = False
 
     def check(self) -> None:
-        """Raise `InputError` if a library for the format is missing."""
+        """Raise `InputError` if the library that the format needs is not installed."""
 
     def header(self, layout: Layout, rows: int) -> bytes:
         """Return the header, whose length must not depend on `rows`."""
         return b""
 
     def finish(self, rows: Path, layout: Layout) -> Path:
-        """Return the finished file, made from a file with the header and all rows."""
+        """Convert a file with the header and all rows to the final file, and return its path."""
         return rows
 
     def read(self, path: Path, description: dict[str, Any]) -> np.ndarray:
@@ -131,18 +131,18 @@ class Format:
 
 
 def find_format(name: str) -> Format:
-    """Return the format of a name in `options.EMBEDDING_FORMATS`: its class in lower case."""
+    """Return the format with a given name, one of `options.EMBEDDING_FORMATS`."""
     formats = {kind.__name__.lower(): kind for kind in Format.__subclasses__()}
     return formats[name]()
 
 
 def all_formats() -> list[Format]:
-    """Return all formats."""
+    """Return an instance of each format."""
     return [find_format(name) for name in EMBEDDING_FORMATS]
 
 
 def format_name(path: Path) -> str | None:
-    """Return the name of the format that a file has by its suffix; None if it has none."""
+    """Return the format name that matches the file suffix; None if there is no match."""
     for name in EMBEDDING_FORMATS:
         if find_format(name).suffix == path.suffix:
             return name
@@ -150,7 +150,7 @@ def format_name(path: Path) -> str | None:
 
 
 def format_of_file(path: Path) -> Format:
-    """Return the format that a file has by its suffix."""
+    """Return the format that matches the file suffix."""
     name = format_name(path)
     if name is None:
         suffixes = ", ".join(file_format.suffix for file_format in all_formats())
@@ -160,12 +160,12 @@ def format_of_file(path: Path) -> Format:
     return find_format(name)
 
 
-# The length of the header that numpy itself writes for a matrix.
+# Length of the header that NumPy writes for a matrix.
 NPY_HEADER = 128
 
 
 class Npy(Format):
-    """A matrix, as numpy.save writes it."""
+    """A matrix in the format of numpy.save."""
 
     suffix = ".npy"
 
@@ -188,7 +188,7 @@ class Npy(Format):
 
 
 class Raw(Format):
-    """Rows without a header, whose width and type come from the user or the description."""
+    """Rows without a header; width and type come from the user or the description file."""
 
     suffix = ".raw"
 
@@ -206,7 +206,7 @@ class Raw(Format):
 
 
 SAFETENSORS_HEADER = 128
-# The name of the tensor or column.
+# Name of the tensor or column.
 NAME = "embeddings"
 SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "int8": "I8", "binary": "U8"}
 
@@ -215,7 +215,7 @@ class Safetensors(Format):
     """The tensor `embeddings` [N, D] of a safetensors file."""
 
     suffix = ".safetensors"
-    # The weights of models have the same suffix.
+    # Model weights have the same suffix.
     described = True
 
     def header(self, layout: Layout, rows: int) -> bytes:
@@ -298,7 +298,7 @@ def _rows(column: Any) -> np.ndarray:
     list_types = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if not any(is_list_type(column.type) for is_list_type in list_types):
         raise ValueError(f"its type is {column.type}")
-    # The length of a list that is null is None.
+    # A null list has the length None.
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
         raise ValueError(f"lengths {lengths}, or null in a list")

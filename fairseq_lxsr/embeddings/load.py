@@ -1,8 +1,9 @@
-"""Load any encoder by its name, in Python and for --model of the command line."""
+"""Loads any encoder by name, in Python and for the command-line option --model."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,14 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import open_file
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.machine import check_device
-from fairseq_lxsr.options import FILE_NAME, WORD_WEIGHTS, at_least
+from fairseq_lxsr.options import COMPUTE_DTYPES, FILE_NAME, ON_LONG, WORD_WEIGHTS, at_least
 
 Names = str | Path | Mapping[str, str | Path] | Iterable[str]
 # torch saves checkpoints as zip archives.
 ARCHIVE_START = b"PK\x03\x04"
 # The prefix LANG= of a model's name.
 LANGUAGE = re.compile("[^=/#]*=")
-# The default width of LASER-raw embeddings, that of LASER itself.
+# Default width of LASER-raw embeddings: the width of LASER embeddings
 RAW_DIM = 1024
 
 
@@ -60,20 +61,23 @@ def load(
 
     Args:
         names: one name; or one per language, as a mapping or as a list of `LANG=NAME`.
-        batch_size: number of sentences that are encoded together.
+        batch_size: number of sentences encoded together.
         device: cpu or cuda; None for cuda if it is available and the model has layers.
-        show_progress: whether to show a progress bar while encoding.
+        show_progress: show a progress bar while encoding, and while a file of word vectors is read.
         truncate_dim: number of leading dimensions to keep; None keeps all.
-        options: other options of `SentenceEncoder.encode`, for model folders of this package only.
+        options: other options of `SentenceEncoder.encode`, such as `dtype` and `on_long`. They
+            apply to models of this package; other models ignore them.
 
     Returns:
         The encoder; if languages are named, one that selects the model by the language of the text.
 
     Raises:
-        InputError: for an unknown model, an option that does not fit it, or a language that is
-            named twice.
+        InputError: if the model is not found, if the name has an invalid option after `#`, if a
+            language is named twice, if the device does not exist, or if a keyword is not an option
+            of `SentenceEncoder.encode` or has an unknown `dtype` or `on_long`.
     """
     check_device(device, "--device")
+    _check_options(options)
     encoders = {}
     for name in parse_names(names):
         encoders[name.language] = _load_one(name, batch_size, device, show_progress, options)
@@ -83,6 +87,19 @@ def load(
     if truncate_dim is None or truncate_dim == encoder.width:
         return encoder
     return TruncatedEncoder(encoder, truncate_dim)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Check further options of `load`, which `SentenceEncoder.encode` gets with every text."""
+    allowed = list(signature(SentenceEncoder.encode).parameters)
+    for own in ("self", "texts", "counts", "batch_size", "device", "show_progress", "truncate_dim"):
+        allowed.remove(own)
+    for name, value in options.items():
+        if name not in allowed:
+            raise InputError(f"unknown option {name!r}; expected one of {', '.join(allowed)}")
+        choices = {"dtype": COMPUTE_DTYPES, "on_long": ON_LONG}.get(name)
+        if choices and value not in choices:
+            raise InputError(f"{name} {value!r}; expected one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -145,7 +162,7 @@ class ModelName:
         """Return N of `#dim=N`, the width of LASER-raw embeddings."""
         option = self.words[0] if self.words else f"dim={RAW_DIM}"
         if len(self.words) > 1 or not option.startswith("dim="):
-            # Raises the error.
+            # This call raises an InputError.
             self.word(("dim=N",), "a folder of embeddings")
         width = at_least(1).from_text(option.removeprefix("dim="))
         if width not in at_least(1):
@@ -192,7 +209,7 @@ def refuse_idf(names: Names) -> None:
 
 
 def model_files(names: Names) -> Iterator[Path]:
-    """Yield the files that are read from models; a folder of another library as a whole."""
+    """Yield the files that models are loaded from; for other libraries, the model folder."""
     for name in parse_names(names):
         path = find_model(name.path)
         if is_embeddings_folder(path):
@@ -217,18 +234,18 @@ def _load_one(
     if (path / ST_MODULE).is_dir():
         path = path / ST_MODULE
     if path.is_file():
-        return _load_word_vectors(name, path)
+        return _load_word_vectors(name, path, show_progress)
     if is_embeddings_folder(path):
         return StoredEmbeddings(path, name.width())
     if path.is_dir() and not _is_own_folder(path):
         name.word((), "a model of sentence-transformers")
-        return sentence_transformers_folder(path, batch_size, device, show_progress=True)
+        return sentence_transformers_folder(path, batch_size, device, show_progress)
     untrained = name.word(("untrained",), "a model folder") is not None
     encoder = SentenceEncoder.from_pretrained(path, device, untrained=untrained)
     return ModelFolder(encoder, batch_size=batch_size, show_progress=show_progress, **options)
 
 
-def _load_word_vectors(name: ModelName, path: Path) -> WordVectors:
+def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> WordVectors:
     """Load a file of word vectors; refuse other kinds of files before they are read."""
     if format_name(path):
         raise InputError(
@@ -243,7 +260,7 @@ def _load_word_vectors(name: ModelName, path: Path) -> WordVectors:
             "folder: `lxsr export folder --checkpoint FILE.pt --output FOLDER` creates one"
         )
     weights = name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0]
-    return WordVectors(path, weights, show_progress=True)
+    return WordVectors(path, weights, show_progress)
 
 
 def _is_own_folder(folder: Path) -> bool:

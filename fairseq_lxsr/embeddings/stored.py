@@ -31,7 +31,7 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "on_long": ("cut", "error"),
     "truncate_dim": (None,),
 }
-# The fingerprints that a signature can contain.
+# Pattern of fingerprints that a signature may contain.
 FINGERPRINT = re.compile(r"[\w.=-]{1,200}")
 
 
@@ -54,15 +54,15 @@ class StoredEmbeddings:
     def __init__(self, folder: str | Path, raw_width: int = 1024):
         self.folder = Path(folder)
         self.raw_width = raw_width
-        # The text file and the model of each file of embeddings so far.
+        # Text file and model of each embedding file used so far.
         self.text_of: dict[Path, str] = {}
         self.model_of: dict[Path, str] = {}
-        # The files whose text has been compared with the description.
+        # Embedding files whose text has been checked.
         self.checked: set[Path] = set()
 
     @cached_property
     def fingerprint(self) -> str:
-        """The model of all files, if their descriptions name one; otherwise a hash of the files.
+        """Fingerprint of the common model of all files, or else a hash of the files.
 
         The options of `lxsr embed` that change the embeddings follow the model.
         """
@@ -76,7 +76,7 @@ class StoredEmbeddings:
 
     @cached_property
     def width(self) -> int:
-        """The number of dimensions in the first file; that of all files from one model."""
+        """Embedding width of the first file; files of the same model have the same width."""
         return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
@@ -140,7 +140,7 @@ class StoredEmbeddings:
 
 
 def _described_model(path: Path, checksum: str) -> str | None:
-    """Return the model of a file, with the options that changed the embeddings.
+    """Return the model of an embedding file and the options that affected its embeddings.
 
     It is None if no description names the model. A description of other content, whose SHA-256 is
     not `checksum`, does not count.
@@ -148,7 +148,7 @@ def _described_model(path: Path, checksum: str) -> str | None:
     try:
         description = read_description(path)
     except InputError:
-        # Raised again when the file itself is read.
+        # The same error is raised when the file itself is read.
         return None
     if description.get("sha256") != checksum:
         return None
@@ -179,14 +179,14 @@ def _check_text(path: Path, text_hash: str, text: Text) -> None:
 
 
 def _holds_sentences(text: Text) -> bool:
-    """Return whether the lines of the file are the sentences, not rows with several columns."""
+    """Return whether each line of the file is a sentence, not a row of several columns."""
     assert text.rows is not None
     line = next(islice(read_lines(text.file, is_sentence=False), int(text.rows[0]), None), "")
     return single_line(line).lower() == single_line(text[0]).lower()
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read the description that `lxsr embed` writes next to embeddings.
+    """Read the JSON description that `lxsr embed` writes next to an embedding file.
 
     Returns:
         The description, whose `model`, `dimension`, `dtype` and `calibration` are checked; empty if
@@ -268,7 +268,7 @@ def _check_once(path: Path, *stamp: int) -> None:
 
 
 def embedding_files(folder: Path) -> list[Path]:
-    """Return the files of embeddings in a folder, sorted by name."""
+    """Return the embedding files in a folder, sorted by name."""
     formats = {file_format.suffix: file_format for file_format in all_formats()}
     files = []
     for path in sorted(folder.iterdir()):

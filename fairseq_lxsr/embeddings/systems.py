@@ -1,4 +1,4 @@
-"""Implementations of `Encoder`: models of any library, and one encoder per language."""
+"""Implementations of `Encoder` for model folders, other libraries, and separate languages."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class ModelFolder:
         self.counts: Counter[str] = Counter()
 
     def reading(self, on_long: str) -> "ModelFolder":
-        """Return the same model with another `on_long` and its own counts."""
+        """Return the same model with a different `on_long` and separate counts."""
         return ModelFolder(self.encoder, **self.options | {"on_long": on_long})
 
     @property
@@ -91,7 +91,7 @@ class ByLanguage:
 
     @property
     def space(self) -> str:
-        """The common space of all encoders; the fingerprint if they have none."""
+        """Fingerprint of the space that all encoders share; without one, the own fingerprint."""
         spaces = set()
         for encoder in self.encoders.values():
             spaces.add(getattr(encoder, "space", encoder.fingerprint))
@@ -131,7 +131,7 @@ def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
 
 
 def count_long(encoder: Encoder) -> int:
-    """Return how many texts so far were longer than the model folders can read."""
+    """Return how many texts so far exceeded the length limit of the model folders."""
     if isinstance(encoder, ByLanguage):
         return sum(map(count_long, encoder.encoders.values()))
     if isinstance(encoder, ModelFolder):
@@ -202,7 +202,7 @@ def sentence_transformers_folder(
             model_kwargs={"use_safetensors": True},
         )
     except Exception as error:
-        # A damaged folder raises errors of many kinds.
+        # Loading a damaged folder may raise almost any exception.
         raise InputError(
             f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})"
         ) from None

@@ -130,9 +130,9 @@ def _check_header(path: Path, header: list[str], word_count: int, width: int | N
 
 
 def _parse_vector(values: list[str], width: int | None) -> FloatArray | None:
-    """Return the numbers of a word, or None if they are not `width` finite numbers."""
+    """Parse the vector of a word; None if it does not have `width` finite numbers."""
     try:
-        # Numbers that become infinite are refused below.
+        # The check below refuses numbers that overflow to infinity.
         with np.errstate(over="ignore"):
             vector = np.array(values, dtype=np.float32)
     except ValueError:

@@ -32,14 +32,14 @@ from fairseq_lxsr.files.write import (
     sync,
 )
 
-# The number of lines that are sorted by length, embedded and written together.
+# Number of lines to sort by length, embed and write together.
 WINDOW = 20_000
 INDEX_VERSION = 1
-# The key of the int8 calibration in the description.
+# Key of the int8 calibration in the description.
 CALIBRATION = "calibration"
-# The kinds of sentences that are counted separately.
+# Kinds of sentences to count separately.
 COUNTED_KINDS = ("empty", "long")
-# The key for the checksum of the rows, among the counts of unfinished embeddings.
+# Key of the row checksum in the progress record.
 CRC_OF_ROWS = "crc32"
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
@@ -98,7 +98,7 @@ def embed_lines(
             file, or while another process writes it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    # None shows a bar on a terminal and lines elsewhere; True shows nothing.
+    # For tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
     disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
@@ -114,7 +114,7 @@ def embed_lines(
             return file.finish()
         finally:
             if not file.rows:
-                # No later run could resume from it.
+                # Without progress, no later run can resume from this file.
                 file.partial.unlink(missing_ok=True)
 
 
@@ -163,7 +163,7 @@ class EmbeddingsFile:
         return self.counts["lines"]
 
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
-        """Return the lines without rows: all, or those that an interrupted run left."""
+        """Return the lines that still need embedding: all, or the rest after an interrupted run."""
         for path in (self.partial, self.progress, self.partial.with_suffix(".whole")):
             remove_planted(path)
         if resume and self.partial.exists():
@@ -171,10 +171,10 @@ class EmbeddingsFile:
             if record:
                 self._resume(record)
         if not self.rows:
-            # An old record would be taken for the progress of the new rows.
+            # Otherwise an old record would be mistaken for the progress of the new rows.
             self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
-            # It gets the mode of the file that it replaces.
+            # Keep the file mode of the file that will be replaced.
             os.close(create(self.partial, self.output))
         remaining = iter(lines)
         if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
@@ -185,7 +185,7 @@ class EmbeddingsFile:
         return remaining
 
     def _resume(self, record: Record) -> None:
-        """Continue after the rows that a record of an interrupted run counts."""
+        """Continue after the rows that an interrupted run has recorded as finished."""
         # The calibration is not compared, because the first rows determined it.
         ignored = {CALIBRATION: None}
         _check_settings(self.progress, record.settings | ignored, self.settings | ignored)
@@ -224,7 +224,7 @@ class EmbeddingsFile:
         return crc
 
     def _size(self, rows: int) -> int:
-        """Return the size in bytes of a partial file with a number of rows."""
+        """Return the size in bytes of a partial file with the given number of rows."""
         return len(self.format.header(self.layout, rows)) + rows * self.layout.row_size
 
     def append(self, lines: list[str], embeddings: np.ndarray) -> None:
@@ -243,7 +243,7 @@ class EmbeddingsFile:
         rows = self.layout.row_bytes(self._rounded(embeddings))
         with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
             stream.seek(self._size(self.rows))
-            # Removes rows that an interrupted run wrote but did not count.
+            # Remove rows that an interrupted run wrote but did not record.
             stream.truncate()
             stream.write(rows)
             stream.flush()
@@ -254,7 +254,7 @@ class EmbeddingsFile:
         Record(self.settings, dict(self.counts), self.text).write(self.progress)
 
     def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
-        """Return embeddings as int8 codes for such a layout; the first window calibrates."""
+        """Convert embeddings to int8 codes for an int8 layout; the first window sets the scales."""
         if not np.isfinite(embeddings).all():
             raise InputError(
                 "embeddings with NaN or infinity; expected finite numbers: use another model"
@@ -334,7 +334,7 @@ def _check_settings(path: Path, stored: dict[str, Any], settings: dict[str, Any]
 
 
 def hash_lines(lines: Iterable[str]) -> tuple[int, str]:
-    """Return the number of lines and their hash, `text` in the description of their embeddings."""
+    """Return the number of lines and their hash, which descriptions store as `text`."""
     remaining = iter(lines)
     count = 0
     text = ""

@@ -255,6 +255,9 @@ class SentenceEncoder(SentenceTransformersMethods):
 
         Returns:
             float32 [N, D], or [N, truncate_dim]. A single sentence gives [D] or [truncate_dim].
+            `precision="float16"` gives float16. `precision="binary"` (int8) and `"ubinary"` (uint8)
+            give one bit per dimension, packed as [N, D / 8]. `convert_to_tensor=True` returns a
+            torch tensor, and `convert_to_numpy=False` a list of N tensors.
 
         Raises:
             InputError: if an option is invalid, a text is not a string, the texts are a table, a
@@ -311,10 +314,11 @@ class SentenceEncoder(SentenceTransformersMethods):
             number of word pieces of each sentence, int64 [N]. The ids are rows of `table`.
 
         Raises:
-            InputError: if `texts` is a single string, a table, a mapping or a set.
+            InputError: if `texts` is a single string, a table, a mapping or a set, or if an element
+                is not a string.
         """
         check_text_list("texts", texts)
-        ids, lengths = self.tokenizer.encode_known(texts)
+        ids, lengths = self.tokenizer.encode_known(as_list(texts))
         starts = lengths.cumsum() - lengths
         positions = np.arange(len(ids)) - np.repeat(starts, lengths)
         limit = self.max_seq_length or NO_LIMIT

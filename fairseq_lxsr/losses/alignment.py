@@ -104,10 +104,12 @@ def alignment_loss(
         A scalar, in nats.
 
     Raises:
-        ValueError: if the similarity is unknown, or if shapes differ.
+        ValueError: if the similarity is unknown, or if the shapes of u and v differ.
     """
     if similarity not in ALIGN_SIMILARITIES:
         raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
+    if u.shape != v.shape:
+        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)}; expected the same shape")
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     u = unit(u)
     v = unit(v)

@@ -20,6 +20,7 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
     Source: Wang et al., stage 1.
 
     Example:
+        >>> import torch
         >>> scores, labels = torch.tensor([4.0, -4.0]), torch.tensor([1, 0])
         >>> round(float(context_classification_loss(scores, labels)), 3)
         0.036
@@ -44,6 +45,7 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
     Source: Wang et al., stage 2.
 
     Example:
+        >>> import torch
         >>> coherence_regression_loss(torch.tensor([0.5, 1.0]), torch.tensor([1.0, 1.0])).item()
         0.25
 

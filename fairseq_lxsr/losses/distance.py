@@ -61,10 +61,12 @@ def distance_constraint(
         L_pair and L_neg, scalars. L_neg is 0 for a batch of one pair, which has no negatives.
 
     Raises:
-        ValueError: if the metric is unknown.
+        ValueError: if the metric is unknown, or if the shapes of u and v differ.
     """
     if metric not in DISTANCES:
         raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
+    if u.shape != v.shape:
+        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)}; expected the same shape")
     u, v, to_distance = DISTANCES[metric](u, v, detach_scale)
     # [B]
     pair = to_distance((u - v).norm(dim=1))

@@ -22,6 +22,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, form: str = "mse") -> Te
     cells; the widths may differ.
 
     Example:
+        >>> import torch
         >>> student, teacher = torch.eye(2), torch.eye(2, 3)  # embeddings of the same sentences
         >>> distillation_loss(student, teacher, "similarity").item()
         0.0

@@ -50,7 +50,7 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """The sentence."""
+        """Alias of `sentence`."""
         return self.sentence
 
 
@@ -114,7 +114,9 @@ class CorpusIndex:
         first: int = 0,
         truncate_dim: int | None = None,
     ) -> "CorpusIndex":
-        """Build an index folder; it appears under its name only when it is complete.
+        """Build an index folder, which appears under its name only when it is complete.
+
+        An existing index folder is replaced.
 
         Args:
             folder: folder to write.
@@ -136,7 +138,8 @@ class CorpusIndex:
 
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
-                table, a mapping or a set, or the fingerprint is missing.
+                table, a mapping or a set, the fingerprint is missing, the kind is unknown or does
+                not fit the vectors, or `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
         fingerprint = fingerprint or getattr(encode, "fingerprint", "")
@@ -188,7 +191,7 @@ class CorpusIndex:
             )
         lists = getattr(self.vectors, "nlist", None)
         if lists == default_lists(self.vectors.ntotal):
-            # The default grows with the number of sentences.
+            # Recompute the default, which grows with the number of sentences.
             lists = None
         index = CorpusIndex.build(
             self.folder,
@@ -200,7 +203,7 @@ class CorpusIndex:
             self.config["model_folder"],
             truncate_dim=self.truncate_dim,
         )
-        # From here on this object is the new index.
+        # Turn this object into the new index.
         self.__dict__ = index.__dict__
 
     def _corpus_lines(self) -> Iterator[str]:
@@ -302,13 +305,14 @@ class CorpusIndex:
                 returned.
 
         Returns:
-            For each query a list of hits, best first; for one sentence its list alone. A list has
-            fewer than k hits if an approximate index finds fewer, and none if the query has no
-            known word.
+            A list of hits for each query, best first; a single sentence gives its list alone. A
+            list has fewer than k hits if the index has fewer than k sentences or if an approximate
+            index finds fewer. It is empty if the query has no known word.
 
         Raises:
-            InputError: if no query has a known word, and if the model of `encode` or of the
-                reranker is not that of the index.
+            InputError: if no query has a known word, if k or probes is less than 1, if the model of
+                `encode` or of the reranker differs from that of the index, or if `encode` is None
+                and the model of the index is missing.
         """
         if isinstance(encode, int | np.integer):
             return self.search(queries, None, int(encode), probes, reranker)
@@ -345,7 +349,7 @@ class CorpusIndex:
     def _search_known(
         self, text: Text, embeddings: FloatArray, k: int, probes: int, reranker: Reranker | None
     ) -> list[list[Hit]]:
-        """Search for queries [N, D] of which none is zero."""
+        """Search with query embeddings [N, D], none of which is zero."""
         depth = k
         if reranker:
             reranker.check_depth(k)
@@ -360,7 +364,7 @@ class CorpusIndex:
         for scores_of_query, rows_of_query in zip(scores.tolist(), rows.tolist(), strict=True):
             hits_of_query = []
             for score, row in zip(scores_of_query, rows_of_query, strict=True):
-                # An approximate index marks neighbours that it does not find with -1.
+                # An approximate index returns -1 for neighbours that it does not find.
                 if row >= 0:
                     hits_of_query.append(Hit(score, *sentences[row]))
             hits.append(hits_of_query)
@@ -395,6 +399,6 @@ def _embed_function(encode: Any) -> EmbedText:
     if embed := getattr(encode, "embed", None):
         return embed
     if hasattr(encode, "encode"):
-        # For example a SentenceTransformer, which takes lists only.
+        # For example a SentenceTransformer, which accepts only lists.
         return lambda text: encode.encode(list(text))
     return encode

@@ -1,4 +1,4 @@
-"""The folder of an index on disk: how it is written, opened, checked and read.
+"""Writes, opens, checks and reads the folder of an index.
 
 `index.json` describes the index, and holds the SHA-256 of the other files: the vectors, the
 sentences, and for each sentence its first byte in the file and its line number in the corpus.
@@ -34,12 +34,12 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 INDEX_CONFIG = "index.json"
 VECTORS_FILE = "index.faiss"
 SENTENCES_FILE = "sentences.txt"
-# The first byte of each sentence in the file of sentences, and the size of that file.
+# Byte offset of each sentence in the sentence file, followed by the size of that file.
 OFFSETS_FILE = "offsets.npy"
 # The line number of each sentence in the corpus, from 0.
 LINES_FILE = "lines.npy"
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
-# The vectors before they are indexed; removed at the end.
+# Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
 INDEX_FORMAT = 2
 # Key of the sizes and times of the files when they were hashed; absent in an index of an earlier
@@ -62,7 +62,7 @@ EmbedText = Callable[[Text], np.ndarray]
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """How an index is built, and by which model.
+    """Index settings, and the model that computes the embeddings.
 
     Attributes:
         model: fingerprint of the model that computes the embeddings.
@@ -125,7 +125,7 @@ def write_index_folder(
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What was written: numbers of sentences and of lines, and the width of the vectors."""
+    """Number of sentences and lines written, and the width of the vectors."""
 
     sentences: int
     lines: int
@@ -134,7 +134,7 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class _Block:
-    """Lines of the corpus that are not empty, and the number of the line after the block."""
+    """Non-empty corpus lines, and the number of the line after the block."""
 
     numbers: list[int]
     sentences: list[str]
@@ -169,7 +169,7 @@ def _write_sentences(
     numbers: list[IntArray] = []
     lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
     width = 0
-    # The first block without any known word.
+    # First block in which no sentence has a known word.
     unknown: tuple[FloatArray, Text] | None = None
     with ExitStack() as stack:
         text_stream = stack.enter_context(open(work / SENTENCES_FILE, "wb"))
@@ -194,7 +194,7 @@ def _write_sentences(
     if not numbers:
         if unknown is not None:
             embeddings, text = unknown
-            # Raises an error that names the first sentence.
+            # This call raises an error that names the first sentence.
             check_directions(embeddings, text.where)
         raise InputError("no text to index; expected one sentence per line")
     lines = np.concatenate(numbers)
@@ -235,7 +235,7 @@ class IndexFolder:
         self._opened = {name: os.fstat(stream.fileno()) for name, stream in streams.items()}
         size = self._opened[SENTENCES_FILE].st_size
         covers_text = self._offsets[0] == 0 and self._offsets[-1] == size
-        # Every sentence has at least its line end.
+        # Every sentence has at least one byte, its line end.
         if not covers_text or (np.diff(self._offsets) < 1).any():
             raise InputError(
                 f"{path / OFFSETS_FILE}: not the offsets of the sentences in {SENTENCES_FILE}; "
@@ -257,7 +257,7 @@ class IndexFolder:
         restore_folder(path)
         with ExitStack() as stack:
             config = read_config(path)
-            # Every file is opened once: what is checked here is what is read later.
+            # Open each file only once, so that the checked file is the one that is read later.
             streams = {}
             for name in FILES:
                 streams[name] = stack.enter_context(_open_unchanged(path / name, config))
@@ -321,7 +321,7 @@ class IndexFolder:
             try:
                 now = os.stat(path)
             except OSError:
-                # For example because the folder was removed.
+                # For example, the folder may have been removed.
                 continue
             if os.path.samestat(before, now) and _size_and_time(before) != _size_and_time(now):
                 raise InputError(

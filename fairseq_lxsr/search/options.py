@@ -1,4 +1,4 @@
-"""Options of search, mining, indexes and scores of pairs, for Python and for the command line."""
+"""Options for search, mining, indexes and pair scoring, in Python and on the command line."""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -55,11 +55,11 @@ class SearchOptions(RerankOption):
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How to build an index, see `vectors.build_index`.
+    """Options for building an index, see `vectors.build_index`.
 
     Args:
         kind: kind of the index. A shard with too few sentences for it, usually the last, is flat.
-        lists: number of inverted lists; None for 4 sqrt(sentences).
+        lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
     """
@@ -72,7 +72,8 @@ class IndexOptions:
         INDEX_KINDS,
     )
     lists: int | None = option(
-        "number of inverted lists of ivf and ivf-pq (default: 4 sqrt(sentences))",
+        "number of inverted lists for ivf and ivf-pq (default: 4 sqrt(sentences), at most one list "
+        "per 39 sentences)",
         None,
         at_least(1),
     )
@@ -82,7 +83,7 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class Mining(RerankOption):
-    """Options of the search for pairs and of their selection, see `vectors.mine`.
+    """Options for mining pairs and selecting them, see `vectors.mine`.
 
     With `rerank`, the scores of a `Reranker` replace the cosines. Both directions give a pair the
     same score, so margins are computed from scores as from cosines.
@@ -118,7 +119,7 @@ class Mining(RerankOption):
     )
 
     def check(self) -> None:
-        """Check the options whose values are listed."""
+        """Check the options that accept only listed values."""
         for field in fields(self):
             choices = field.metadata.get("choices")
             value = getattr(self, field.name)
@@ -132,7 +133,7 @@ class Mining(RerankOption):
 
     @property
     def neighbour_settings(self) -> dict[str, str]:
-        """What the neighbours depend on, except k; stored to decide whether they can be reused.
+        """Settings that affect the neighbours, except k; stored to detect reusable results.
 
         It is empty for exact search by cosine, as in work folders of older versions.
         """
@@ -154,7 +155,7 @@ class Mining(RerankOption):
 
 @dataclass(frozen=True)
 class PairScoring:
-    """How to score pairs that are already aligned, see `vectors.margin_scores`."""
+    """Options for scoring aligned pairs, see `vectors.margin_scores`."""
 
     margin: str = option(
         "absolute: the cosine; ratio, distance: the cosine compared with the neighbours of both "

@@ -1,4 +1,4 @@
-"""Scores of sentence pairs that are already aligned: by cosine, or by margin.
+"""Scores aligned sentence pairs by cosine or margin.
 
 Margins compare a pair with neighbours in indexes, or in the text of the pairs itself (Artetxe and
 Schwenk 2019a, section 3.1).
@@ -28,14 +28,14 @@ from fairseq_lxsr.vectors import (
 )
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# The number of pairs that are encoded together.
+# Number of pairs to encode together.
 PAIR_BLOCK = 8_192
-# The score of a pair if a side has no known word piece.
+# Score of a pair in which a side has no known word piece.
 UNKNOWN_SCORE = 0.0
 
-# Source, target, and anything that the caller wants back with the score.
+# Source, target, and a value that is returned unchanged with the score.
 Pair = tuple[str, str, Any]
-# Arrays of the sources and of the targets.
+# Source array and target array.
 BothSides = tuple[FloatArray, FloatArray]
 Scored = Iterator[tuple[list[Pair], FloatArray]]
 
@@ -93,19 +93,35 @@ def score_pairs(
     options: PairScoring | None = None,
     indexes: tuple[CorpusIndex, CorpusIndex] | None = None,
 ) -> Scored:
-    """Yield blocks of pairs and their scores [n]; memory does not grow with the number of pairs.
+    """Score sentence pairs in blocks, so that memory does not grow with the number of pairs.
 
-        for block, scores in score_pairs([("a dog", "un chien", 1)], PairEncoder(encoder)):
-            print(block, scores)
+        encode = PairEncoder(load("lxsr-static"))
+        for block, scores in score_pairs([("a dog", "un chien", 1)], encode):
+            for (source, target, number), score in zip(block, scores):
+                print(number, score, source, target)
 
     Args:
-        pairs: source, target and anything else of each pair, read once.
+        pairs: tuples of source, target and a third value that is returned unchanged; read once.
         encode: embeds both sides.
-        options: margin and size of the neighbourhoods; None for the cosine.
-        indexes: indexes of text in the source and in the target language, which have the
-            neighbours; not needed for the margin `absolute`.
+        options: margin and neighbourhood size; None for the cosine.
+        indexes: indexes of text in the source and in the target language, in which neighbours are
+            searched. The margins `ratio` and `distance` need them.
+
+    Yields:
+        A list of n pairs, and their scores, float32 [n]. A pair with an empty side, or one without
+        a known word, scores 0.
+
+    Raises:
+        InputError: if the margin needs indexes and there are none, if an index has another model
+            than `encode`, if the widths of the sides differ, or if an embedding has NaN or
+            infinity. It is raised when the first block is requested.
     """
     options = options or PairScoring()
+    if options.margin != "absolute" and indexes is None:
+        raise InputError(
+            f"margin {options.margin} needs neighbours; pass indexes, use "
+            "score_pairs_among_themselves, or the margin absolute"
+        )
     for index in indexes or ():
         index.check_model(encode.encoder)
     for block in _blocks(pairs):
@@ -174,7 +190,7 @@ def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 class DistinctVectors:
-    """Vectors of the distinct sentences of a side, in a file.
+    """Vectors of the distinct sentences of one side, stored in a file.
 
     Sentences are compared by 16 bytes of their hashes.
 
@@ -192,7 +208,7 @@ class DistinctVectors:
         self._vectors: FloatArray | None = None
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
-        """Embed the sentences that were not added before."""
+        """Embed and store the sentences that are new."""
         new: dict[bytes, str] = {}
         for sentence in sentences:
             key = _key(sentence)

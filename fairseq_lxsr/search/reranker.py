@@ -16,7 +16,7 @@ from fairseq_lxsr.search.options import MAX_SIM_WEIGHT, RerankOption, score_name
 from fairseq_lxsr.vectors import Pieces, piece_scores
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 
-# The number of queries whose candidates are read and split into pieces at a time.
+# Number of queries to process at a time when candidates are split into pieces.
 QUERY_BLOCK = 1024
 
 # Returns the texts of candidates [n], given their numbers.
@@ -54,7 +54,7 @@ class Reranker:
         self.depth = depth
         self.weight = weight
         self._encoder = encoder.encoder
-        # A model without a table is refused now, before any search.
+        # Refuse a model without a piece table before any search.
         self._table = self._encoder.table
 
     @property
@@ -80,7 +80,7 @@ class Reranker:
     def scores(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> FloatArray:
-        """Score candidates again.
+        """Rescore candidates.
 
         Memory does not grow with the number of queries, except for the arguments and the result.
 
@@ -102,7 +102,7 @@ class Reranker:
             is_candidate = ids[block] >= 0
             rows = np.unique(ids[block][is_candidate])
             if not len(rows):
-                # An approximate index may return nothing.
+                # An approximate index may find no candidates.
                 continue
             candidate_pieces = self._pieces(read(rows))
             query_pieces = self._pieces(queries[block])
@@ -116,7 +116,7 @@ class Reranker:
     def best(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> tuple[FloatArray, IntArray]:
-        """Score candidates again, and return scores and ids [N, k] in descending order of score.
+        """Rescore candidates, and return scores and ids [N, k] in descending order of score.
 
         Args:
             queries: N sentences.

@@ -1,4 +1,4 @@
-"""Arrays that are computed on disk block by block, so that an interrupted run can be resumed.
+"""Resumable arrays, computed block by block on disk.
 
 Finished blocks are not computed again.
 """
@@ -21,19 +21,19 @@ from fairseq_lxsr.files.write import naming, remove_planted, reserve
 
 LOCK_FILE = "lock"
 WORK_MARKER = ".lxsr-work"
-# The numbers of sentences, and of queries, after which work is saved.
+# Number of sentences to embed, and queries to search, before results are saved.
 ENCODE_ROWS = 20_000
 SEARCH_ROWS = 32_768
-# The key, among the counts of a record, of the checksum of all finished rows.
+# Key of the checksum of all finished rows in the counts of a record.
 CRC = "crc32"
-# The number of rows that are read at once to compute a checksum.
+# Number of rows to read at a time when computing a checksum.
 CHECKED_ROWS = 1 << 16
 Compute = Callable[[int, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Description of an array on disk, whose rows are along the first axis.
+    """Shape, type and settings of an array on disk; rows are along the first axis.
 
     Attributes:
         shape: shape of the array.
@@ -53,7 +53,7 @@ class Rows:
 def resumable_array(
     path: Path, rows: Rows, compute: Compute, block: int, show_progress: bool = False
 ) -> np.ndarray:
-    """Compute a memory-mapped .npy block by block, or what is missing of it.
+    """Compute a memory-mapped .npy file block by block, or finish an interrupted one.
 
     Rows are written to PATH.partial. PATH.json records how many are safe on disk, their CRC-32 and
     their settings. After a kill at any moment the next call resumes there; the final bytes are the
@@ -107,7 +107,7 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
 
     Without the space, writing to a mapped file on a full disk would kill the process.
     """
-    # Otherwise the old record would be taken for that of the new rows.
+    # Otherwise the old record would be mistaken for the progress of the new rows.
     record.unlink(missing_ok=True)
     array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
@@ -182,7 +182,7 @@ def checksum(rows: np.ndarray, crc: int = 0) -> int:
     return crc
 
 
-# -- folders of work
+# -- work folders
 
 
 @contextlib.contextmanager
@@ -218,7 +218,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
                     _empty(folder)
     finally:
         if is_over and not (keep and existed):
-            # The folder is not empty if the next run uses it already.
+            # The folder is not empty if another run is already using it.
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -19,7 +19,7 @@ MANIFEST_VERSION = 1
 
 
 class ShardedIndex(CorpusIndex):
-    """Indexes of consecutive parts of a corpus, of one model, which are searched together.
+    """Indexes of consecutive corpus parts, built with one model and searched together.
 
     Shards of kind `flat` return what one index of the complete corpus would return.
     """
@@ -27,9 +27,9 @@ class ShardedIndex(CorpusIndex):
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
         self.folder = folder
         self.shards = shards
-        # The kind of the index is that of the longest shard: a short one may be flat.
+        # Use the kind of the longest shard, because a short shard may be flat.
         self.config = max(shards, key=len).config
-        # The number of the first row of each shard, and the number of all rows.
+        # First row of each shard, followed by the total number of rows.
         self.starts = np.cumsum([0, *map(len, shards)]).tolist()
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ def _open_shards(folder: Path) -> ShardedIndex:
 
 
 def shard_names(folder: Path) -> list[str]:
-    """Read the names of the shards of a folder, in the order of the text."""
+    """Read the shard names of an index folder, in corpus order."""
     path = folder / MANIFEST
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))

@@ -40,14 +40,14 @@ from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import unit_rows
 
 logger = logging.getLogger(__name__)
-# Largest number of hits per query.
+# Maximum number of hits per query.
 MAX_HITS = 1000
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class RequestError(Exception):
-    """Refusal of a request.
+    """Error that is returned to the client.
 
     Args:
         status: HTTP status.
@@ -145,7 +145,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warm up the encoder before the first request; stop its thread at the end."""
-        # The first text takes longer than others, because memory is allocated and libraries load.
+        # The first text is slow, because memory is allocated and libraries are loaded.
         await self.queue.embed(["a"])
         yield
         self.queue.close()
@@ -289,7 +289,9 @@ class Service:
         self.check_model(fields)
         if unknown := fields.keys() - {"model", "query", "k"}:
             raise RequestError(
-                400, f"{shown(min(unknown))}; expected query, k and model", min(unknown)
+                400,
+                f"unknown field {shown(min(unknown))}; expected query, k or model",
+                min(unknown),
             )
         k = fields.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MAX_HITS:
@@ -434,7 +436,7 @@ def as_json(content: Any, status: int = 200) -> Response:
 
 
 def refusal(error: RequestError) -> Response:
-    """Return an error response in the format of OpenAI's clients."""
+    """Return an error response in the format that OpenAI clients expect."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     content = {"message": error.message, "type": kind, "param": error.field, "code": None}
     response = as_json({"error": content}, error.status)

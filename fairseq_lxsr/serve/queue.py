@@ -1,4 +1,4 @@
-"""Batching of the texts of concurrent requests."""
+"""Batches texts from concurrent requests."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TextVectors:
-    """Embeddings of the texts of a request.
+    """Embeddings of the texts in one request.
 
     Args:
         embeddings: sentence embeddings, float32 [N, D].
@@ -116,7 +116,7 @@ class EncodingQueue:
         size = 0
         while self._waiting and (not batch or size + len(self._waiting[0][0]) <= self._max_texts):
             texts, result = self._waiting.popleft()
-            # A pending request that is done was cancelled.
+            # If a pending request is already done, the client has cancelled it.
             if not result.done():
                 batch.append((texts, result))
                 size += len(texts)

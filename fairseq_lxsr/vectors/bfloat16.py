@@ -1,4 +1,4 @@
-"""Exact search whose products torch computes in bfloat16.
+"""Exact search with bfloat16 matrix products in torch.
 
 It is 2 to 3 times as fast as float32 if the processor supports bfloat16.
 """
@@ -16,7 +16,7 @@ from fairseq_lxsr.vectors.rows import (
     query_blocks,
 )
 
-# The number of columns of which at first only the largest score is compared.
+# Group size: at first, only the largest score of each group of columns is compared.
 GROUP_COLUMNS = 16
 # The largest relative error of rounding to bfloat16. Below 1 the absolute error is half of it.
 BFLOAT16_ROUNDING = 2.0**-8
@@ -26,7 +26,7 @@ FLOAT32_ROUNDING = 2.0**-23
 def search_bfloat16(
     units: FloatArray, candidates: CandidateRows, k: int
 ) -> tuple[FloatArray, IntArray, np.ndarray]:
-    """Search for unit queries [n, D].
+    """Search with unit-length queries [n, D].
 
     Returns:
         Scores and ids [n, k], and whether these k are certainly the best [n].
@@ -43,7 +43,7 @@ def search_bfloat16(
         rounding = max(rounding, float(torch.linalg.vector_norm(block - rounded, dim=1).max()))
         minus = None if penalty is None else torch.from_numpy(-penalty).bfloat16()
         for rows, selected in zip(parts, best, strict=True):
-            # [n, c], in memory that is used again for every block.
+            # [n, c], in a buffer that all blocks reuse.
             scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))
             if minus is None:
                 torch.mm(rows, rounded.T, out=scores)
@@ -62,7 +62,7 @@ def search_bfloat16(
 
 
 def _tensor(rows: FloatArray) -> Tensor:
-    # torch warns about arrays that it could not write to.
+    # torch warns about read-only arrays.
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 

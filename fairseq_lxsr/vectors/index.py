@@ -62,7 +62,8 @@ logger = logging.getLogger(__name__)
 def default_lists(count: int) -> int:
     """Return the default number of inverted lists for `count` vectors.
 
-    It is 4 sqrt(count), from the guidelines of faiss, or less if the lists would be short.
+    This is min(4 sqrt(count), count // 39): the faiss guidelines recommend 4 sqrt(count), and faiss
+    warns if a list is trained on fewer than 39 vectors.
     """
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
@@ -138,7 +139,7 @@ def build_index(
             rotated vectors (Hamming distance, D/8 bytes) and scores the best again as `int8` does
             (D bytes more). `ivf` (float16) compares only the lists nearest to a query. `ivf-pq` is
             `ivf` with D/8 bytes per vector.
-        lists: number of inverted lists; None for 4 sqrt(M).
+        lists: number of inverted lists; None for min(4 sqrt(M), M // 39), at least 1.
         seed: seed of the sample from which the lists are trained.
 
     Returns:

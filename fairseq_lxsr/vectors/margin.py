@@ -1,4 +1,4 @@
-"""Scores that correct the cosine similarity for hubs: margins and CSLS.
+"""Margin and CSLS scores, which correct cosine similarity for hubs.
 
 Margins are from Artetxe and Schwenk 2019a, CSLS is from Conneau et al. 2018. The neighbourhood r(x)
 is the mean cosine of x to its k nearest neighbours on the other side.
@@ -44,7 +44,7 @@ def margin_scores(
 
 
 def neighbourhood(cosines: FloatArray) -> FloatArray:
-    """Compute r [N], the mean of the cosines [N, k] to the k nearest."""
+    """Compute r [N], the mean cosine to the k nearest neighbours, from cosines [N, k]."""
     return cosines.mean(axis=1, dtype=np.float64).astype(np.float32)
 
 

@@ -15,7 +15,7 @@ from fairseq_lxsr.vectors.margin import margin_scores, neighbourhood
 from fairseq_lxsr.vectors.neighbours import nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, as_matrix, check_count, normalise_rows
 
-# The number of queries that `csls_pairs` compares at a time.
+# Number of queries that `csls_pairs` compares at a time.
 PAIR_ROWS = 1024
 
 
@@ -46,7 +46,7 @@ class MinedPairs:
         return self.first(int((self.scores.astype(np.float64) >= threshold).sum()))
 
     def select(self, rows: Any) -> "MinedPairs":
-        """Return the pairs that a mask or numbers select."""
+        """Return the pairs at the given positions, or where a mask is true."""
         return MinedPairs(self.scores[rows], self.source[rows], self.target[rows])
 
 
@@ -76,6 +76,10 @@ def mine(
             `intersect` takes the pairs in both, `max` the pairs in either, greedily by score, each
             sentence once; `all` pairs each sentence with all its k neighbours, for a later choice.
         **search (Any): options of `nearest_neighbours`.
+
+    Returns:
+        The pairs in descending order of score. `source` and `target` are row numbers of the
+        embeddings.
 
     Raises:
         InputError: if k is larger than the number of candidates, for other values that are out of
@@ -217,7 +221,7 @@ def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
 
 
 def _nearest(scores: FloatArray, ids: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return the neighbour of largest margin of each row, and that margin; [N] each."""
+    """Return the neighbour with the largest margin for each row [N], and its margin [N]."""
     best = scores.argmax(axis=1)[:, None]
     return np.take_along_axis(ids, best, 1)[:, 0], np.take_along_axis(scores, best, 1)[:, 0]
 

@@ -107,7 +107,7 @@ def nearest_neighbours(
 
 
 def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[FloatArray, IntArray]:
-    """Turn numbers within a part of the candidates into numbers among all candidates.
+    """Convert ids within a part of the candidates to ids among all candidates.
 
     Args:
         neighbours: cosines and ids within the part, [N, k] each; -1 is for none.
@@ -166,7 +166,7 @@ def _check(
 
 
 def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[FloatArray, IntArray]:
-    """Search for unit queries [n, D] in float32; return scores and ids [n, k]."""
+    """Search in float32 with unit-length queries [n, D]; return scores and ids [n, k]."""
     if not len(units):
         return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     depth = min(k + SPARE_CANDIDATES["float32"], len(candidates))
@@ -199,7 +199,7 @@ def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> 
     for start, block, penalty in candidates.blocks():
         for part, selected in zip(parts, best, strict=True):
             rows = units[part]
-            # [n, c], in memory that is used again for every block.
+            # [n, c], in a buffer that all blocks reuse.
             scores = buffer[: len(rows) * len(block)].reshape(len(rows), len(block))
             _score(rows, block, penalty, out=scores)
             selected.update(scores, start)

@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Results with other values of these three are in benchmarks/notebook/study.md.
-# The weight of an adjacent piece in the vector that is compared.
+# Weight of an adjacent piece in the vector of a piece.
 ADJACENT_WEIGHT = 0.2
 # The share of a similarity that is lost between the two ends of a sentence.
 DISTANCE_PENALTY = 0.5
-# The exponent of the power mean of the weights.
+# Exponent of the power mean that combines weights.
 EXPONENT = 8
-# The number of queries whose candidates are prepared at a time.
+# Number of queries to process at a time.
 QUERY_BLOCK = 256
 SMALLEST = np.finfo(np.float32).tiny
 
@@ -100,7 +100,7 @@ def piece_scores(
 
 
 class _Compared:
-    """The vectors by which the pieces of some sentences are compared.
+    """Vectors for comparing the pieces of a block of sentences.
 
     Attributes:
         sizes: number of rows of each sentence, its pieces and the row of zeros [N].
@@ -138,7 +138,7 @@ def _score_block(
     positions: IntArray,
     is_candidate: NDArray[np.bool_],
 ) -> FloatArray:
-    """Score the candidates of some queries, one after the other.
+    """Score the candidates of a block of queries, one query at a time.
 
     Args:
         queries: pieces of n queries.
@@ -190,7 +190,7 @@ def _norms(rows: FloatArray) -> FloatArray:
 
 
 def _power_mean(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the power mean of numbers that are not negative; it is near the larger one."""
+    """Return the power mean of two non-negative numbers, which is close to the larger one."""
     larger = np.maximum(x, y)
     # Relative to the larger number, because powers of the numbers themselves overflow.
     share = np.minimum(x, y) / np.maximum(larger, SMALLEST)

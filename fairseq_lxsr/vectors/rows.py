@@ -1,4 +1,4 @@
-"""Rows of numbers: types of arrays, unit vectors, and what searches of any precision share."""
+"""Array types, input checks, unit vectors, and helpers shared by all exact searches."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CACHED_ROWS = 1024
 # The number of candidates kept in addition to k, by precision. Exact scores then decide the order
 # of candidates that tie, or nearly tie, with the k-th.
 SPARE_CANDIDATES = {"float32": 8, "bfloat16": 24}
-# The kinds of numpy types that are refused: objects, text, bytes, complex numbers and times.
+# NumPy type kinds that are refused: objects, text, bytes, complex numbers and times.
 NO_NUMBERS = "OSUcMm"
 # The largest rounding error in the length of a unit vector.
 UNIT_TOLERANCE = 5e-7
@@ -48,7 +48,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
         # Not np.asarray for arrays: it would turn a memory-mapped array into a plain one.
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:
-        # For example rows of several lengths, or a tensor on a GPU.
+        # For example rows of different lengths, or a tensor on a GPU.
         reason = f"{first_line(error):.150}"
         raise InputError(
             f"{name} are not an array of numbers ({reason}); expected rows of the same length"
@@ -105,7 +105,7 @@ def check_directions(
     Raises:
         InputError: for a row with NaN or infinity, and for a row of zeros.
     """
-    # Values whose squares overflow are refused like infinity.
+    # Refuse values with overflowing squares like infinity.
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(embeddings, axis=1)
     is_infinite = ~np.isfinite(norms)
@@ -156,7 +156,7 @@ def unit_rows(
         InputError: for a row with NaN or infinity; `name` is the array in the message.
     """
     rows = np.require(embeddings[start:stop], np.float32, ["C", "A"])
-    # Extreme sums are computed again below.
+    # Overflowing or vanishing sums are recomputed below.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (rows * rows).sum(axis=1, keepdims=True)
     # All rows are checked at once, because nearly always none is extreme. With NaN the condition is
@@ -237,7 +237,7 @@ def _rescale_extreme(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray,
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """The vectors with which queries are compared.
+    """Candidate vectors that queries are compared with.
 
     Attributes:
         rows: M vectors of any length [M, D], in memory or memory-mapped.
@@ -314,7 +314,7 @@ def best_first(
 
 
 class BestCandidates:
-    """The `depth` best candidates so far of each of n queries.
+    """The best `depth` candidates found so far for each of n queries.
 
     Attributes:
         scores: scores [n, depth], in descending order.
@@ -349,7 +349,7 @@ class BestCandidates:
 
 
 def query_blocks(count: int) -> list[slice]:
-    """Cut `count` queries into blocks of one matrix product each."""
+    """Cut `count` queries into blocks, one matrix product per block."""
     return [slice(start, start + QUERY_ROWS) for start in range(0, count, QUERY_ROWS)]
 
 

@@ -294,3 +294,12 @@ def test_bertalign():
     aligner.align_sents()
     found = [([int(i) for i in left], [int(i) for i in right]) for left, right in aligner.result]
     assert found == [([0], [0]), ([1], [1]), ([2], [2]), ([3], [])]
+
+
+def test_bertalign_encoder(expected):
+    from fairseq_lxsr.clients.bertalign import BertalignEncoder
+
+    encoders = BertalignEncoder(MODEL), BertalignEncoder(MODEL)
+    assert encoders[0].encoder.encoder is encoders[1].encoder.encoder
+    np.testing.assert_allclose(encoders[0].encode([*TEXTS, LONG]), expected, atol=1e-6)
+    assert not encoders[0].encode("").any()

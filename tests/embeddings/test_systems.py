@@ -400,3 +400,10 @@ def test_words_after_a_name_that_do_not_fit_are_refused(tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=f"{re.escape(name)}.*{re.escape(message)}"):
         load(name)
+
+
+@pytest.mark.parametrize("options", [{"other": 1}, {"dtype": "int4"}, {"on_long": "drop"}])
+def test_unknown_options_are_refused_when_an_encoder_is_loaded(options):
+    ((name, value),) = options.items()
+    with pytest.raises(InputError, match=f"{name}|{value}"):
+        load("lxsr-static", **options)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from fairseq_lxsr.losses import distance_constraint, draw_negatives
+from fairseq_lxsr.losses import alignment_loss, distance_constraint, draw_negatives
 from fairseq_lxsr.losses.distance import DISTANCES, _Distances
 
 
@@ -159,3 +159,10 @@ def test_one_pair_identical_and_zero_embeddings_stay_finite(metric):
         assert loss.isfinite()
         assert torch.cat((u.grad, v.grad)).isfinite().all()
     assert distance_constraint(torch.ones(1, 3), torch.zeros(1, 3), metric=metric)[1] == 0
+
+
+@pytest.mark.parametrize("shape", [(3, 9), (4, 8)])
+@pytest.mark.parametrize("loss", [distance_constraint, alignment_loss])
+def test_sides_of_different_shapes_are_refused(loss, shape):
+    with pytest.raises(ValueError, match=r"\(3, 8\)"):
+        loss(torch.ones(3, 8), torch.ones(shape))

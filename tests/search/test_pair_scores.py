@@ -117,3 +117,9 @@ def test_sides_of_two_widths_are_refused(among):
             if among
             else score_pairs(PAIRS, encode)
         )
+
+
+@pytest.mark.parametrize("margin", ["ratio", "distance"])
+def test_a_margin_needs_indexes(margin):
+    with pytest.raises(InputError, match=margin):
+        next(score_pairs(PAIRS, PairEncoder(Numbers()), PairScoring(margin)))
