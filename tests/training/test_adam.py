@@ -123,7 +123,7 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
     more = {"max_update": "6", "weight_decay": "1e-5"}
     for name, message in (
         ("adam", "TorchAdam, and now FairseqAdam"),
-        ("torch_adam", "now without"),
+        ("torch_adam", "this run is without it"),
     ):
         refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)
     done = train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1")
