@@ -418,14 +418,14 @@ def precisions(setting: Setting) -> dict[str, Any]:
         difference = abs(float(np.mean(result["losses"][-5:]) / last - 1))
         result["difference"] = difference
         result["agrees"] = difference <= LOSS_TOLERANCE
-    for name, other in (
+    for name, reference in (
         ("again", "float32"),
         ("interrupted", "float32"),
         ("graphs interrupted", "graphs"),
     ):
         if name in results:
-            equal = results[name]["weights"] == results[other]["weights"]
-            results[name][f"weights equal {other}"] = equal
+            equal = results[name]["weights"] == results[reference]["weights"]
+            results[name][f"weights equal {reference}"] = equal
     for name, result in results.items():
         shown = {key: value for key, value in result.items() if key != "weights"}
         report(f"precision {name}", shown | {"losses": result["losses"][::5]})
@@ -551,12 +551,12 @@ def failures(results: Any, place: str = "") -> list[str]:
         results = dict(enumerate(results))
     if not isinstance(results, dict):
         return []
-    found = []
+    places = []
     if "error" in results or results.get("agrees") is False:
-        found.append(place)
+        places.append(place)
     for name, value in results.items():
-        found += failures(value, f"{place}/{name}" if place else str(name))
-    return found
+        places += failures(value, f"{place}/{name}" if place else str(name))
+    return places
 
 
 def arguments() -> argparse.Namespace:

@@ -110,8 +110,8 @@ def trim(data: Path, folder: Path) -> None:
     sets = eval_sets(data, PAIR)
     crowd = {}
     for language in LANGUAGES:
-        known = {sentence for sides in sets.values() for sentence in sides[language]}
-        crowd[language] = distractors(data, language, PAIR, CANDIDATES, known)
+        test_sentences = {sentence for sides in sets.values() for sentence in sides[language]}
+        crowd[language] = distractors(data, language, PAIR, CANDIDATES, test_sentences)
     folder.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"sets": sets, "distractors": crowd}, ensure_ascii=False)
     (folder / TEXT_FILE).write_text(content, encoding="utf-8")
@@ -228,8 +228,8 @@ class Log:
             RuntimeError: if the training did not come to its end.
         """
         text = path.read_text(encoding="utf-8", errors="replace")
-        lines = [json.loads(found) for found in re.findall(r"\| train_inner \| (\{.*\})", text)]
-        ends = [json.loads(found) for found in re.findall(r"\| train \| (\{.*\})", text)]
+        lines = [json.loads(values) for values in re.findall(r"\| train_inner \| (\{.*\})", text)]
+        ends = [json.loads(values) for values in re.findall(r"\| train \| (\{.*\})", text)]
         duration = re.search(r"done training in ([\d.]+) seconds", text)
         if not lines or not ends or duration is None:
             raise RuntimeError(f"{path}: no end of a training: {text[-500:]}")
@@ -453,8 +453,10 @@ class Study:
         speeds = {}
         rows = self.rows()
         with ThreadPoolExecutor(self.setting.together) as trials:
-            found = trials.map(lambda row: self.attempt(row, "trial", self.setting.try_speed), rows)
-        for row, speed in zip(rows, found, strict=True):
+            measured = trials.map(
+                lambda row: self.attempt(row, "trial", self.setting.try_speed), rows
+            )
+        for row, speed in zip(rows, measured, strict=True):
             if speed is not None:
                 speeds[row] = speed
                 self.add(row, {"trial": asdict(speed)})

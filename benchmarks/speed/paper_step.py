@@ -43,9 +43,10 @@ class PaperStep:
     ):
         sizes = {"vocab_size": VOCABULARY, "num_layers": layers} | sizes
         config = TransformerConfig(padding_idx=PADDING, **sizes)
-        known = np.zeros(config.vocab_size, dtype=bool)
+        no_symbols = np.zeros(config.vocab_size, dtype=bool)
         setting = Setting(
-            MaskingVocabulary(PADDING, config.vocab_size - 1, FIRST, known, known), [("en", "fr")]
+            MaskingVocabulary(PADDING, config.vocab_size - 1, FIRST, no_symbols, no_symbols),
+            [("en", "fr")],
         )
         self.pairs, self.terms = pairs, build_terms(XlingSentConfig(), setting)
         if device == "meta":

@@ -92,8 +92,16 @@ def load(
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check further options of `load`, which `SentenceEncoder.encode` gets with every text."""
     allowed = list(signature(SentenceEncoder.encode).parameters)
-    for own in ("self", "texts", "counts", "batch_size", "device", "show_progress", "truncate_dim"):
-        allowed.remove(own)
+    for parameter in (
+        "self",
+        "texts",
+        "counts",
+        "batch_size",
+        "device",
+        "show_progress",
+        "truncate_dim",
+    ):
+        allowed.remove(parameter)
     for name, value in options.items():
         if name not in allowed:
             raise InputError(f"unknown option {name!r}; expected one of {', '.join(allowed)}")

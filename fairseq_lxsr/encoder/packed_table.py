@@ -59,7 +59,7 @@ class PackedTable:
         return self.shape[0] * self.shape[1]
 
     def unpack(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an array with the rows of given ids, among others, and the places of these rows.
+        """Return the array of all unpacked rows, and the places of the requested rows in it.
 
         Args:
             ids: numbers of rows, int64 [N].
@@ -99,7 +99,7 @@ class PackedTable:
             return self._rows
 
     def isfinite(self) -> np.ndarray:
-        """Return whether the numbers are finite: for each row, or if some are not, for each one."""
+        """Return whether the weights are finite, per row; per weight if any is not."""
         largest_code = -np.iinfo(np.int8).min
         with np.errstate(over="ignore", invalid="ignore"):
             is_finite = np.isfinite(self.scales * np.float32(largest_code))
@@ -123,7 +123,7 @@ def to_float32(codes: np.ndarray, scales: np.ndarray, out: np.ndarray | None = N
 
 
 def _without_repeats(ids: np.ndarray, limit: int) -> np.ndarray:
-    """Return the different ones of ids below a limit; for many ids, `np.unique` is slower."""
+    """Deduplicate ids below a limit; `np.unique` is slower for many ids."""
     order = np.arange(len(ids))
     last_places = np.empty(limit, dtype=np.int64)
     last_places[ids] = order

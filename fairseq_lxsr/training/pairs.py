@@ -220,11 +220,7 @@ class PairDataset(EpochDataset):
         """
         if self.drop_last and max_sentences is None:
             raise InputError("--drop-last needs --batch-size: give both")
-        if max_tokens is not None and max_sentences is not None:
-            logger.info(
-                f"a batch has at most {max_sentences:,} pairs (--batch-size) and {max_tokens:,} "
-                "tokens per side (--max-tokens)"
-            )
+        _log_limits(max_tokens, max_sentences)
         round_number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
         starts = np.flatnonzero(np.diff(round_number * len(self.offsets) + corpus)) + 1
@@ -261,6 +257,15 @@ class PairDataset(EpochDataset):
 
     def size(self, index: int) -> tuple[int, int]:
         return tuple(self.lengths[index % len(self)])
+
+
+def _log_limits(max_tokens: int | None, max_sentences: int | None) -> None:
+    """Log the limits of a batch if there are two, because users may expect only one to apply."""
+    if max_tokens is not None and max_sentences is not None:
+        logger.info(
+            f"a batch has at most {max_sentences:,} pairs (--batch-size) and {max_tokens:,} "
+            "tokens per side (--max-tokens)"
+        )
 
 
 def _drop_last_batches(rounds: list[list], corpora: list[int], max_sentences: int) -> None:
