@@ -289,7 +289,16 @@ class IndexFolder:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
             probes: number of inverted lists to search.
+
+        Raises:
+            InputError: if the embeddings do not have the width of the index.
         """
+        width = self.config["width"]
+        if embeddings.shape[-1] != width:
+            raise InputError(
+                f"{self.path}: vectors of {width} dimensions, but the queries have "
+                f"{embeddings.shape[-1]}; use the same model and the same --truncate-dim"
+            )
         cosines, rows = search_index(self.vectors, embeddings, k, probes)
         self._check_not_overwritten(VECTORS_FILE)
         largest = rows.max(initial=-1)

@@ -96,7 +96,7 @@ def test_an_index_of_stored_embeddings_is_searched_by_their_model(folder):
     assert lxsr_here(*search, "--model", stored, "--input", text).stdout.count("\n") == 3
     lxsr_here(*embed, folder / "small" / "text.en.npy", "--truncate-dim", 2)
     done = lxsr_here(*search, "--model", folder / "small", "--input", text, check=False)
-    refused(done, str(folder / "index"), "-truncate_dim=2")
+    refused(done, str(folder / "index"), " 4 ", " 2;")
 
 
 @pytest.mark.parametrize("options", [("--dtype", "bfloat16"), ("--on-long", "error")])
