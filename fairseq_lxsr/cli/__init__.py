@@ -1,1 +1,1 @@
-"""The verbs of `lxsr`: each module parses options, calls the library and prints."""
+"""The subcommands of `lxsr`: each module parses options, calls the library and prints results."""

@@ -1,16 +1,16 @@
-"""`lxsr --print-completion`: shell completion, written by shtab from the parsers of all verbs."""
+"""`lxsr --print-completion`: shell completion scripts, which shtab generates from the parsers."""
 
 import argparse
 import re
 
 from fairseq_lxsr.machine import require
 
-# Options whose metavar matches take the name of a file or folder.
+# Matches the metavars of options that expect a file or folder name.
 FILE_METAVARS = r"FILE|FOLDER|DIR|DATA_BIN|PATH|PREFIX|TEMPLATE|\.jsonl|\.yaml"
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script by which a shell completes a command line.
+    """Return the shell script that completes `lxsr` command lines.
 
     Completed are the verbs of the parser, their options, the choices of options, recipes, and names
     of files.
@@ -35,7 +35,7 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
 def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Return the options of a parser and of all its subparsers."""
     if hasattr(parser, "add_all_options"):
-        # The parser of a protocol would otherwise add its options only when it parses.
+        # Otherwise the parser of a protocol would add its options only when parsing.
         parser.add_all_options()
     actions = list(parser._actions)
     for action in parser._actions:

@@ -22,13 +22,15 @@ def add_parser(verbs) -> None:
     parser = verbs.add_parser("corpus", description=__doc__)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list the corpora and test sets")
-    listing.add_argument("--lang-pair", metavar="SRC-TGT", help="list only those with this pair")
+    listing.add_argument(
+        "--lang-pair", metavar="SRC-TGT", help="list only those that include this language pair"
+    )
     listing.set_defaults(run=run_list)
-    showing = actions.add_parser("show", help="describe one")
+    showing = actions.add_parser("show", help="describe one corpus or test set")
     showing.add_argument("name")
     showing.set_defaults(run=run_show)
     getting = actions.add_parser(
-        "get", help="download and unpack one; an interrupted download resumes"
+        "get", help="download and unpack a corpus or test set; an interrupted download is resumed"
     )
     getting.add_argument("name")
     getting.add_argument(
@@ -76,7 +78,7 @@ def has_pair(test_set: "Dataset", source: str, target: str) -> bool:
 
 
 def check_known(source: str, target: str) -> None:
-    """Refuse a language pair without any corpus, and list its test sets if it has some."""
+    """Raise an error if a language pair has no corpus, naming its test sets if there are any."""
     from fairseq_lxsr.preparation.registry import registry
 
     corpora = registry().values()
@@ -95,7 +97,7 @@ def check_known(source: str, target: str) -> None:
 
 
 def test_sets() -> "dict[str, Dataset]":
-    """Return the named test sets of `lxsr eval` that can be downloaded."""
+    """Return the test sets of `lxsr eval` that can be downloaded, by name."""
     from fairseq_lxsr.evaluation.named_sets import datasets
 
     return {name: test_set for name, test_set in datasets().items() if test_set.sha256}
@@ -154,7 +156,7 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
     if args.lang_pair:
         raise InputError(
             f"{test_set.name} does not support --lang-pair, because its archive has all languages; "
-            "leave it out"
+            "omit the option"
         )
     files = {Path(name).name: args.output / name for name in test_set.all_files()}
     archive = args.output / Path(test_set.url).name
@@ -177,7 +179,7 @@ def run_get(args: argparse.Namespace) -> None:
     source, target = split_pair(args.lang_pair)
     corpus = find_corpus(args.name, source, target)
     files = get_corpus(corpus, source, target, args.output, args.keep_archive)
-    # One file of pairs, or one file for each language, which have a common prefix.
+    # Either one file with pairs, or one file per language with a common prefix.
     data = files[0]
     if len(files) > 1:
         data = data.with_suffix("")

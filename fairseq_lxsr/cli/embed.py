@@ -45,7 +45,7 @@ def add_parser(verbs) -> None:
         "--lang",
         default="",
         metavar="LANG",
-        help="language of the input, required if --model names several",
+        help="language of the input, required if --model specifies several languages",
     )
     parser.add_argument(
         "--input",
@@ -55,7 +55,7 @@ def add_parser(verbs) -> None:
         type=FILE_NAME,
         metavar="FILE",
         help="UTF-8 text, one sentence per line, also compressed (.gz, .bz2, .xz, .zst); several "
-        "files are read one after the other; - for standard input",
+        "files are concatenated; - for standard input",
     )
     parser.add_argument(
         "--output",
@@ -67,21 +67,21 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--format",
         choices=EMBEDDING_FORMATS,
-        help="format of the output; raw has no header, as LASER's scripts expect (default: by the "
-        "name of --output, else npy)",
+        help="output format; raw has no header, as LASER's scripts expect (default: from the name "
+        "of --output, else npy)",
     )
     parser.add_argument(
         "--output-dtype",
         choices=EMBEDDING_DTYPES,
         default="float32",
-        help="type of the stored values; int8 is calibrated on the first 20,000 lines, binary "
+        help="data type of the stored values; int8 is calibrated on the first 20,000 lines, binary "
         "stores the sign of each dimension as one bit (default: float32)",
     )
     parser.add_argument(
         "--dtype",
         choices=COMPUTE_DTYPES,
         default="float32",
-        help="type of the values in computation (default: float32)",
+        help="data type used in computation (default: float32)",
     )
     parser.add_argument("--normalize", action="store_true", help="scale embeddings to unit length")
     parser.add_argument(
@@ -91,8 +91,8 @@ def add_parser(verbs) -> None:
         "--on-long",
         choices=ON_LONG,
         default="cut",
-        help="lines longer than the model's limit: cut keeps the beginning, split-mean averages "
-        "over all parts, error stops (default: cut)",
+        help="how to handle lines longer than the model's limit: cut truncates them, split-mean "
+        "averages the embeddings of their parts, error stops (default: cut)",
     )
     parser.add_argument(
         "--shard",
@@ -131,12 +131,12 @@ def embed_here(args: argparse.Namespace) -> None:
     encoder = load_encoder(args)
     input_length = count_lines(args.input)
     lines, num_lines, first_line = shard_lines(read_inputs(args), input_length, args.shard)
-    # The width of stored embeddings is known only when a first line is embedded.
+    # The width of the embeddings is known only after the first line has been embedded.
     line, lines = peek(lines)
     width = width_of(encoder, input_text(args, line, first_line, input_length))
     layout = output_layout(args, width)
     settings = describe(args, encoder.fingerprint, layout, first_line)
-    # Embeddings of a model and of its teacher share a space, in which they can be compared.
+    # The embeddings of a model and its teacher share a space, so they can be compared.
     space = getattr(encoder, "space", encoder.fingerprint)
     if space != encoder.fingerprint:
         settings["space"] = space
@@ -175,7 +175,7 @@ def embed_in_cluster(args: argparse.Namespace) -> None:
 
     if args.shard:
         raise InputError(
-            "both --shard and --ray given; expected --ray alone, which divides the text itself"
+            "--shard cannot be used with --ray, which splits the text itself; use --ray alone"
         )
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
     input_length = count_lines(args.input)
@@ -201,14 +201,14 @@ def output_format(args: argparse.Namespace) -> str:
         name = format_name(args.output)
     if name and args.format and name != args.format:
         raise InputError(
-            f"--format {args.format} does not match --output {args.output}, which is a name of "
-            f"{name}; leave out --format, or choose another name"
+            f"--format {args.format} does not match --output {args.output}, which implies "
+            f"{name}; omit --format, or choose another name"
         )
     return args.format or name or "npy"
 
 
 def load_encoder(args: argparse.Namespace) -> "Encoder":
-    """Load the encoder that --model names, with its computation options."""
+    """Load the encoder specified by --model, with the computation options."""
     from fairseq_lxsr.embeddings import ModelFolder
 
     encoder = load_any(args, show_progress=False, dtype=args.dtype, on_long=args.on_long)
@@ -240,7 +240,7 @@ def read_inputs(args: argparse.Namespace) -> Iterator[str]:
 def input_text(
     args: argparse.Namespace, lines: list[str], first_line: int, input_length: int | None
 ) -> "Text":
-    """Return lines of the input together with their origin.
+    """Return input lines together with their file and line number.
 
     Args:
         args: the parsed command line.
@@ -252,7 +252,7 @@ def input_text(
 
     from fairseq_lxsr.embeddings import Text
 
-    # With several inputs, the numbers of the lines are not numbers in one file.
+    # With several inputs, these line numbers count the lines of all files.
     file = ""
     if len(args.input) == 1:
         file = args.input[0]
@@ -262,7 +262,7 @@ def input_text(
 def line_embedder(
     args: argparse.Namespace, input_length: int | None, encoder: "Encoder", first_line: int
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
-    """Return a function that embeds successive windows of lines.
+    """Return a function that embeds the input, one window of lines per call.
 
     Args:
         args: the parsed command line.
@@ -273,7 +273,7 @@ def line_embedder(
     from fairseq_lxsr.vectors.rows import unit_rows
 
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
-        # `counts` has the lines of all windows before this one.
+        # `counts` includes the lines of all previous windows.
         start = first_line + counts["lines"]
         text = input_text(args, window, start, input_length)
         try:
@@ -305,7 +305,7 @@ def describe(
     if args.truncate_dim:
         settings["truncate_dim"] = args.truncate_dim
     if args.dtype == "int8":
-        # The scales of int8 are computed per batch.
+        # The int8 scales are computed per batch.
         settings["batch_size"] = args.batch_size
     if named_languages(args):
         settings["language"] = args.lang
@@ -315,9 +315,9 @@ def describe(
 
 
 def input_name(path: str) -> str:
-    """Return the name of an input without its folder, so that the input may be moved."""
+    """Return the file name of an input without its folder, which may change between runs."""
     if is_stream(path):
-        # A pipe such as `<(zcat a.gz)` has another name in every run.
+        # The name of a pipe such as `<(zcat a.gz)` differs between runs.
         return "-"
     return Path(path).name
 
@@ -328,7 +328,7 @@ def is_laser_file(layout: "Layout") -> bool:
 
 
 def laser_options(layout: "Layout") -> str:
-    """Return the options with which LASER's scripts (mine_bitexts.py, xsim.py) read raw embeddings.
+    """Return the options that LASER's mine_bitexts.py and xsim.py need to read raw embeddings.
 
     Raw embeddings have no header, so the scripts need the dimension and the type of the values.
     """
@@ -348,9 +348,11 @@ def is_stream(name: str) -> bool:
 
 
 def count_lines(paths: list[str]) -> int | None:
-    """Return the number of lines of all inputs together; None if one can be read only once."""
+    """Return the total number of input lines, or None if an input can be read only once."""
     if "-" in paths and len(paths) > 1:
-        raise InputError("--input - with other files; expected either standard input (-) or files")
+        raise InputError(
+            "--input - cannot be combined with files; expected either - (standard input) or files"
+        )
     if any(map(is_stream, paths)):
         return None
     num_lines = sum(1 for _ in chain.from_iterable(map(read_lines, paths)))
@@ -360,7 +362,7 @@ def count_lines(paths: list[str]) -> int | None:
 
 
 def line_place(paths: list[str], number: int) -> str:
-    """Return the file and the line number of a line of the input, for messages.
+    """Return the file and line number of an input line, for messages.
 
     Args:
         paths: the inputs.
@@ -371,7 +373,7 @@ def line_place(paths: list[str], number: int) -> str:
     lines_before = 0
     for path in paths:
         if not Path(path).is_file():
-            # The lines of a stream are gone, and cannot be counted.
+            # A stream has already been consumed, so its lines cannot be counted.
             break
         num_lines = sum(1 for _ in read_lines(path))
         if number < lines_before + num_lines:
@@ -381,7 +383,7 @@ def line_place(paths: list[str], number: int) -> str:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return the number of a shard and the number of shards, as `type=` of argparse."""
+    """Parse a shard number and the number of shards; used as an argparse `type=`."""
     part, _, parts = text.partition("/")
     try:
         num_parts = int(at_least(1)(parts))
@@ -411,7 +413,8 @@ def shard_lines(
     part, num_parts = shard
     if input_length is None:
         raise InputError(
-            f"--shard {part}/{num_parts} of a stream, whose length is unknown; expected a file"
+            f"--shard {part}/{num_parts} cannot be used with a stream, whose length is unknown; "
+            "expected a file"
         )
     start = input_length * (part - 1) // num_parts
     stop = input_length * part // num_parts

@@ -57,7 +57,7 @@ class ProtocolParser(Parser):
 
 
 def run_eval(args: argparse.Namespace) -> None:
-    """Measure the tasks of a protocol, and append the scores of each to the file.
+    """Evaluate each task of a protocol, and append its scores to the output file.
 
     The table and the signatures are printed at the end, even if the measurement is interrupted.
     """
@@ -68,7 +68,7 @@ def run_eval(args: argparse.Namespace) -> None:
     plan = filled(protocol_class(args.protocol), args).plan()
     refuse_overlap([args.output, *plan.outputs], [*plan.texts, *model_files(args.model)])
     if args.output:
-        # The first scores may take hours, so the output file is checked now.
+        # The first scores may take hours to compute, so the output file is checked first.
         check_scores_file(args.output)
     encoder = load_any(args)
     scores: list[Score] = []
@@ -85,10 +85,13 @@ def run_eval(args: argparse.Namespace) -> None:
 def _add_compare_parser(verbs) -> None:
     parser = verbs.add_parser(
         "compare",
-        description="Compare two files of scores, value by value, with confidence intervals.",
+        description="Compare two score files value by value, with confidence intervals.",
     )
     parser.add_argument(
-        "first", type=FILE_NAME, metavar="A.jsonl", help="file of `lxsr eval --output`"
+        "first",
+        type=FILE_NAME,
+        metavar="A.jsonl",
+        help="score file written by `lxsr eval --output`",
     )
     parser.add_argument(
         "second",
@@ -102,12 +105,12 @@ def _add_compare_parser(verbs) -> None:
         type=at_least(100),
         default=BOOTSTRAP_DRAWS,
         metavar="N",
-        help=f"draws of the paired bootstrap (default: {BOOTSTRAP_DRAWS})",
+        help=f"number of paired bootstrap samples (default: {BOOTSTRAP_DRAWS})",
     )
     parser.add_argument(
         "--published",
         action="store_true",
-        help="also show published scores of the same protocols and test sets",
+        help="also show published scores for the same protocols and test sets",
     )
     parser.set_defaults(run=run_compare)
 
@@ -137,7 +140,7 @@ def run_compare(args: argparse.Namespace) -> None:
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:
-    """Print the values in one score file, and return its protocols."""
+    """Print the values in one score file, and return the protocols it contains."""
     from fairseq_lxsr.evaluation.compare import latest
     from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 
@@ -157,7 +160,7 @@ def _show(scores: "Sequence[Score]") -> list[str]:
 def _compare(
     first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
 ) -> list[str]:
-    """Print the scores that two score files share, and return their protocols."""
+    """Print the scores present in both score files, and return their protocols."""
     from fairseq_lxsr.evaluation.compare import SEED, compare
 
     results, notes = compare(first, second, args.draws)
@@ -166,7 +169,7 @@ def _compare(
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
         raise InputError(
-            f"{args.first} and {args.second}: no scores of the same task and settings; evaluate "
+            f"{args.first} and {args.second}: no scores with the same task and settings; evaluate "
             "both models with the same options"
         )
     rows = []
@@ -189,7 +192,7 @@ def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _models(scores: "Sequence[Score]") -> str:
-    """Return the different models of the scores."""
+    """Return the names of the distinct models in the scores."""
     from fairseq_lxsr.evaluation.compare import latest
 
     return " ".join(dict.fromkeys(score.system for score in latest(scores).values()))

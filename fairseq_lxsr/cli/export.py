@@ -29,19 +29,19 @@ class FolderExport:
     """The options of `lxsr export folder`."""
 
     checkpoint: str = option(
-        "checkpoint of fairseq-train, such as checkpoints/checkpoint_best.pt",
+        "fairseq-train checkpoint, such as checkpoints/checkpoint_best.pt",
         allowed=FILE_NAME,
         metavar="FILE.pt",
     )
     output: str = option(OUTPUT_HELP, **_FOLDER)
     dtype: str = option(
-        "type of the stored weights; float16 halves the size, int8 quarters it, and int4 makes the "
-        "embeddings of word pieces an eighth",
+        "data type of the stored weights: float16 halves the file size, int8 reduces it to a "
+        "quarter, int4 reduces the token embeddings to an eighth",
         "float32",
         STORED_TYPES,
     )
     ema: bool = option(
-        "export the moving average of the weights, which fairseq-train --store-ema stores", False
+        "export the moving average of the weights, stored with fairseq-train --store-ema", False
     )
     data: str | None = option(
         "data folder (default: text/ next to the checkpoint, or the training data)",
@@ -52,7 +52,7 @@ class FolderExport:
         "SentencePiece model (default: sentencepiece.model in the data folder)", None, **_FILE
     )
     lowercase: bool | None = option(
-        "whether the training text was lower-cased (default: by text.json in the data folder)",
+        "whether the training text was lower-cased (default: as in text.json in the data folder)",
         None,
         action=argparse.BooleanOptionalAction,
     )
@@ -75,17 +75,17 @@ class FolderExport:
             self.dtype,
             self.ema,
         )
-        # The card is a part of every model folder; `lxsr export card` adds scores to it later.
+        # Every model folder contains a card; `lxsr export card` adds scores to it later.
         write_card(folder, SentenceEncoder.from_pretrained(folder))
         print(f"{folder}: exported from {self.checkpoint}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions:
-    """Content of a model card that is not in the model folder."""
+    """Options for the parts of a model card that the model folder does not contain."""
 
     scores: tuple[str, ...] = option(
-        "scores of this model, written by `lxsr eval --output`",
+        "score file for this model, written by `lxsr eval --output`",
         (),
         FILE_NAME,
         nargs="+",
@@ -99,7 +99,7 @@ class CardOptions:
     )
 
     def read(self, output: str | Path) -> "tuple[list[Score], TextSources | None]":
-        """Return the scores and the sources, after checking that the output overwrites neither."""
+        """Read the score and source files, after checking that the output overwrites neither."""
         from fairseq_lxsr.evaluation.score import read_scores
         from fairseq_lxsr.export.card import TextSources
 
@@ -152,8 +152,8 @@ class SentenceTransformersExport(Conversion):
 
     normalize: bool = option(_NORMALIZE_HELP, False)
     drop_order: bool = option(
-        "leave out the word order coefficients of a model without layers; with them, the folder "
-        "needs this package and trust_remote_code=True",
+        "omit the word order coefficients of a model without layers; if they are kept, loading "
+        "the folder requires this package and trust_remote_code=True",
         False,
     )
 
@@ -172,7 +172,7 @@ class SentenceTransformersExport(Conversion):
         self.print_requirements(encoder)
 
     def print_requirements(self, encoder: "SentenceEncoder") -> None:
-        """If sentence-transformers cannot load the folder by itself, print why."""
+        """Print why sentence-transformers alone cannot load the folder, if that is so."""
         from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
         exported = encoder
@@ -194,7 +194,7 @@ class WebExport(Conversion):
 
     input: tuple[str, ...] = option("sentences to search, one per line", nargs="+", **_FILE)
     title: str = option("heading of the page", "Nearest sentences", metavar="TEXT")
-    example: str = option("first query (default: none)", "", metavar="SENTENCE")
+    example: str = option("query shown when the page opens (default: none)", "", metavar="SENTENCE")
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_web
@@ -250,7 +250,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
         export_hub(
             encoder, self.output, scores, sources, self.normalize, self.drop_order, self.onnx
         )
-        print(f"{self.output}: for a model hub; upload it with the tool of the hub")
+        print(f"{self.output}: for a model hub; upload it with the command-line tool of the hub")
         self.print_requirements(encoder)
 
 

@@ -22,16 +22,16 @@ from fairseq_lxsr.errors import (
 )
 from fairseq_lxsr.files.write import target_of
 
-# Exit status of a process that a signal ended, minus the number of the signal.
+# Added to the signal number to get the exit status of a process that a signal ended.
 SIGNALLED = 128
-# Windows has no SIGPIPE.
+# Windows does not define SIGPIPE, so its usual number is used there.
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
 QUIET_OPTION = "--quiet"
-# The shells for which shtab writes completions.
+# Shells for which shtab can write completion scripts.
 SHELLS = ("bash", "zsh", "fish")
-# The module of each verb, which has `add_parser`, and the help of the verb. Only the module of the
-# given verb is imported. It imports torch and numpy, which take seconds, when it runs and not when
-# it parses.
+# The module of each subcommand, which defines `add_parser`, and the help of the subcommand. Only
+# the module of the given subcommand is imported. It defers importing torch and numpy, which takes
+# seconds, until it runs, so that parsing stays fast.
 VERBS = {
     "run": ("run", "train and evaluate a model on aligned text, in one command"),
     "corpus": ("corpus", "list and download public training text"),
@@ -58,7 +58,7 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one verb; bad input ends with one line and exit status 2."""
+    """Run one subcommand; on bad input, print a one-line error and return exit status 2."""
     arguments = list(sys.argv[1:] if arguments is None else map(str, arguments))
     with escaped_streams(), exit_on_input_error("lxsr"), sigterm_as_interrupt():
         try:
@@ -72,11 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if isinstance(stop, Terminated):
                 event = "terminated"
                 number = signal.SIGTERM
-            # An output gets its name when it is complete, so a stop leaves no incomplete one.
+            # Outputs are renamed into place when complete, so stopping leaves no partial files.
             say(f"lxsr: {event}; incomplete outputs were not written")
             sys.exit(SIGNALLED + number)
         except BrokenPipeError:
-            # The reader of the output is gone, as after `lxsr ... | head`; it needs no message.
+            # The reader of the output has closed it, as in `lxsr ... | head`; no message is needed.
             sys.exit(SIGNALLED + SIGPIPE)
 
 
@@ -100,7 +100,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         args.others = unknown
     elif unknown:
         raise InputError(f"unrecognized arguments: {' '.join(unknown)}; see lxsr {verb} --help")
-    # The records of a training name the command line that started it.
+    # Training records include the command line that started the training.
     args.command_line = arguments
     args.quiet = is_quiet
     resolve_outputs(args)
@@ -108,7 +108,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def resolve_outputs(args: argparse.Namespace) -> None:
-    """Replace outputs that are symbolic links by their targets, which are written instead."""
+    """Replace output paths that are symbolic links with the paths of their targets."""
     for name in ("output", "pairs_output"):
         path = getattr(args, name, None)
         if path and str(path) != "-":
@@ -116,7 +116,7 @@ def resolve_outputs(args: argparse.Namespace) -> None:
 
 
 def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
-    """Return a command line without --quiet, and whether it was given, before or after the verb."""
+    """Remove --quiet, before or after the subcommand; also return whether it was given."""
     end = len(arguments)
     if "--" in arguments:
         end = arguments.index("--")
@@ -127,22 +127,22 @@ def without_quiet(arguments: list[str]) -> tuple[list[str], bool]:
 
 @contextlib.contextmanager
 def quiet_messages() -> Iterator[None]:
-    """Drop standard error inside the block: progress and notes, but not the errors it raises."""
+    """Discard progress and notes on standard error inside the block; errors still propagate."""
     with open(os.devnull, "w", encoding="utf-8") as stream, contextlib.redirect_stderr(stream):
         yield
 
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush all output at the end of the block; a pipe that its reader has closed is no error."""
+    """Flush all output at the end of the block; ignore a pipe that its reader has closed."""
     # `sys.stdout` escapes control characters; its encoding is that of the exact stream below it.
     stdout = getattr(sys.stdout, "exact", sys.stdout)
     if isinstance(stdout, io.TextIOWrapper):
         if stdout.isatty() or os.environ.get("PYTHONIOENCODING"):
-            # For text that the terminal cannot show.
+            # Escapes characters that the terminal cannot display.
             stdout.reconfigure(errors="backslashreplace")
         else:
-            # Windows would use another encoding and other line ends.
+            # On Windows, the default encoding and line endings would differ.
             stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         yield
@@ -157,7 +157,7 @@ def flushed_output() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line; argparse would print up to twenty."""
+    """Reports command line errors in one line; argparse would print up to twenty."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -169,7 +169,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Verbs(argparse._SubParsersAction):
-    """The verbs; each gets its help from `VERBS`."""
+    """The subcommands; each gets its help text from `VERBS`."""
 
     def add_parser(self, name: str, **options: Any) -> Any:
         return super().add_parser(name, **{"help": VERBS[name][1]} | options)
@@ -179,7 +179,7 @@ class Completion(argparse.Action):
     """Prints the completion script of a shell."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        # Imports what the verbs need.
+        # Imported here because it imports what the subcommands need.
         from fairseq_lxsr.cli.completion import completion
 
         print(completion(make_parser(*VERBS), values))
@@ -187,22 +187,22 @@ class Completion(argparse.Action):
 
 
 def make_parser(*names: str) -> Parser:
-    """Create the parser of some verbs with all their options, or of all verbs without options."""
+    """Create a parser for the named subcommands with their options, or for all without options."""
     parser = Parser(prog="lxsr", description="Cross-lingual sentence embeddings.")
     parser.add_argument("--version", action="version", version=f"fairseq-lxsr {__version__}")
     parser.add_argument(
         QUIET_OPTION,
         action="store_true",
-        help="print results and errors only, no progress; for all verbs",
+        help="print only results and errors, not progress; accepted by all subcommands",
     )
     parser.add_argument(
         "--print-completion",
         action=Completion,
         choices=SHELLS,
-        help="print the completion script of a shell",
+        help="print the completion script for a shell",
     )
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB", action=Verbs)
-    # A module may have several verbs, whose parsers it adds together.
+    # A module may define several subcommands and add all their parsers at once.
     modules = dict.fromkeys(VERBS[name][0] for name in names if name in VERBS)
     for module in modules:
         importlib.import_module(f"fairseq_lxsr.cli.{module}").add_parser(verbs)

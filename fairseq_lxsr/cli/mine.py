@@ -35,25 +35,29 @@ def add_parser(verbs) -> None:
     parser = verbs.add_parser("mine", description=__doc__)
     add_any_model_options(parser)
     parser.add_argument(
-        "--source", required=True, type=file_path, metavar="FILE", help="sentences, one per line"
+        "--source",
+        required=True,
+        type=file_path,
+        metavar="FILE",
+        help="source sentences, one per line",
     )
     parser.add_argument(
         "--target",
         type=file_path,
         metavar="FILE",
-        help="sentences of another language (default: mine pairs within --source)",
+        help="sentences in another language, one per line (default: mine paraphrases in --source)",
     )
     parser.add_argument(
         "--lang-pair",
         metavar="PAIR",
-        help="their languages, required if --model names one for each",
+        help="languages of source and target, required if --model specifies languages",
     )
     parser.add_argument(
         "--output",
         required=True,
         type=output_path,
         metavar="FILE.tsv",
-        help="score, source, target (.gz too); - for standard output",
+        help="table of score, source and target (optionally .gz); - for standard output",
     )
     parser.add_argument(
         "--work",
@@ -70,8 +74,7 @@ def add_parser(verbs) -> None:
         dest="memory_mb",
         default=Mining.memory_mb,
         metavar="MB",
-        help="memory for the search, in addition to that of the embeddings "
-        f"(default: {Mining.memory_mb})",
+        help=f"memory for the search, in addition to the embeddings (default: {Mining.memory_mb})",
     )
     add_ray_options(parser, "--work must be on a disk of all machines")
     parser.set_defaults(run=run_mine)
@@ -81,7 +84,7 @@ def run_mine(args: argparse.Namespace) -> None:
     if str(args.output) != "-":
         print(f"{args.output}: {write_mined(args)}")
         return
-    # Standard output gets the table when it is complete.
+    # The table is written to standard output only when it is complete.
     with tempfile.TemporaryDirectory() as folder:
         args.output = Path(folder) / "pairs.tsv"
         message = write_mined(args)
@@ -91,11 +94,11 @@ def run_mine(args: argparse.Namespace) -> None:
 
 
 def write_mined(args: argparse.Namespace) -> str:
-    """Write the pairs to a file, and return a description of them."""
+    """Write the mined pairs to a file, and return a summary for the final message."""
     from fairseq_lxsr.embeddings import model_files, refuse_idf
     from fairseq_lxsr.search import Side, mine_files
 
-    # Next to the output: an interrupted run finds its work again without --work.
+    # The folder is next to the output, so an interrupted run can resume without --work.
     work = args.work or args.output.with_name(f"{args.output.name}.work")
     refuse_overlap([args.output, work], [args.source, args.target, *model_files(args.model)])
     refuse_idf(args.model)
@@ -113,7 +116,7 @@ def write_mined(args: argparse.Namespace) -> str:
 
 
 def check_kind(options: Mining) -> None:
-    """Refuse options that only exact search supports."""
+    """Raise an error for options that only exact search supports."""
     if options.kind == "flat":
         return
     if options.precision != Mining.precision:
@@ -122,11 +125,11 @@ def check_kind(options: Mining) -> None:
         option = f"--memory {options.memory_mb}"
     else:
         return
-    raise InputError(f"{option} with --kind {options.kind}; expected it with --kind flat only")
+    raise InputError(f"{option} with --kind {options.kind}; it requires --kind flat")
 
 
 def texts_of(args: argparse.Namespace) -> list[tuple[Path, str]]:
-    """Return the files of source and target, or of the source alone, with their languages."""
+    """Return the source file and the target file, if any, with their languages."""
     languages = ("", "")
     if args.lang_pair:
         languages = split_pair(args.lang_pair, distinct=False)
@@ -171,7 +174,7 @@ def mine_in_cluster(
 
 
 def score_range(pairs: "MinedPairs") -> str:
-    """Return the end of a message: the highest and the lowest score."""
+    """Return the highest and lowest score, formatted as the end of a message."""
     if not len(pairs):
         return ""
     return f", scores {pairs.scores[0]:.3f} to {pairs.scores[-1]:.3f}"

@@ -1,4 +1,4 @@
-"""Options that several verbs share: --model, --device, --ray, and those of dataclasses."""
+"""Options shared by several subcommands: --model, --device, --ray and dataclass fields."""
 
 import argparse
 from dataclasses import MISSING, Field, dataclass, fields
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type) -> None:
 
 
 def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
-    """Return the arguments of `add_argument` for a field."""
+    """Return the keyword arguments of `add_argument` for a dataclass field."""
     options: dict[str, Any] = {"help": item.metadata["help"]}
     allowed = item.metadata.get("range")
     if hint is bool:
@@ -64,14 +64,14 @@ def _argument_options(item: Field, hint: Any) -> dict[str, Any]:
         if item.default not in (None, False, ()) and "default" not in options["help"]:
             options["help"] += f" (default: {item.default})"
     if item.metadata["arguments"].get("nargs") == "+":
-        # An option that is given twice has the values of both.
+        # If an option is given twice, its values are combined.
         options["action"] = "extend"
         options["default"] = []
     return options | item.metadata["arguments"]
 
 
 def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) -> Filled:
-    """Create a dataclass of `add_options` from a parsed command line.
+    """Create a dataclass from the options that `add_options` added to the command line.
 
     Args:
         kind: the dataclass.
@@ -91,9 +91,9 @@ def filled(kind: type[Filled], args: argparse.Namespace, **other_fields: Any) ->
 
 @dataclass(frozen=True)
 class Batching:
-    """Options of encoding, for `embeddings.load`."""
+    """Batch size and device for encoding, passed to `embeddings.load`."""
 
-    batch_size: int = option("sentences encoded together", 256, at_least(1))
+    batch_size: int = option("number of sentences to encode at once", 256, at_least(1))
     device: str | None = option(
         "cpu or cuda (default: cuda for models with layers, if available)", None, metavar="NAME"
     )
@@ -116,13 +116,13 @@ def add_any_model_options(parser: argparse.ArgumentParser, default: str = "") ->
 
 
 def add_truncate_dim(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Add --truncate-dim; `meaning` is its help."""
+    """Add --truncate-dim, with `meaning` as its help text."""
     parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help=meaning)
 
 
 def model_name(text: str) -> str:
-    """Check a value of --model, as `type=` of argparse."""
-    # Imports numpy, which verbs without --model do not need.
+    """Check a value of --model; used as an argparse `type=`."""
+    # Imported here because it imports numpy, which subcommands without --model do not need.
     from fairseq_lxsr.embeddings.load import ModelName
 
     try:
@@ -133,7 +133,7 @@ def model_name(text: str) -> str:
 
 
 def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
-    """Load the encoder that --model names; `options` are passed to `embeddings.load`."""
+    """Load the encoder specified by --model; `options` are passed to `embeddings.load`."""
     from fairseq_lxsr.embeddings import load
 
     check_language(args)
@@ -141,20 +141,20 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 
 
 def named_languages(args: argparse.Namespace) -> list[str]:
-    """Return the languages that --model names; the vectors of a text then depend on --lang."""
+    """Return the languages in --model, if it specifies a model for each language."""
     from fairseq_lxsr.embeddings.load import parse_names
 
     return [name.language for name in parse_names(args.model) if name.language]
 
 
 def check_language(args: argparse.Namespace) -> None:
-    """Check that the text has a language if, and only if, --model names languages."""
+    """Check that the text language is given if, and only if, --model specifies languages."""
     languages = named_languages(args)
     models = " ".join(args.model)
     if not languages:
         if "lang" in args and args.lang:
             raise InputError(
-                f"--lang {args.lang} with --model {models}, which names no language; leave it out"
+                f"--lang {args.lang} with --model {models}, which names no language; omit --lang"
             )
         return
     examples = {"lang": languages[:1], "lang_pair": languages[:2]}
@@ -179,51 +179,51 @@ def add_ray_options(parser: argparse.ArgumentParser, output: str) -> None:
         nargs="?",
         const=LOCAL,
         metavar="ADDRESS",
-        help="work in shards, in the workers of a Ray cluster: local for processes of this machine "
-        "(as --ray without ADDRESS), auto for the running cluster, HOST:PORT or ray://HOST:PORT. "
-        f"{output}; a rerun computes what is missing",
+        help="process the text in shards on Ray workers: local for processes on this machine (as "
+        "--ray without ADDRESS), auto for the running cluster, HOST:PORT or ray://HOST:PORT. "
+        f"{output}; a rerun computes only missing shards",
     )
     parser.add_argument(
         "--workers",
         type=at_least(1),
         metavar="N",
-        help="workers of --ray (default: one per core; with --device cuda one per GPU)",
+        help="number of Ray workers (default: one per core; with --device cuda one per GPU)",
     )
     parser.add_argument(
         "--shard-lines",
         type=at_least(1),
         metavar="N",
-        help="lines per shard of --ray (default: 1,000,000)",
+        help="lines per shard, with --ray (default: 1,000,000)",
     )
 
 
 def in_cluster(args: argparse.Namespace) -> bool:
-    """Return whether --ray is given, and check its options."""
+    """Check the Ray options, and return whether --ray is given."""
     if args.ray is None:
         for option, value in (("--workers", args.workers), ("--shard-lines", args.shard_lines)):
             if value is not None:
-                raise InputError(f"{option} {value} without --ray; expected both, or neither")
+                raise InputError(f"{option} {value} requires --ray; use both, or neither")
         return False
     from fairseq_lxsr.cluster.workers import check_address
     from fairseq_lxsr.machine import require
 
-    # A wrong address is refused before text is counted and models are loaded.
+    # Check the address before counting the text and loading models, which take longer.
     require("ray", "ray", "--ray")
     check_address(args.ray)
     return True
 
 
 def workers(args: argparse.Namespace, load: "LoadEncoder") -> "AbstractContextManager[Workers]":
-    """Start the workers of --ray; each loads the encoder."""
+    """Start the Ray workers; each of them loads the encoder."""
     from fairseq_lxsr.cluster import SHARD_LINES, Cluster, connect
 
-    # Ray gives each worker a GPU of its own only if it asks for one.
+    # Ray assigns a separate GPU to each worker only if the worker requests one.
     gpu = (args.device or "").startswith("cuda")
     return connect(Cluster(args.ray, args.workers, gpu, args.shard_lines or SHARD_LINES), load)
 
 
 def summary(done: dict[str, Any], workers: "Workers") -> str:
-    """Return the number of shards and the time of the workers, as the end of a message."""
+    """Return the number of shards and the worker time, formatted as the end of a message."""
     reused = ""
     if done["kept"]:
         reused = f" ({done['kept']:,} of an earlier run)"
@@ -231,7 +231,7 @@ def summary(done: dict[str, Any], workers: "Workers") -> str:
 
 
 def data_first(args: argparse.Namespace) -> None:
-    """Find the data of a verb that passes options on to another program.
+    """Find the data argument of a subcommand that passes options on to another program.
 
     argparse does not know those options, so it takes 500 for the data in `--max-update 500 DATA`.
     If the word before the data is such an option, the data and the word after it are exchanged.

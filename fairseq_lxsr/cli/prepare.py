@@ -1,4 +1,4 @@
-"""`lxsr prepare`: turn raw text into the input of fairseq-train, in stages.
+"""`lxsr prepare`: turn raw text into input for fairseq-train, in stages.
 
 A stage is skipped if neither its input nor its options have changed.
 """
@@ -25,7 +25,7 @@ from fairseq_lxsr.preparation.config import (
 from fairseq_lxsr.preparation.formats import holds_languages
 from fairseq_lxsr.text.languages import split_pairs
 
-# The options that may be given with a configuration file.
+# Options that may be combined with a configuration file.
 WITH_FILE = ("--locale-dir", "--until")
 
 
@@ -36,15 +36,15 @@ def add_parser(verbs) -> None:
         nargs="?",
         type=file_path,
         metavar="CONFIG.yaml",
-        help="all options in one file, see preprocess; of the others only "
-        f"{' and '.join(WITH_FILE)} may be given with it",
+        help="file with all options, as for preprocess; it can be combined only with "
+        f"{' and '.join(WITH_FILE)}",
     )
     parser.add_argument(
         "--lang-pairs",
         default=["en-fr"],
         type=parse_pairs,
         metavar="PAIRS",
-        help="for example en-fr or en-fr,en-de (default: en-fr)",
+        help="language pairs, for example en-fr or en-fr,en-de (default: en-fr)",
     )
     parser.add_argument(
         "--data",
@@ -68,8 +68,8 @@ def add_parser(verbs) -> None:
     parser.add_argument(
         "--until",
         choices=("clean", "subwords"),
-        help="stop after a stage: clean reads, cleans and splits the text; subwords learns the "
-        "SentencePiece model and the dictionary",
+        help="stop after this stage: clean reads, cleans and splits the text; subwords also learns "
+        "the SentencePiece model and the dictionary",
     )
     for kind in (PrepareConfig, Cleaning, SubwordOptions):
         add_options(parser, kind)
@@ -84,21 +84,23 @@ def parse_pairs(text: str) -> list[str]:
 
 
 def config_of(args: argparse.Namespace) -> PrepareConfig:
-    """Return the configuration of the file, or of the options on the command line."""
+    """Read the configuration from the file, or from the command-line options."""
     if args.config:
         for word in args.command_line:
             name = word.partition("=")[0]
-            # argparse accepts the beginning of an option.
+            # argparse accepts abbreviated option names.
             is_allowed = any(option.startswith(name) for option in WITH_FILE)
             if name.startswith("--") and not is_allowed:
-                raise InputError(f"{word} with {args.config}; expected it in the file")
+                raise InputError(
+                    f"{word} cannot be combined with {args.config}; set it in the file"
+                )
         return read_yaml_config(args.config, PrepareConfig)
     parts = {"cleaning": filled(Cleaning, args), "subwords": filled(SubwordOptions, args)}
     return filled(PrepareConfig, args, pairs=texts_of(args.data, args.lang_pairs), **parts)
 
 
 def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]:
-    """Return the text of each language pair, by source if --data names sources."""
+    """Return the text of each language pair, grouped by source if --data names sources."""
     if len(pairs) > 1:
         for text in data:
             check_languages(text, len(pairs))
@@ -115,7 +117,7 @@ def texts_of(data: list[str], pairs: list[str]) -> dict[str, TextName | Sources]
 
 
 def named_sources(data: list[str]) -> dict[str, list[str]]:
-    """Return the prefixes of each source; empty if --data is a single text without a name."""
+    """Return the prefixes of each source, or {} if --data is a single text without a name."""
     sources: dict[str, list[str]] = {}
     for text in data:
         name, equals, prefix = text.partition("=")
@@ -133,7 +135,7 @@ def _filled_in(prefixes: list[str], pair: str) -> tuple[str, ...]:
 
 
 def check_languages(text: str, num_pairs: int) -> None:
-    """Refuse text of one language pair for several pairs."""
+    """Raise an error if several language pairs would use the text of one."""
     if "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
         raise InputError(
             f"--data {text}: expected {{pair}} in it, because there are {num_pairs} language pairs "
@@ -142,7 +144,7 @@ def check_languages(text: str, num_pairs: int) -> None:
 
 
 def run_prepare(args: argparse.Namespace) -> None:
-    # Imports numpy, SentencePiece and others, which take seconds.
+    # Imported here because it imports slow packages such as numpy and SentencePiece.
     from fairseq_lxsr.preparation import pipeline
 
     config = config_of(args)

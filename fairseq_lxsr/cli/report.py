@@ -42,7 +42,7 @@ def add_parser(verbs) -> None:
         help="page to write (default: DIR/report.html)",
     )
     parser.add_argument(
-        "--title", help="title of the page (default: Training of DIR, by the name of the folder)"
+        "--title", help="title of the page (default: Training of DIR, with the folder name)"
     )
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
@@ -71,7 +71,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def check_output(output: Path, args: argparse.Namespace, texts: list[AlignedFiles]) -> None:
-    """Refuse an output that would overwrite a file which the report reads."""
+    """Raise an error if the output would overwrite a file that the report reads."""
     from fairseq_lxsr.embeddings import model_files
 
     inputs: list[str | Path] = [*args.folder.glob(LOGS), *args.folder.glob(SCORES)]
@@ -81,7 +81,7 @@ def check_output(output: Path, args: argparse.Namespace, texts: list[AlignedFile
 
 
 def training_pairs(folder: Path) -> int:
-    """Return the number of pairs that `lxsr prepare` kept for training; 0 if it is unknown."""
+    """Return the number of training pairs that `lxsr prepare` kept, or 0 if unknown."""
     from fairseq_lxsr.files.records import parse_json
 
     try:
@@ -92,7 +92,7 @@ def training_pairs(folder: Path) -> int:
             count += stages[pair]["report"]["pairs"]["train"]
         return count
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        # The report is complete without this number.
+        # This number is optional in the report.
         return 0
 
 
@@ -102,7 +102,7 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
     for path in files_of(folder, LOGS):
         with skipping_unreadable():
-            # The page is UTF-8, but the name of a file may have other bytes.
+            # The page is UTF-8, but file names may contain bytes that are not UTF-8.
             name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()
             curves = read_log(path, name)
             if curves is not None:
@@ -110,7 +110,7 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
 
 
 def all_scores(folder: Path) -> Iterator["Score"]:
-    """Yield the scores of every file of `lxsr eval --output` below a folder."""
+    """Yield the scores in every `lxsr eval --output` file below a folder."""
     from fairseq_lxsr.evaluation.score import read_scores
 
     for path in files_of(folder, SCORES):
@@ -120,25 +120,25 @@ def all_scores(folder: Path) -> Iterator["Score"]:
 
 @contextlib.contextmanager
 def skipping_unreadable() -> Iterator[None]:
-    """Report and skip a file that is unreadable or of another kind, or text with too few pairs."""
+    """Skip a file that cannot be used, and print why, instead of raising its error."""
     try:
         yield
     except (InputError, OSError) as error:
-        print(f"lxsr: left out: {error_message(error)}", file=sys.stderr)
+        print(f"lxsr: file left out: {error_message(error)}", file=sys.stderr)
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:
-    """Return the sorted files; a pipe is left out because it might never end."""
+    """Return the matching regular files, sorted; pipes are skipped, as they might never end."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 def names_text(args: argparse.Namespace) -> bool:
-    """Return whether the command line names the text to measure."""
+    """Return whether the command line specifies the text to measure."""
     return any((args.source, args.target, args.data, args.dataset, args.lang_pairs))
 
 
 def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
-    """Return the text that the command line names, or else the test text of the folder.
+    """Return the text specified on the command line, or else the test text in the folder.
 
     Without --model, the model of the folder is used; without any model the list is empty.
     """
@@ -149,8 +149,8 @@ def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
         if not (model / CONFIG_FILE).is_file():
             if names_text(args):
                 raise InputError(
-                    f"{args.folder}: no folder model/ to measure the text with; name a model with "
-                    "--model"
+                    f"{args.folder}: no folder model/ to measure the text with; specify a "
+                    "model with --model"
                 )
             return []
         args.model = [str(model)]
@@ -170,7 +170,7 @@ def prepared_texts(folder: Path) -> Iterator[AlignedFiles]:
 
 
 def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterator["Sample"]:
-    """Yield a sample of every text, with the measures of the model on it.
+    """Yield a sample of every text, with the measurements of the model on that text.
 
     A text that cannot be measured is skipped, unless the command line names it.
     """
@@ -187,7 +187,7 @@ def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterat
 
 
 def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
-    """Read the two sides of an aligned text: the first pairs without a blank side."""
+    """Read both sides of an aligned text: its first pairs, without those that have a blank side."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text

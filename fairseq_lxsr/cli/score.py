@@ -44,26 +44,28 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument("--target", type=file_path, metavar="FILE", help="translations of --source")
     parser.add_argument(
-        "--lang-pair", metavar="PAIR", help="the languages, required if --model names one for each"
+        "--lang-pair",
+        metavar="PAIR",
+        help="languages of source and target, required if --model specifies languages",
     )
     parser.add_argument(
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write score, tab, and the line or the two sentences; - for standard output "
+        help="write the score, a tab, and the input line or both sentences; - for standard output "
         "(default: scores only, to standard output)",
     )
     parser.add_argument(
         "--threshold",
         type=FINITE,
         metavar="SCORE",
-        help="write only rows with at least this score, in the form of --output",
+        help="write only rows with at least this score, formatted as for --output",
     )
     parser.add_argument(
         "--skip-bad",
         action="store_true",
-        help="skip and count rows that cannot be read; without --output also blank and short rows, "
-        "which score 0 otherwise",
+        help="skip and count rows that cannot be read; without --output, also skip blank and short "
+        "rows, which would score 0",
     )
     parser.add_argument(
         "--index",
@@ -71,14 +73,14 @@ def add_parser(verbs) -> None:
         type=file_path,
         metavar=("SOURCE", "TARGET"),
         help="for margins: index folders of text in both languages (default: margins among the "
-        "pairs themselves, which have to be in a file)",
+        "pairs themselves, which must be in a file)",
     )
     add_options(parser, PairScoring)
     parser.set_defaults(run=run_score)
 
 
 def two_columns(text: str) -> Columns:
-    """Parse the value of --columns, as `type=` of argparse."""
+    """Parse the value of --columns; used as an argparse `type=`."""
     try:
         return parse_columns(text)
     except InputError as error:
@@ -111,7 +113,7 @@ def run_score(args: argparse.Namespace) -> None:
             raise InputError(f"{files}: no pairs; expected one per line")
     print_summary(args, rows, encode)
     if output:
-        print(f"{output}: {rows.passed:,} pairs with their scores")
+        print(f"{output}: wrote {rows.passed:,} pairs with their scores")
 
 
 def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -> None:
@@ -126,7 +128,7 @@ def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEnco
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse options that contradict each other or miss another."""
+    """Raise an error for options that contradict each other or require another option."""
     if (args.source is None) != (args.target is None):
         raise InputError("only one of --source and --target; expected both, or --input FILE.tsv")
     if args.source:
@@ -144,7 +146,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def check_aligned_files(args: argparse.Namespace) -> None:
-    """Refuse options that only a table has."""
+    """Raise an error for options that only apply to a table."""
     if args.input:
         raise InputError("--input with --source and --target; expected one or the other")
     if args.columns:
@@ -157,20 +159,17 @@ def check_aligned_files(args: argparse.Namespace) -> None:
 
 
 def check_without_margin(args: argparse.Namespace) -> None:
-    """Refuse options that only margins have."""
+    """Raise an error for options that only apply to margin scores."""
     if args.index:
         raise InputError(
-            "--index with --margin absolute, which uses no index; expected --margin ratio or "
-            "distance"
+            "--index with --margin absolute, which uses no index; use --margin ratio or distance"
         )
     if args.k != PairScoring.k:
-        raise InputError(
-            f"--k {args.k} with --margin absolute, which has no neighbourhoods; leave it out"
-        )
+        raise InputError(f"--k {args.k} with --margin absolute, which uses no neighbours; omit --k")
 
 
 def inputs(args: argparse.Namespace) -> list[str | Path]:
-    """Return the files of the pairs."""
+    """Return the input files that contain the pairs."""
     if args.source:
         return [args.source, args.target]
     return [args.input or "-"]
@@ -190,7 +189,7 @@ def scored(args: argparse.Namespace, rows: "InputRows", encode: "PairEncoder") -
 
 
 class InputRows:
-    """The rows of the input, and the lines that are written for them.
+    """Reads the input rows, and formats the output lines for them.
 
     Attributes:
         pairs: number of pairs so far.
@@ -212,7 +211,7 @@ class InputRows:
         self.table = Table(args.input or "-", args.columns, languages, True, args.skip_bad)
 
     def read(self) -> "Iterator[Pair]":
-        """Yield source, target, and the rows of each pair: skipped ones, then its own."""
+        """Yield the source and target of each pair, with its row and the skipped rows before it."""
         group: list[Row] = []
         rows = self.table.rows()
         if self._files:
@@ -229,7 +228,7 @@ class InputRows:
             yield Row("\t".join(map(single_line, pair)), pair)
 
     def lines(self, group: list[Row], score: float = 0.0) -> Iterator[str]:
-        """Yield the lines for some rows; if the last row has a pair, `score` is its score."""
+        """Yield the output lines for some rows; `score` is that of the pair in the last row."""
         for row in group:
             if row.why == "header":
                 yield self._line("score", row.text)
@@ -244,7 +243,7 @@ class InputRows:
 
     @property
     def _keeps_line_numbers(self) -> bool:
-        """Whether line N of the output belongs to line N of the input."""
+        """Return whether line N of the output corresponds to line N of the input."""
         return self.scores_alone and not self.skip_bad
 
     def _line(self, score: str, text: str) -> str:
@@ -253,7 +252,7 @@ class InputRows:
         return f"{score}\t{text}\n"
 
     def say_left_out(self) -> None:
-        """Say how many rows have no pair."""
+        """Print how many rows contain no pair."""
         counts = self.table.left_out.copy()
         del counts["header"]
         if counts:

@@ -72,7 +72,7 @@ def _add_search_parser(verbs) -> None:
         required=True,
         type=file_path,
         metavar="FOLDER",
-        help="index folder of `lxsr index`",
+        help="index folder written by `lxsr index`",
     )
     add_any_model_options(parser, "the model that the index was built with")
     add_language_option(parser)
@@ -86,11 +86,13 @@ def _add_search_parser(verbs) -> None:
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write query, score, line of the corpus and sentence to this file instead of the "
+        help="write query, score, corpus line number and sentence to this file instead of the "
         "screen; - for standard output",
     )
     parser.add_argument(
-        "--numbered", action="store_true", help="with --output: write the line of the query first"
+        "--numbered",
+        action="store_true",
+        help="with --output: put the line number of the query first",
     )
     parser.add_argument(
         "--json",
@@ -112,7 +114,7 @@ def add_language_option(parser: argparse.ArgumentParser) -> None:
         "--lang",
         default="",
         metavar="LANG",
-        help="language of the sentences, required if --model names several",
+        help="language of the sentences, required if --model specifies several languages",
     )
 
 
@@ -167,7 +169,7 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 
 
 def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
-    """Yield lines, and count all of them and the empty ones."""
+    """Yield lines, counting all lines and the empty ones."""
     for line in lines:
         counts["lines"] += 1
         counts["empty"] += is_blank(line)
@@ -175,7 +177,7 @@ def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
 
 
 def left_out(line_counts: Counter[str], num_indexed: int) -> str:
-    """Return the end of a message: how many lines are empty or have no known word."""
+    """Return how many lines are empty or have no known word, formatted as the end of a message."""
     num_empty = line_counts["empty"]
     num_unknown = line_counts["lines"] - num_empty - num_indexed
     message = ""
@@ -201,7 +203,7 @@ def model_folder(args: argparse.Namespace) -> str:
 
 
 def count(path: str | None) -> int | None:
-    """Return the number of lines of a file; None for no file, and for a stream."""
+    """Return the number of lines in a file, or None if there is no file or it is a stream."""
     if not path or not Path(path).is_file():
         return None
     return sum(1 for _ in read_lines(path))
@@ -219,7 +221,7 @@ def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> 
 def text_embedder(
     args: argparse.Namespace, total: int | None, encoder: "Encoder"
 ) -> "Callable[[Text], np.ndarray]":
-    """Return a function that embeds text of --input or of the command line.
+    """Return a function that embeds text from --input or the command line.
 
     Args:
         args: options of the command line.
@@ -253,7 +255,7 @@ def run_search(args: argparse.Namespace) -> None:
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
-    # Blank queries are left out, but the numbers of the others stay those of the input.
+    # Blank queries are skipped, but the others keep their line numbers from the input.
     rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
     encode = text_embedder(args, count(args.input), encoder)
@@ -271,7 +273,7 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def nonblank_rows(queries: list[str], place: str) -> list[int]:
-    """Return the row numbers of the queries that have text."""
+    """Return the row numbers of the queries that are not blank."""
     rows = []
     for row, query in enumerate(queries):
         if not is_blank(query):
@@ -282,25 +284,25 @@ def nonblank_rows(queries: list[str], place: str) -> list[int]:
 
 
 def check_search_options(args: argparse.Namespace) -> None:
-    """Refuse contradictory options."""
+    """Raise an error for contradictory options."""
     if bool(args.queries) == bool(args.input):
         raise InputError("expected either sentences to search for, or --input FILE")
     if args.json and args.numbered:
-        raise InputError("--numbered with --json, which numbers the queries; leave it out")
+        raise InputError("--numbered with --json, which numbers the queries; omit --numbered")
     if args.numbered and not args.output:
         raise InputError("--numbered without --output; add --output FILE.tsv")
 
 
 def check_probes(probes: int, kind: str) -> None:
-    """Refuse --probes for an index without lists."""
+    """Raise an error if --probes is given for an index without inverted lists."""
     if probes != SearchOptions.probes and not kind.startswith("ivf"):
         raise InputError(
-            f"--probes {probes} with an index of kind {kind}, which has no lists; leave it out"
+            f"--probes {probes} with an index of kind {kind}, which has no lists; omit it"
         )
 
 
 def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:
-    """Refuse --truncate-dim for an index of another width."""
+    """Raise an error if --truncate-dim differs from the width of the index."""
     width = index.config["width"]
     if truncate_dim not in (None, width):
         raise InputError(
@@ -310,10 +312,10 @@ def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:
 
 
 def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence[Hit]]") -> None:
-    """Print how many queries are empty, and how many found nothing."""
+    """Print how many queries are empty, and how many have no results."""
     num_empty = num_queries - num_filled
     if num_empty:
-        say(f"{num_empty:,} of {num_queries:,} queries are empty: left out")
+        say(f"{num_empty:,} of {num_queries:,} queries are empty: skipped")
     num_lost = sum(not hits for hits in results)
     if num_lost:
         say(
@@ -323,7 +325,7 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
-    """Refuse a model that the index was not built with.
+    """Raise an error if the index was built with another model.
 
     Stored embeddings without a description do not name their model, so an index of them can only
     be searched with stored embeddings of the same folder.
@@ -353,7 +355,9 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
         restore_folder(model)
     if not model or not Path(model).exists():
         place = model or "an unknown place"
-        raise InputError(f"{folder}: its model is no longer at {place}; name it with --model")
+        raise InputError(
+            f"{folder}: its model is no longer at {place}; specify the new location with --model"
+        )
     return model
 
 
@@ -363,7 +367,7 @@ def write(
     results_by_query: list[list["Hit"]],
     numbers: "Sequence[int] | None",
 ) -> None:
-    """Write TSV to a file, or readable text to the screen.
+    """Write the results to a file as TSV, or to the screen as readable text.
 
     Args:
         output: file to write; `-` is standard output, None the screen.
@@ -380,7 +384,7 @@ def write(
                 for hit in hits:
                     stream.write(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n")
         return
-    # Refuses a standard output that is closed.
+    # Raises an error if standard output is closed.
     results()
     for query, hits in zip(queries, results_by_query, strict=True):
         print(query)
@@ -398,7 +402,7 @@ def write_json(
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
         for query, hits, number in zip(queries, results_by_query, numbers, strict=True):
             rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
-            # An argument of the command line may not have been UTF-8.
+            # A command-line argument may contain bytes that are not UTF-8.
             query = query.encode(errors="replace").decode()
             answer = {"query": query, "number": number + 1, "hits": rows}
             stream.write(f"{json_line(answer)}\n")

@@ -1,4 +1,4 @@
-"""`lxsr serve`: embeddings and searches over HTTP, with the API of OpenAI's embeddings."""
+"""`lxsr serve`: serve embeddings and search over HTTP, compatible with OpenAI's embeddings API."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ def add_parser(verbs) -> None:
         "--index",
         type=file_path,
         metavar="FOLDER",
-        help="index folder of `lxsr index`, for /search",
+        help="index folder written by `lxsr index`, for /search",
     )
     parser.add_argument(
         "--device", metavar="NAME", help="cpu or cuda (default: as for `lxsr embed`)"
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     for module in ("starlette", "uvicorn", "orjson", "prometheus_client"):
         require(module, "serve", "lxsr serve")
     options = filled(ServeOptions, args)
-    # An empty API key counts as none.
+    # An empty API key is treated as no API key.
     options = replace(options, api_key=options.api_key or os.environ.get(API_KEY) or None)
     # Loading the model takes seconds, so an address that cannot be used is refused first.
     with listen(options.host, options.port) as listener:
@@ -75,7 +75,7 @@ def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.sock
         timeout_graceful_shutdown=ceil(options.timeout),
     )
     print_address(name, options.truncate_dim or encoder.output_dim, options, listener)
-    # After Ctrl-C uvicorn answers the running requests, and then raises the signal again.
+    # After Ctrl-C, uvicorn finishes the running requests and then raises the signal again.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -85,9 +85,7 @@ def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:
     from fairseq_lxsr.cli.search import index_model
 
     if index is None:
-        raise InputError(
-            "neither --model nor --index; expected a model, or an index, which names its model"
-        )
+        raise InputError("--model or --index is required; an index specifies its own model")
     return index_model(index, args.index)
 
 
@@ -118,7 +116,7 @@ def print_address(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket of the server.
+    """Open the socket that the server listens on.
 
     Raises:
         InputError: if the host is unknown, or the port is in use or not permitted.

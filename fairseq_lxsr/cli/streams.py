@@ -1,4 +1,4 @@
-"""Standard streams of the command line, which escape control characters.
+"""Standard streams for the command line that escape control characters.
 
 Text of a corpus and names of files may have sequences that a terminal would obey as commands.
 """
@@ -81,7 +81,7 @@ def _escaped_message(text: str) -> str:
 
 @contextlib.contextmanager
 def escaped_streams() -> Iterator[None]:
-    """Escape what the block writes to standard output and standard error.
+    """Escape control characters that the block writes to standard output and standard error.
 
     A standard stream that is closed is connected to the null device first. Otherwise the next file
     that is opened would get its descriptor, and receive the output.

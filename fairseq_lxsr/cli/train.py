@@ -1,4 +1,4 @@
-"""`lxsr train`: print and run a recipe as one command of fairseq-train."""
+"""`lxsr train`: print and run a recipe as a fairseq-train command."""
 
 import argparse
 import importlib.util
@@ -22,13 +22,13 @@ from fairseq_lxsr.options import FILE_NAME, file_path, read_yaml_config
 if TYPE_CHECKING:
     from fairseq_lxsr.recipes import Recipe
 
-# The release of fairseq that was tried, and its checksum.
+# Requirements file with the tested fairseq release and its checksum.
 FAIRSEQ = PACKAGE / "recipes" / "fairseq.txt"
-# READTHEDOCS=1 leaves out the extension modules of fairseq. `training/fairseq_patches.py` replaces
-# what is needed of them.
+# READTHEDOCS=1 skips building fairseq's extension modules. `training/fairseq_patches.py` replaces
+# the functions that are needed from them.
 PIP = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "-r"]
 INSTALL = f"READTHEDOCS=1 {shlex.join([sys.executable, *PIP, str(FAIRSEQ)])}"
-# hydra and torch print twenty lines of advice to fairseq's authors before a training begins.
+# Warnings of hydra and torch before training, which only concern the authors of fairseq.
 SILENT_WARNINGS = (
     "UserWarning:hydra.compose",
     "UserWarning:hydra.core.default_element",
@@ -38,8 +38,8 @@ SILENT_WARNINGS = (
     "UserWarning:torch.utils.data.dataloader",
     "FutureWarning:fairseq.tasks.fairseq_task",
 )
-# The program that runs fairseq-train. Ctrl-C prints one line, also during the seconds of imports.
-# It does not import this package, because --user-dir must be the first to do so.
+# Program that runs fairseq-train. Ctrl-C prints one line, even while modules are being imported.
+# It does not import this package, because --user-dir must import it first.
 START = """import logging.handlers, os, runpy, sys
 def report(kind, error, traceback, others=sys.excepthook):
     if not issubclass(kind, KeyboardInterrupt):
@@ -54,9 +54,9 @@ if os.environ["LXSR_TRAIN_SHOWS"] != "fairseq":
     logging.root.handlers = [memory]
     logging.root.setLevel(logging.INFO)
 runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
-# From this Python on, fairseq cannot read the types of its own options.
+# First Python version on which fairseq fails, because it cannot read the types of its options.
 TOO_NEW = (3, 14)
-# Options that start from trained weights.
+# Options that start training from trained weights.
 CONTINUING = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
 EPILOG = """Options of fairseq-train replace those of the recipe; --no-X removes --X and its value.
 --max-update and --max-epoch replace each other, and the learning rate reaches zero at the last
@@ -73,9 +73,11 @@ def add_parser(verbs) -> None:
         "data",
         type=FILE_NAME,
         metavar="DATA_BIN",
-        help="data folder of `lxsr prepare`; shards are joined by :",
+        help="data folder written by `lxsr prepare`; separate several shards with :",
     )
-    parser.add_argument("--recipe", metavar="NAME", help="one of `lxsr recipes`")
+    parser.add_argument(
+        "--recipe", metavar="NAME", help="training recipe, one of those that `lxsr recipes` lists"
+    )
     parser.add_argument(
         "--from",
         dest="start",
@@ -87,7 +89,10 @@ def add_parser(verbs) -> None:
         "otherwise new_domain)",
     )
     parser.add_argument(
-        "--print", action="store_true", dest="only_print", help="print the command and stop"
+        "--print",
+        action="store_true",
+        dest="only_print",
+        help="print the fairseq-train command without running it",
     )
     parser.set_defaults(run=run_train, others=[])
     listing = verbs.add_parser("recipes", description="List the training recipes.")
@@ -100,7 +105,7 @@ def run_train(args: argparse.Namespace) -> None:
     data_first(args)
     if is_missing("yaml"):
         raise _not_installed()
-    # The import takes a moment, because of numpy.
+    # Imported here because it imports numpy, which takes a moment.
     from fairseq_lxsr.recipes import train_command
 
     name, recipe = choose_recipe(args)
@@ -214,7 +219,7 @@ def run_recipes(args: argparse.Namespace) -> None:
 
 
 def _continues_training(command: Sequence[str]) -> bool:
-    """Return whether training starts from a trained model, named or in --save-dir."""
+    """Return whether training starts from a trained model, given by an option or in --save-dir."""
     folder = dict(pairwise(command)).get("--save-dir", "checkpoints")
     return not CONTINUING.isdisjoint(command) or Path(folder, "checkpoint_last.pt").is_file()
 
@@ -238,7 +243,7 @@ def add_context(verbs) -> None:
 
 
 def run_context(args: argparse.Namespace) -> None:
-    # These imports take seconds, because of torch.
+    # Imported here because torch takes seconds to import.
     from fairseq_lxsr.context.rounds import RECORD, REPORT, ContextConfig, Rounds
     from fairseq_lxsr.preparation.documents import prepare_documents
 

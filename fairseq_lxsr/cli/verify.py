@@ -13,7 +13,7 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import check_archive, parse_json
 from fairseq_lxsr.options import file_path
 
-# Advice on rewriting the files that a description lists, by its file name.
+# Advice on how to recreate damaged files, by the name of the description that lists them.
 MAKERS = {
     "config.json": "export the model again, or copy it again",
     "index.json": "run `lxsr index` again",
@@ -33,7 +33,7 @@ def add_parser(verbs) -> None:
         type=file_path,
         metavar="PATH",
         help="model folder, index, embeddings, checkpoint, data folder, work folder or shards, or "
-        "a folder that contains some",
+        "a folder that contains any of these",
     )
     parser.set_defaults(run=run_verify)
 
@@ -75,7 +75,7 @@ def files_in(path: Path) -> list[Path]:
 
 
 def verified(file: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each file that has a stored checksum, with its problem if any.
+    """Yield each file that has a stored checksum, with its problem, if any.
 
     The problem is empty if the file is intact. Nothing is yielded for a file without checksums.
     """
@@ -94,7 +94,7 @@ def verified(file: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _description_of(file: Path) -> Path | None:
-    """Return the JSON file that describes a file; None if it is checked with another file."""
+    """Return the JSON file that describes a file, or None if it is checked with another file."""
     description = file.with_name(f"{file.name}.json")
     if description.is_file():
         return description
@@ -102,12 +102,12 @@ def _description_of(file: Path) -> Path | None:
         return None
     if file.name in MAKERS or not file.with_suffix("").is_file():
         return file
-    # The description of an existing file is read with that file.
+    # The description is checked together with the file it describes, if that file exists.
     return None
 
 
 def _is_portuguese(file: Path) -> bool:
-    """Return whether a .pt file is Portuguese text rather than a checkpoint."""
+    """Return whether a .pt file contains Portuguese text rather than a checkpoint."""
     with file.open("rb") as stream:
         # Checkpoints are zip archives, which begin with PK.
         return stream.read(2) != b"PK" and not file.name.startswith("checkpoint")
@@ -123,7 +123,7 @@ def _checkpoint(file: Path) -> str:
     except OSError:
         raise
     except Exception:
-        # A damaged archive raises errors of many kinds.
+        # A damaged archive may raise many types of errors.
         return "cut off or damaged; delete it, and continue from another checkpoint"
     return ""
 
@@ -177,7 +177,7 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _described(description: Path, about: dict[str, Any], advice: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a description, given its content."""
+    """Yield the files that a description lists, given its content."""
     file = description.with_suffix("")
     if description.name in MAKERS and isinstance(about.get("files"), dict):
         yield from _hashed_files(description.parent, about["files"], advice)
@@ -201,7 +201,7 @@ def _hashed_files(
 
 
 def _is_ours(description: Path) -> bool:
-    """Return whether a JSON file describes files of this package, by its name."""
+    """Return whether a JSON file, judged by its name, describes files of this package."""
     described = description.with_suffix("")
     unfinished = described.with_name(f"{described.name}.partial")
     return description.name in MAKERS or described.is_file() or unfinished.is_file()
@@ -217,7 +217,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
     name = ""
     if isinstance(shard, dict):
         name = str(shard.get("name", ""))
-    # A shard is a file or a folder of that name, with an ending that depends on the format.
+    # A shard is a file or folder with this name, plus a suffix that depends on the format.
     exists = any(file.name.startswith(name) for file in folder.iterdir())
     if name and exists:
         return folder / name, ""
@@ -225,7 +225,7 @@ def _shard(folder: Path, shard: Any) -> tuple[Path, str]:
 
 
 def _with(description: Path) -> str:
-    """Return what to delete: the folder, or the description and the file it describes."""
+    """Return the paths to delete: the folder, or the description and the file it describes."""
     if description.name in MAKERS:
         return str(description.parent)
     return f"{description.with_suffix('')} and {description}"
@@ -240,7 +240,7 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
 
 
 def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Check the rows of an interrupted run, see `search.resumable`, or the index of a shard."""
+    """Check a work folder: the rows of an interrupted run (`search.resumable`) or a shard index."""
     from fairseq_lxsr.search.resumable import rows_are_intact
 
     value = about["settings"].get("sha256")
@@ -255,12 +255,12 @@ def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
             yield file, problem
 
 
-# Bytes of an id in a memory-mapped dataset, by the number that fairseq stores for its type.
+# Bytes per id in a memory-mapped dataset, by fairseq's code for the data type.
 ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 4, 7: 8, 8: 2, 9: 4}
 
 
 def _dataset(index: Path) -> str:
-    """Check the sizes of a memory-mapped dataset of fairseq; stage.json has its checksums."""
+    """Check the sizes of a memory-mapped fairseq dataset; stage.json contains its checksums."""
     import numpy as np
 
     from fairseq_lxsr.text.data_folder import INDEX_MAGIC

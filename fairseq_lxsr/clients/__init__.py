@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.vectors.rows import FloatArray
 
 DEFAULT = "lxsr-static"
-# Module of each class, and the PyPI package of its library
+# Module of each adapter class, and PyPI package of the library it adapts.
 CLASSES = {
     "BertalignEncoder": ("bertalign", "bertalign"),
     "ChromaEmbeddingFunction": ("chroma", "chromadb"),
@@ -66,7 +66,7 @@ def cached_encoder(model: str) -> "SentenceEncoder":
 
 
 def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
-    """Compute unit-length embeddings; long texts are split, and an empty text gives zeros.
+    """Compute unit-length embeddings; long texts are split, and an empty text returns zeros.
 
     Args:
         model: model folder or model name.

@@ -65,6 +65,6 @@ def bertalign_with(model: str = DEFAULT) -> ModuleType:
         sys.modules.setdefault(unused, mock.MagicMock())
     with mock.patch.object(sentence_transformers, "SentenceTransformer", return_value=encoder):
         aligner = importlib.import_module("bertalign.aligner")
-    # Bertalign only prints the language.
+    # Bertalign uses the language only in printed messages.
     aligner.detect_lang = lambda text: "en"  # type: ignore[attr-defined]
     return aligner

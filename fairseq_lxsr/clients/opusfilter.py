@@ -14,7 +14,7 @@ from opusfilter import CLEAN_HIGH, FilterABC
 
 from fairseq_lxsr.clients import DEFAULT, unit_vectors
 
-# Number of pairs to encode together
+# Number of pairs to encode in one batch.
 PAIRS_AT_ONCE = 1024
 
 
@@ -65,7 +65,7 @@ class LxsrFilter(FilterABC):
         return (pair for pair, accepted in self._decided(pairs) if not accepted)
 
     def _decided(self, pairs):
-        """Yield pairs and decisions; the base class would score the pairs one by one."""
+        """Yield each pair and whether it is accepted; pairs are scored in batches."""
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             yield from zip(chunk, map(self.accept, self.score(chunk)), strict=True)

@@ -1,4 +1,4 @@
-"""Embedding, indexing and mining in a Ray cluster, shard by shard; a rerun does what is missing.
+"""Embedding, indexing and mining in a Ray cluster, shard by shard; reruns skip finished shards.
 
 All machines of the cluster share the folders in which workers write their shards. Only tasks and a
 few numbers go through Ray.

@@ -1,4 +1,4 @@
-"""`lxsr index --ray`: builds an index of each shard of a text, which `search.open_index` opens."""
+"""`lxsr index --ray`: builds an index per shard; `search.open_index` opens them as one index."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -91,8 +91,8 @@ def index_shards(
     min_sentences = min_rows(options.kind, options.lists)
     if workers.shard_lines < min_sentences:
         raise InputError(
-            f"shards of {workers.shard_lines:,} lines are too small for {options.kind}; expected "
-            f"at least {min_sentences:,} lines per shard"
+            f"shards of {workers.shard_lines:,} lines are too small for an index of kind "
+            f"{options.kind}; expected at least {min_sentences:,} lines per shard"
         )
     settings = {"model": workers.model, **asdict(options)}
     with work_folder(folder, "index"):
@@ -108,11 +108,11 @@ def index_shards(
         num_done = run_missing(tasks, workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         total = sum(counts)
-        # If every shard is too short for the requested kind, all shards would become flat.
+        # If every shard were too short for the requested kind, all of them would become flat.
         if max(counts) < min_sentences:
             raise InputError(
-                f"{total:,} sentences are too few for {options.kind}; expected at least "
-                f"{min_sentences:,} in a shard: use kind flat"
+                f"{total:,} sentences are too few for an index of kind {options.kind}; expected at "
+                f"least {min_sentences:,} in a shard: use kind flat"
             )
         fields = {"model": workers.model, "kind": options.kind, "sentences": total}
         fields_of_shards = []

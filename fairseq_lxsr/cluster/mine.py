@@ -65,7 +65,7 @@ class Corpus:
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
     def check(self, k: int, within: bool = False) -> Text:
-        """Check that at least k lines differ, or k besides each query `within` one text.
+        """Check that there are at least k distinct lines, or k + 1 `within` one text.
 
         The file is read only as far as needed.
 
@@ -96,7 +96,7 @@ def distinct(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both files have the same lines; refuse one text in two languages."""
+    """Return whether both files contain the same lines; refuse one text with two languages."""
     if _content_hash(source.path) != _content_hash(target.path):
         return False
     check_one_language(source, target, source.language == target.language)
@@ -104,7 +104,7 @@ def _is_same_text(source: Corpus, target: Corpus) -> bool:
 
 
 def _content_hash(path: Path) -> int:
-    # A sum, so that the order of the lines does not matter.
+    # Sum the hashes of the lines, so that their order does not matter.
     return sum(int.from_bytes(line_key(line)) for _, line in distinct(path))
 
 
@@ -144,7 +144,7 @@ class ShardVectors:
     def search(
         self, queries: np.ndarray, options: Mining, within: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest, or k + 1 `within` one text; all if there are fewer vectors.
+        """Find the k nearest vectors, or k + 1 `within` one text; all vectors if there are fewer.
 
         Returns:
             Cosines and ids [n, k].
@@ -180,7 +180,7 @@ class EmbedDistinct(ShardTask):
 
     @property
     def record(self) -> Path:
-        """File with the SHA-256 of the index; used if the kind has an index file."""
+        """File that stores the SHA-256 of the index file, for kinds that have one."""
         return self.shard.path(f".{self.kind}.json")
 
     def is_intact(self) -> bool:
@@ -302,8 +302,8 @@ def mine_shards(
     options = options or Mining()
     if options.rerank:
         raise InputError(
-            f"rerank {options.rerank} is not possible in a cluster; mine on one machine, or "
-            "without it"
+            f"rerank {options.rerank} is not supported in a cluster; mine on one machine, or "
+            "without rerank"
         )
     options.check()
     sides = [source]

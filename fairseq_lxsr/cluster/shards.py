@@ -20,13 +20,13 @@ from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.search.sharded import MANIFEST, MANIFEST_VERSION
 
-# A multiple of the number of lines that one machine encodes together, so that the embeddings are
-# the same.
+# Default number of lines per shard: a multiple of the number of lines that are encoded together,
+# so that the embeddings equal those from one machine.
 SHARD_LINES = 1_000_000
 SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
 
 Numbers = Sequence[int] | np.ndarray
-# Line numbers from 0, and the lines.
+# The line number, from 0, and the text of each line.
 Block = tuple[Numbers, list[str]]
 
 
@@ -87,7 +87,7 @@ def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block
 
 
 def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str = "") -> Shard:
-    """Write the lines of a shard.
+    """Write the lines of a shard to its text file.
 
     Args:
         stem: path of the shard; a hash is appended to its name.

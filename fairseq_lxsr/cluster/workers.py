@@ -97,8 +97,8 @@ class LoadModel(Task):
     def __call__(self, encoder: LoadEncoder) -> str:
         if not self.folder.is_dir():
             raise InputError(
-                f"{self.folder}: no such folder on {socket.gethostname()}; all machines need the "
-                "same folders"
+                f"{self.folder}: no such folder on {socket.gethostname()}; all machines must have "
+                "access to the same folders"
             )
         os.chdir(self.folder)
         return encoder().fingerprint
@@ -179,7 +179,7 @@ class Workers:
             self._wait()
 
     def end(self) -> None:
-        """Stop all workers; a `run` that is still open starts no new ones."""
+        """Stop all workers; a `run` that is still in progress starts no new workers."""
         import ray
 
         busy = [actor for actor, _ in self._running.values()]
@@ -273,8 +273,8 @@ class Workers:
         if self.model not in ("", fingerprint):
             ray.kill(actor)
             raise InputError(
-                f"workers have models {self.model} and {fingerprint}; all machines need the same "
-                "files"
+                f"workers loaded different models, {self.model} and {fingerprint}; all machines "
+                "need the same model files"
             )
         self.model = fingerprint
 

@@ -384,7 +384,7 @@ class Rounds:
         """Compare the options with those that training started with."""
         path = self.work / RECORD
         try:
-            # Options unknown to older versions count as their defaults.
+            # An option that an older version did not record counts as its default.
             recorded = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(
@@ -446,7 +446,7 @@ def _reason_of_failure(log: Path, earlier_lines: int) -> str:
 
 
 def _last_figures(log: Path) -> str:
-    """Return the metrics of the last epoch in a log of fairseq-train."""
+    """Return the metrics of the last epoch in a fairseq-train log."""
     names = ("loss", "accuracy")
     markers = {"train": "| train |", "valid": "| valid on "}
     figures = {}

@@ -54,13 +54,13 @@ class Calibration:
             raise ValueError(str(error)) from None
         if zero.shape != (width,) or step.shape != (width,):
             raise ValueError(
-                f"calibration of shapes {zero.shape} and {step.shape}; expected ({width},)"
+                f"calibration has shapes {zero.shape} and {step.shape}; expected ({width},)"
             )
         is_code = (np.abs(zero + 0.5) < 128) & (zero == np.rint(zero))
         if not is_code.all():
-            raise ValueError("calibration with a zero that is not a code from -128 to 127")
+            raise ValueError("calibration has a zero that is not a code from -128 to 127")
         if not ((step > 0) & np.isfinite(step)).all():
-            raise ValueError("calibration with a step that is not a positive number")
+            raise ValueError("calibration has a step that is not a positive number")
         return cls(zero, step)
 
     def to_json(self) -> dict[str, list[float]]:

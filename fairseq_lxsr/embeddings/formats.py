@@ -54,8 +54,8 @@ class Layout:
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
             raise InputError(
-                "embeddings with numbers above 65,504, the limit of float16; "
-                "expected --output-dtype float32"
+                "embeddings contain numbers above 65,504, the limit of float16; "
+                "use --output-dtype float32"
             )
         return rows.tobytes()
 
@@ -88,7 +88,9 @@ def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) ->
         is_expected = stored.dtype.newbyteorder("=") in FLOATS
     is_matrix = stored.ndim == 2 and stored.size > 0
     if not is_matrix or not is_expected:
-        raise InputError(f"{path}: {stored.dtype} of shape {stored.shape}; expected {expected}")
+        raise InputError(
+            f"{path}: contains {stored.dtype} of shape {stored.shape}; expected {expected}"
+        )
     return stored
 
 
@@ -155,7 +157,7 @@ def format_of_file(path: Path) -> Format:
     if name is None:
         suffixes = ", ".join(file_format.suffix for file_format in all_formats())
         raise InputError(
-            f"{path}: not a file of embeddings, judging by its suffix; expected {suffixes}"
+            f"{path}: its suffix is not that of an embedding file; expected {suffixes}"
         )
     return find_format(name)
 
@@ -165,7 +167,7 @@ NPY_HEADER = 128
 
 
 class Npy(Format):
-    """A matrix in the format of numpy.save."""
+    """A matrix in the .npy format, as numpy.save writes it."""
 
     suffix = ".npy"
 
@@ -182,7 +184,7 @@ class Npy(Format):
             stored = open_array(path)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{path}: not a numpy file of numbers ({error}); write it with numpy.save"
+                f"{path}: not a NumPy file of numbers ({error}); write it with numpy.save"
             ) from None
         return check_stored(path, stored, description)
 
@@ -199,8 +201,8 @@ class Raw(Format):
         size = path.stat().st_size
         if not size or size % layout.row_size:
             raise InputError(
-                f"{path}: {size:,} bytes, not rows of {width} {dtype}; "
-                "state their width, --model FOLDER#dim=N, or embed the text again"
+                f"{path}: {size:,} bytes are not a whole number of rows of {width} {dtype}; "
+                "set the width with --model FOLDER#dim=N, or embed the text again"
             )
         return np.memmap(path, dtype=DTYPES[dtype], mode="r").reshape(-1, layout.columns)
 
@@ -236,13 +238,13 @@ class Safetensors(Format):
                 stored = stream.get_tensor(NAME)
         except (SafetensorError, OSError) as error:
             raise InputError(
-                f"{path}: no tensor {NAME!r} ({error}); write it with `lxsr embed`"
+                f"{path}: cannot read tensor {NAME!r} ({error}); write it with `lxsr embed`"
             ) from None
         return check_stored(path, stored, description)
 
 
 class Parquet(Format):
-    """The column `embeddings` of lists.
+    """The column `embeddings` of a Parquet file, which stores a list per row.
 
     It is converted from rows at the end, because an interrupted Parquet file cannot be continued.
     """
@@ -283,13 +285,14 @@ class Parquet(Format):
             stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: no column {NAME!r} of lists of the same length ({first_line(error):.150})"
+                f"{path}: has no column {NAME!r} of lists of equal length "
+                f"({first_line(error):.150})"
             ) from None
         return check_stored(path, stored, description)
 
 
 def _rows(column: Any) -> np.ndarray:
-    """Return a column of N lists of D numbers as an array [N, D].
+    """Convert a Parquet column of N lists of D numbers to an array [N, D].
 
     Any other column raises ValueError: flattened, its numbers would be in other rows.
     """
@@ -298,8 +301,8 @@ def _rows(column: Any) -> np.ndarray:
     list_types = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if not any(is_list_type(column.type) for is_list_type in list_types):
         raise ValueError(f"its type is {column.type}")
-    # A null list has the length None.
+    # The length of a null list is None.
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     if len(lengths) != 1 or None in lengths or column.flatten().null_count:
-        raise ValueError(f"lengths {lengths}, or null in a list")
+        raise ValueError(f"its lists have lengths {lengths}, or contain null")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)

@@ -28,9 +28,9 @@ from fairseq_lxsr.machine import check_device
 from fairseq_lxsr.options import COMPUTE_DTYPES, FILE_NAME, ON_LONG, WORD_WEIGHTS, at_least
 
 Names = str | Path | Mapping[str, str | Path] | Iterable[str]
-# torch saves checkpoints as zip archives.
+# First bytes of a zip archive, the format in which torch saves checkpoints.
 ARCHIVE_START = b"PK\x03\x04"
-# The prefix LANG= of a model's name.
+# Matches the prefix LANG= of a model name.
 LANGUAGE = re.compile("[^=/#]*=")
 # Default width of LASER-raw embeddings: the width of LASER embeddings
 RAW_DIM = 1024
@@ -82,7 +82,7 @@ def load(
     for name in parse_names(names):
         encoders[name.language] = _load_one(name, batch_size, device, show_progress, options)
     if not encoders:
-        raise InputError("no model is named; expected one, or one per language")
+        raise InputError("no model was given; expected one, or one per language")
     encoder: Encoder = encoders[""] if "" in encoders else ByLanguage(encoders)
     if truncate_dim is None or truncate_dim == encoder.width:
         return encoder
@@ -90,7 +90,7 @@ def load(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Check further options of `load`, which `SentenceEncoder.encode` gets with every text."""
+    """Check the extra options of `load`, which are passed to `SentenceEncoder.encode`."""
     allowed = list(signature(SentenceEncoder.encode).parameters)
     for parameter in (
         "self",
@@ -147,7 +147,7 @@ class ModelName:
         return cls(name, language, path, tuple(words))
 
     def word(self, allowed: tuple[str, ...], kind: str) -> str | None:
-        """Return the option after #, or None without one.
+        """Return the option after #; None if there is none.
 
         Args:
             allowed: the options of this kind of model.
@@ -161,7 +161,7 @@ class ModelName:
         if self.words[0] not in allowed or len(self.words) > 1:
             expected = " or ".join(f"#{word}" for word in allowed) or "none"
             raise InputError(
-                f"--model {self.text}: option {','.join(self.words)!r:.60} for {kind}; "
+                f"--model {self.text}: option {','.join(self.words)!r:.60} is invalid for {kind}; "
                 f"expected {expected}"
             )
         return self.words[0]
@@ -254,7 +254,7 @@ def _load_one(
 
 
 def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> WordVectors:
-    """Load a file of word vectors; refuse other kinds of files before they are read."""
+    """Load a word vector file; refuse other kinds of files before reading them."""
     if format_name(path):
         raise InputError(
             f"--model {path}: is a file of embeddings; expected its folder, in which the "
@@ -283,5 +283,5 @@ def _is_own_folder(folder: Path) -> bool:
             config = parse_json(stream.read().decode("utf-8"))
     except (OSError, ValueError):
         return True
-    # Only Hugging Face writes this key.
+    # Only the config.json of a Hugging Face model has this key.
     return "model_type" not in config

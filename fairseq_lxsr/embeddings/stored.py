@@ -21,8 +21,8 @@ from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# The options of `lxsr embed` that can change embeddings, as its descriptions name them, and their
-# values that change nothing.
+# Options of `lxsr embed` that can change embeddings, by their names in the description files, with
+# the values that change nothing.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32",),
     "computed_in": ("float32",),
@@ -90,7 +90,7 @@ class StoredEmbeddings:
         embedded_file = self.text_of.setdefault(path, text.file)
         if embedded_file != text.file:
             raise InputError(
-                f"{path}: would be used for {embedded_file} and for {text.file}; "
+                f"{path}: would be used for both {embedded_file} and {text.file}; "
                 "give the text files different names"
             )
         description = read_description(path)
@@ -101,13 +101,13 @@ class StoredEmbeddings:
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
             raise InputError(
-                f"{path}: {len(stored):,} embeddings for {total:,} lines of {text.file}; "
+                f"{path}: contains {len(stored):,} embeddings for {total:,} lines of {text.file}; "
                 "expected one per line"
             )
         if len(text) and "text" in description and path not in self.checked:
             _check_text(path, description["text"], text)
             self.checked.add(path)
-        # Numbers that become infinite are refused later, where the embeddings are used.
+        # Numbers that overflow to infinity are refused later, where the embeddings are used.
         with np.errstate(over="ignore"):
             embeddings = np.asarray(stored[rows], dtype=np.float32)
         return count_zeros(embeddings, counts)
@@ -117,8 +117,9 @@ class StoredEmbeddings:
         for earlier_path, earlier_model in self.model_of.items():
             if earlier_model != model:
                 raise InputError(
-                    f"{path}: embeddings of model {model}, but {earlier_path} has those of model "
-                    f"{earlier_model}, which are not comparable; embed both texts with one model"
+                    f"{path}: contains embeddings of model {model}, but {earlier_path} those of "
+                    f"model {earlier_model}, which are not comparable; embed both texts with one "
+                    "model"
                 )
         self.model_of[path] = model
 
@@ -148,7 +149,7 @@ def _described_model(path: Path, checksum: str) -> str | None:
     try:
         description = read_description(path)
     except InputError:
-        # The same error is raised when the file itself is read.
+        # Reading the file itself raises this error again.
         return None
     if description.get("sha256") != checksum:
         return None
@@ -161,7 +162,7 @@ def _described_model(path: Path, checksum: str) -> str | None:
 
 
 def _check_text(path: Path, text_hash: str, text: Text) -> None:
-    """Check that the embedded lines are those of a text.
+    """Check that the embeddings were computed from the lines of a text.
 
     Args:
         path: the file of embeddings.
@@ -179,7 +180,7 @@ def _check_text(path: Path, text_hash: str, text: Text) -> None:
 
 
 def _holds_sentences(text: Text) -> bool:
-    """Return whether each line of the file is a sentence, not a row of several columns."""
+    """Return whether each line of a text file is one sentence, not a row of several columns."""
     assert text.rows is not None
     line = next(islice(read_lines(text.file, is_sentence=False), int(text.rows[0]), None), "")
     return single_line(line).lower() == single_line(text[0]).lower()
@@ -203,7 +204,7 @@ def read_description(path: Path) -> dict[str, Any]:
         if not (isinstance(model, str) and is_count(dimension) and dimension):
             raise TypeError(f"model {model!r:.40}, dimension {dimension!r:.40}")
         if dtype not in EMBEDDING_DTYPES:
-            raise ValueError(f"dtype {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
+            raise ValueError(f"dtype is {dtype!r:.40}, not {' or '.join(EMBEDDING_DTYPES)}")
         calibration = None
         if dtype == "int8":
             calibration = Calibration.from_json(description["calibration"], dimension)

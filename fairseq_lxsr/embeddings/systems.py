@@ -91,7 +91,7 @@ class ByLanguage:
 
     @property
     def space(self) -> str:
-        """Fingerprint of the space that all encoders share; without one, the own fingerprint."""
+        """Fingerprint of the space that all encoders share, or else the own fingerprint."""
         spaces = set()
         for encoder in self.encoders.values():
             spaces.add(getattr(encoder, "space", encoder.fingerprint))
@@ -116,7 +116,7 @@ class ByLanguage:
 
 
 def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
-    """Return an encoder whose model folders treat long texts by `on_long`.
+    """Return an encoder that handles long texts as `on_long` specifies.
 
     Other encoders do not limit the length of texts, and are returned unchanged.
     """
@@ -165,7 +165,7 @@ def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
     """
     if source != target:
         raise InputError(
-            f"embeddings of {names[0]} have width {source}, and those of {names[1]} width "
+            f"embeddings of {names[0]} have width {source}, but those of {names[1]} have width "
             f"{target}; "
             "expected the same model for both"
         )

@@ -60,7 +60,7 @@ class WordVectors:
         return count_zeros(embeddings, counts)
 
     def _known_words(self, line: str) -> list[int]:
-        """Return the rows of the vectors of known words."""
+        """Return the row numbers of the words that have a vector."""
         rows = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
         return [row for row in rows if row is not None]
 
@@ -106,7 +106,8 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
         vector = _parse_vector(fields[1:], width)
         if vector is None:
             raise InputError(
-                f"{path}, line {number}: {line!r:.60}; expected a word and {width or 'its'} numbers"
+                f"{path}, line {number}: found {line!r:.60}; expected a word and "
+                f"{width or 'its'} numbers"
             )
         width = len(vector)
         word = fields[0]
@@ -124,7 +125,8 @@ def _check_header(path: Path, header: list[str], word_count: int, width: int | N
     """Warn if the header does not state the number of words and their width."""
     if header != [str(word_count), str(width)]:
         logger.warning(
-            f"{path}: {word_count} words of width {width}, but its header is {' '.join(header)}; "
+            f"{path}: contains {word_count} words of width {width}, but its header says "
+            f"{' '.join(header)}; "
             "the file may be incomplete"
         )
 

@@ -198,7 +198,7 @@ class EmbeddingsFile:
                 ) from None
         if self.partial.stat().st_size < self._size(record.lines):
             raise InputError(
-                f"{self.partial}: less than the {record.lines:,} rows in {self.progress.name}; "
+                f"{self.partial}: fewer than the {record.lines:,} rows in {self.progress.name}; "
                 "run without --resume"
             )
         # Older versions did not store a checksum.
@@ -237,8 +237,8 @@ class EmbeddingsFile:
         expected_shape = (len(lines), self.layout.width)
         if embeddings.shape != expected_shape:
             raise InputError(
-                f"embeddings of shape {list(embeddings.shape)} for {len(lines):,} lines; expected "
-                f"{list(expected_shape)}: give the layout the width of the encoder"
+                f"embeddings have shape {list(embeddings.shape)} for {len(lines):,} lines; "
+                f"expected {list(expected_shape)}: set the layout to the width of the encoder"
             )
         rows = self.layout.row_bytes(self._rounded(embeddings))
         with naming(self.partial), open(self.partial, "r+b", opener=no_follow) as stream:
@@ -257,7 +257,7 @@ class EmbeddingsFile:
         """Convert embeddings to int8 codes for an int8 layout; the first window sets the scales."""
         if not np.isfinite(embeddings).all():
             raise InputError(
-                "embeddings with NaN or infinity; expected finite numbers: use another model"
+                "embeddings contain NaN or infinity; expected finite numbers: use another model"
             )
         if self.layout.dtype != "int8":
             return embeddings
@@ -316,8 +316,8 @@ class EmbeddingsFile:
         line_count, text = hash_lines(lines)
         if (line_count, text) != embedded:
             raise InputError(
-                f"{self.output}: {embedded[0]:,} embeddings of other text than these "
-                f"{line_count:,} lines; run without --resume"
+                f"{self.output}: contains {embedded[0]:,} embeddings of a text that differs from "
+                f"these {line_count:,} lines; run without --resume"
             )
         if sha256(self.output) != checksum:
             raise InputError(

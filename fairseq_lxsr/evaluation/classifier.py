@@ -25,7 +25,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 CHUNK_BYTES = 2**24
 # Number of examples classified at once.
 PREDICT_ROWS = 4096
-# Dropout compares 16 random bits with the rate.
+# Dropout compares 16-bit random numbers with the rate.
 STEPS_OF_DROPOUT = 2**16
 
 # Weights [S, in, out] and biases [S, 1, out] of one layer.
@@ -46,7 +46,7 @@ class Classifiers:
 
     @torch.inference_mode()
     def predict(self, features: FloatArray) -> IntArray:
-        """Predict the classes of features [N, F] with the classifier of every seed [S, N]."""
+        """Predict classes [S, N] for features [N, F] with the classifier of each seed."""
         blocks = []
         for start in range(0, len(features), PREDICT_ROWS):
             rows = as_features(features[start : start + PREDICT_ROWS], self.normalise)
@@ -111,7 +111,7 @@ def train_classifiers(
     layers = start_layers(config, x.shape[1], classes)
     parameters = [parameter for layer in layers for parameter in layer]
     optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-    # Model s has seed s // len(l2) and strength s % len(l2).
+    # Model s uses seed number s // len(l2) and L2 strength number s % len(l2).
     l2 = torch.tensor(config.l2).repeat(config.seeds)
     best = BestEpochs(layers, len(l2), config.ties)
     for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
@@ -148,7 +148,7 @@ def classifier_losses(
 
 
 class BestEpochs:
-    """Parameters of the best epoch of every model.
+    """Parameters of each model at its best epoch.
 
     Args:
         layers: initial weights and biases of every layer.
@@ -239,7 +239,7 @@ def gather(
     chunk: Tensor,
     generators: list[np.random.Generator],
 ) -> list[Tensor]:
-    """Gather features, labels and dropout masks of the rows of a chunk [seeds, rows]."""
+    """Gather features, labels and dropout masks for a chunk of row numbers [seeds, rows]."""
     # Features [seeds, rows, F].
     features = x[chunk]
     if config.input_dropout:
@@ -281,16 +281,18 @@ def check_training_set(
     for name, rows, values in (("training", features, labels), ("dev", dev_features, dev_labels)):
         if rows.ndim != 2 or len(rows) != len(values) or not len(rows):
             raise InputError(
-                f"{name} set: features of shape {rows.shape} and {len(values)} labels; "
+                f"{name} set has features of shape {rows.shape} and {len(values)} labels; "
                 "expected one label per row"
             )
     if features.shape[1] != dev_features.shape[1]:
         raise InputError(
-            f"training features have {features.shape[1]} dimensions and dev features "
-            f"{dev_features.shape[1]}; expected embeddings of one model"
+            f"training features have {features.shape[1]} dimensions and dev features have "
+            f"{dev_features.shape[1]}; expected embeddings from the same model"
         )
     if len(np.unique(labels)) < 2:
-        raise InputError("training set: only one class; expected at least two: check the labels")
+        raise InputError(
+            "the training set has only one class; expected at least two: check the labels"
+        )
 
 
 def transfer_scores(
@@ -300,7 +302,7 @@ def transfer_scores(
     config: ClassifierConfig,
     fingerprint: str,
 ) -> list[Score]:
-    """Score every pair of a train language and a test language.
+    """Score every combination of training and test language.
 
     Args:
         protocol: name of the protocol.
@@ -323,7 +325,7 @@ def transfer_scores(
         dev = languages[train_language].get("dev")
         if train is None or dev is None:
             raise InputError(
-                f"{train_language}: no training text; expected the parts train and dev"
+                f"{train_language} has no training text; expected the parts train and dev"
             )
         _check_widths(train_language, train, tests)
         classes = sorted(set(train.labels))
@@ -354,12 +356,12 @@ def _check_widths(
         if test.features.shape[1] != width:
             raise InputError(
                 f"features of {language} have {width} dimensions and those of {test_language} "
-                f"{test.features.shape[1]}; expected embeddings of one model"
+                f"have {test.features.shape[1]}; expected embeddings from the same model"
             )
 
 
 def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
-    """Convert the labels of a part to class numbers [N].
+    """Convert the labels of a part (train, dev or test) to class numbers [N].
 
     Raises:
         InputError: for a label that is not one of the classes.
@@ -393,7 +395,7 @@ def macro_f1(predicted: IntArray, gold: IntArray) -> float:
 def _score(
     protocol: str, task: str, predicted: IntArray, gold: IntArray, settings: dict[str, object]
 ) -> Score:
-    """Create a score from the predictions of every seed [S, N]."""
+    """Create a score from the predictions of all seeds [S, N]."""
     hits = predicted == gold
     by_seed = 100 * hits.mean(axis=1)
     values = {

@@ -12,14 +12,14 @@ from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
 # The seed that sacrebleu uses.
 SEED = 12345
-# Limits on a block of draws: number of draws, and number of values in memory.
+# Maximum size of a block of bootstrap draws: number of draws, and number of values in memory.
 BLOCK_DRAWS = 100
 BLOCK_NUMBERS = 10**7
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of two systems on one task, in percent.
+    """Comparison of two systems by one metric on one task, in percent.
 
     Args:
         protocol: name of the protocol.
@@ -52,7 +52,7 @@ class Comparison:
 def paired_bootstrap(
     first: Outcomes, second: Outcomes, draws: int = BOOTSTRAP_DRAWS, seed: int = SEED
 ) -> tuple[float, float, float]:
-    """Compute the 95 % confidence interval of second - first, and p.
+    """Compute the p-value and 95 % confidence interval of the difference second - first.
 
     p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
@@ -73,7 +73,7 @@ def paired_bootstrap(
     second_parts = second.parts
     if first_parts.shape != second_parts.shape:
         raise InputError(
-            f"{first_parts.shape[1]:,} and {second_parts.shape[1]:,} units; "
+            f"the systems have {first_parts.shape[1]:,} and {second_parts.shape[1]:,} units; "
             "expected the same number for both systems"
         )
     units = first_parts.shape[1]
@@ -83,7 +83,7 @@ def paired_bootstrap(
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
     blocks = []
     for start in range(0, draws, block):
-        # How often each unit was drawn [draws of the block, units].
+        # How often each unit was drawn: [draws in the block, units].
         counts = generator.multinomial(units, uniform, size=min(block, draws - start))
         blocks.append(
             second.percent(second_parts @ counts.T) - first.percent(first_parts @ counts.T)
@@ -99,7 +99,7 @@ def paired_bootstrap(
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare every value that both systems have under equal settings.
+    """Compare all values that both systems have for the same settings.
 
         results, notes = compare(read_scores("a.jsonl"), read_scores("b.jsonl"))
 
@@ -115,7 +115,7 @@ def compare(
     first_scores = latest(first)
     results: list[Comparison] = []
     notes = [*_conflicting_models(first, "first"), *_conflicting_models(second, "second")]
-    # One note per task is enough.
+    # Add only one note per task.
     noted = set()
     for score in latest(second).values():
         counterpart = first_scores.pop(score.comparable, None)
@@ -150,7 +150,7 @@ def _compare_values(first: Score, second: Score, draws: int) -> Iterator[Compari
 
 
 def _label(score: Score) -> str:
-    """Return protocol, task and metric of a score, for notes."""
+    """Return the protocol, task and metric of a score, for use in notes."""
     names = (score.protocol, score.task, str(score.settings.get("metric", "")))
     return " ".join(filter(None, names))
 

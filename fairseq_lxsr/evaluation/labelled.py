@@ -1,4 +1,4 @@
-"""Labelled embeddings and classifier settings, without torch so that help stays fast."""
+"""Labelled embeddings and classifier settings; no torch import, so that --help stays fast."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class ClassifierConfig:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings for a signature."""
+        """Settings to include in the signature of a score."""
         settings: dict[str, object] = {
             "classifier": "-".join(map(str, ("mlp", *self.hidden))) if self.hidden else "linear",
             "dropout": f"{self.input_dropout:g}-{self.dropout:g}",

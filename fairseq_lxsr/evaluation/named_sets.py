@@ -25,7 +25,7 @@ def first_file(names: Iterable[str | Path], suffixes: Sequence[str] = ("", ".gz"
 
 
 def find_file(template: str, language: str = "", pair: str = "") -> Path:
-    """Find the file of a template.
+    """Find the file that a path template refers to.
 
     Args:
         template: path in which {lang} and {pair} are filled in. Without {lang}, the language is
@@ -114,7 +114,7 @@ class Dataset:
         )
 
     def _matching_codes(self, language: str) -> list[str]:
-        """Return the codes of a language; codes with the same script and region win."""
+        """Return the codes of a language, preferring those with the same script and region."""
         codes = [code for code in self.codes if is_same_language(language, code)]
         exact = [code for code in codes if parse_tag(code) == parse_tag(language)]
         return exact or codes
@@ -133,7 +133,7 @@ class Dataset:
         count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
             raise InputError(
-                f"{path}: {count:,} lines; expected the {self.sentences:,} sentences of "
+                f"{path}: has {count:,} lines; expected the {self.sentences:,} sentences of "
                 f"{self.name}: unpack the archive again"
             )
         return path
@@ -150,7 +150,7 @@ class Dataset:
         """
         if not self.error_types:
             raise InputError(
-                f"--dataset {self.name}: no changed sentences for xsim++; "
+                f"--dataset {self.name}: has no changed sentences for xsim++; "
                 "expected --error-types or another --dataset"
             )
         code = self.code(language)

@@ -16,7 +16,7 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.records import json_line, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_write, check_replaceable
 
-# Larger numbers are not exact in JSON, which holds double precision numbers.
+# Larger integers are not exact in JSON, which stores double-precision numbers.
 LARGEST_NUMBER = 2**53
 # Denominators are at least this large, to avoid a division by zero.
 SMALLEST_DENOMINATOR = 1e-12
@@ -26,7 +26,7 @@ SCORES_LOCK_SECONDS = 60
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Parts of a value by unit (query, document or sentence): 100 * sum(hits) / sum(totals).
+    """Results per unit (query, document or sentence); their value is 100 * sum(hits) / sum(totals).
 
     The paired bootstrap resamples these units to compare two systems.
 
@@ -56,7 +56,7 @@ class Outcomes:
 
     @property
     def parts(self) -> np.ndarray:
-        """Quantities that are summed over units [P, U].
+        """Sufficient statistics [P, U] of each resampling unit; the value follows from their sums.
 
         A ratio has hits and totals; a correlation has a one for every unit, both standardised
         samples, their squares and their product.
@@ -70,7 +70,7 @@ class Outcomes:
         return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y])
 
     def percent(self, sums: np.ndarray) -> np.ndarray:
-        """Compute the value from the sums of the parts over some units.
+        """Compute the value from sums of `parts` over a sample of units.
 
         Args:
             sums: sums of the rows of `parts` [P, ...].
@@ -115,7 +115,7 @@ class Score:
 
     @property
     def signed_settings(self) -> dict[str, Any]:
-        """Settings and the version of fairseq-lxsr."""
+        """Settings to sign, and the version of fairseq-lxsr."""
         return self.settings | {"version": self.version}
 
     @property
@@ -151,7 +151,7 @@ class Score:
         return (self.protocol, self.task, *fields)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a dict for JSON."""
+        """Return the score as a dict for JSON."""
         names = ("protocol", "task", "values", "settings", "version", "signature")
         content: dict[str, Any] = {name: getattr(self, name) for name in names}
         content["outcomes"] = {}
@@ -241,7 +241,7 @@ def read_scores(path: str | Path) -> list[Score]:
                 "expected the output of `lxsr eval --output`"
             ) from None
     if not scores:
-        raise InputError(f"{path}: no scores; expected the output of `lxsr eval --output`")
+        raise InputError(f"{path}: contains no scores; expected the output of `lxsr eval --output`")
     return scores
 
 
@@ -295,7 +295,7 @@ def _parse_outcomes(name: str, record: Any) -> Outcomes:
     if totals is not None:
         _check_numbers(f"of of {name}", totals)
     has_units = bool(hits) and (totals is None or len(totals) == len(hits))
-    # A correlation needs a second sample.
+    # A correlation requires a second sample.
     if not has_units or correlation not in (False, totals is not None):
         raise TypeError(
             f"hits of {name} {hits!r:.40}, of {totals!r:.40}, correlation {correlation!r:.40}"

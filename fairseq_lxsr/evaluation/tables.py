@@ -126,7 +126,7 @@ def signatures(scores: Sequence[Score]) -> str:
 
 def _joint_signature(protocol: str, group: Sequence[Mapping[str, Any]]) -> str:
     fields = [protocol]
-    # Only the settings of tasks with long texts have `long`.
+    # Only tasks with long texts have the setting `long`.
     for name in max(group, key=len):
         values = dict.fromkeys(str(settings.get(name, "none")) for settings in group)
         fields.append(f"{name}:{'+'.join(values)}")

@@ -1,4 +1,4 @@
-"""Test text: reading files, ranking candidates, and checks of the two sides."""
+"""Test text: reads files, ranks candidates, and checks that source and target match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 def check_pair(source: FloatArray, target: FloatArray) -> None:
-    """Check that the embeddings of two sides are valid and have the same width.
+    """Check that source and target embeddings are valid and have the same width.
 
     Raises:
         InputError: for different widths, a zero vector, NaN or infinity.
@@ -32,12 +32,12 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
     if source.shape[1] != target.shape[1]:
         raise InputError(
             f"source and target embeddings have {source.shape[1]} and {target.shape[1]} "
-            "dimensions; expected embeddings of one model"
+            "dimensions; expected embeddings from the same model"
         )
 
 
 def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> list[list[str]]:
-    """Read a file of columns separated by tabs.
+    """Read a tab-separated file.
 
     Args:
         path: file to read.
@@ -93,7 +93,7 @@ def check_aligned(source: Text, target: Text) -> None:
     """Check that two texts have the same number of lines."""
     if len(source) != len(target):
         raise InputError(
-            f"{source.file} has {len(source):,} lines and {target.file} {len(target):,}; "
+            f"{source.file} has {len(source):,} lines and {target.file} has {len(target):,}; "
             "expected aligned files"
         )
 
@@ -126,7 +126,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
     check_pair(queries, candidates)
     if len(candidates) < count:
         raise InputError(
-            f"{len(candidates)} candidates; expected at least {count}, "
+            f"got {len(candidates)} candidates; expected at least {count}, "
             "the number returned for every query: add text"
         )
     if metric == "nn":
@@ -134,7 +134,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
     neighbours = CSLS_NEIGHBOURS if metric == "csls" else MARGIN_NEIGHBOURS
     if min(len(queries), len(candidates)) < neighbours:
         raise InputError(
-            f"{len(queries)} queries and {len(candidates)} candidates; expected at least "
+            f"got {len(queries)} queries and {len(candidates)} candidates; expected at least "
             f"{neighbours} of each, the neighbours of {RANKING_METRICS[metric]}: add text"
         )
     if metric == "csls":

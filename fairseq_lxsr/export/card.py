@@ -24,7 +24,7 @@ from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.tokenizer import SPECIAL
 from fairseq_lxsr.text.words import WORD_START
 
-# What a table of sources must contain, for error messages
+# Required content of a sources file, for error messages
 SOURCES_FORMAT = 'expected {"note": TEXT, "sources": [{"name": ...}, ...]}'
 
 
@@ -57,7 +57,7 @@ class TextSource:
         counts = ", ".join(f"{pair} {count:,}" for pair, count in sorted(self.pairs.items()))
         description = f"{self.name}: {self.about}, {self.url}"
         texts = [description, self.licence, self.attribution, counts]
-        # A cell is one line, and a bar would end it.
+        # A cell must be on one line, and an unescaped bar would end it.
         return [" ".join(text.split()).replace("|", "\\|") for text in texts]
 
 
@@ -193,8 +193,8 @@ def _check_scores(scores: Sequence[Score], encoder: Any, folder: str | Path) -> 
         model = score.settings.get("model")
         if model != encoder.fingerprint:
             raise InputError(
-                f"{score.protocol} {score.task}: score of model {model}; expected the model in "
-                f"{folder} ({encoder.fingerprint}): evaluate this model"
+                f"{score.protocol} {score.task}: computed with model {model}; expected the model "
+                f"in {folder} ({encoder.fingerprint}): evaluate this model"
             )
 
 
@@ -230,7 +230,7 @@ def _metadata(
     """Return the metadata for model hubs: languages, licence and kind of model."""
     licence = {"license": "unknown"}
     if sources is not None:
-        # Hubs have no name for several licences, so the entry links to the table.
+        # Hubs have no identifier for a combination of licences, so the entry links to the table.
         licence = {
             "license": "other",
             "license_name": "by-source",
@@ -339,7 +339,7 @@ def _training_section(training: dict[str, Any], size: Any) -> str:
 
 
 def _training_text(training: dict[str, Any]) -> str | None:
-    """Return the number of pairs of each language pair; only the names if they are unknown."""
+    """Return the number of sentence pairs by language pair; if unknown, only the language pairs."""
     pairs = training.get("pairs") or {}
     counts = [f"{name}: {count:,} pairs" for name, count in pairs.items()]
     return ", ".join(counts) or training.get("lang_pairs")

@@ -1,4 +1,4 @@
-"""The tokenizer as a tokenizer.json of Hugging Face, which exports for other programs need."""
+"""Converts the tokenizer to a Hugging Face tokenizer.json, which other programs need."""
 
 import base64
 import io
@@ -79,7 +79,7 @@ def _letters_with_two_marks() -> dict[str, str]:
 
 
 def _voiced_kana() -> dict[str, str]:
-    """Map kana that are followed by a voicing mark to the voiced kana."""
+    """Map each kana with a voicing mark to the single voiced kana."""
     letters = {}
     for code in (*range(0x3041, 0x30FF), *range(0xFF66, 0xFF9E)):
         for mark in VOICING.values():
@@ -89,8 +89,8 @@ def _voiced_kana() -> dict[str, str]:
     return letters
 
 
-# The tokenizers library composes a letter with one mark only, SentencePiece composes both, for
-# example in Vietnamese.
+# The tokenizers library composes a letter with only one mark, but SentencePiece composes it with
+# two, for example in Vietnamese.
 TWO_MARKS = _letters_with_two_marks()
 # The library does not compose letters that take six bytes with their mark: kana, whose half-width
 # marks are replaced first, and a few letters of Greek and Devanagari.
@@ -227,18 +227,18 @@ def tokenizer_json(
 
 
 def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Describe the first steps: drop invisible characters, and replace equivalent letters."""
+    """Return the first normalizer steps: drop invisible characters, replace equivalent letters."""
     options = tokenizer.options
     steps = [
         _replace({"Regex": pattern}, content) for pattern, content in steps_of(options.version)
     ]
-    # The letters alternate with their replacements.
+    # In `read_as`, letters alternate with their replacements.
     letters = iter(options.read_as)
     return steps + _rules(dict(zip(letters, letters, strict=True)))
 
 
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Describe the replacement of letters, which SentencePiece does in one compiled step."""
+    """Return normalizer steps that replace letters, as SentencePiece does in one compiled step."""
     if not letters:
         return []
     lines = []
@@ -265,7 +265,7 @@ def _precompiled(charsmap: bytes) -> dict[str, Any]:
 
 
 def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe the steps from visible text to SentencePiece's normal form."""
+    """Return the normalizer steps that convert visible text to SentencePiece's normal form."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     lowercase = {"type": "Lowercase"}
     is_lowercased = tokenizer.options.lowercase
@@ -286,13 +286,13 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             _replace({"String": NONCHARACTER}, ""),
         ]
         if is_lowercased and not is_version_1:
-            # Normalization made plain capitals of styled ones.
+            # Normalization may have turned styled capitals into plain ones.
             steps.append(lowercase)
     return [*steps, _replace({"Regex": " {2,}"}, " "), strip]
 
 
 def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Describe letters with marks that SentencePiece joins and the library does not."""
+    """Return steps that join letters and marks as SentencePiece does but the library does not."""
     steps = _rules(_matching_rules(tokenizer, TWO_MARKS))
     pairs = _matching_rules(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
@@ -307,7 +307,7 @@ def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[st
 
 
 def _pairs_with_piece(pairs: Mapping[str, str], file: SentencePieceFile) -> dict[str, str]:
-    """Return the replacements whose letter is part of a piece, with its mark or without."""
+    """Return the (letter, replacement) pairs whose letter occurs in a piece, marked or unmarked."""
     letters_of_pieces = {letter for piece in file.pieces for letter in piece.text}
     relevant = {}
     for text, letter in pairs.items():
@@ -329,7 +329,7 @@ def _matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[st
 
 
 def _empty_unknown_text(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Describe the step that empties a text with an unknown letter and no known word.
+    """Return the step that empties a text with an unknown letter and no known word.
 
     `Tokenizer.encode_known` does the same.
     """
@@ -348,7 +348,7 @@ def _empty_unknown_text(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _rename_unknown_letters(file: SentencePieceFile, unknown: str) -> dict[str, Any]:
-    """Describe the step that writes one symbol in place of adjacent letters that are no piece."""
+    """Return the step that replaces each run of letters without a piece by one symbol."""
     letters = {" "}
     for piece in file.pieces:
         if piece.type == NORMAL and len(piece.text) == 1 and piece.text != WORD_START:
@@ -368,7 +368,7 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def _segmentation(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
-    """Describe the BPE or unigram model over our symbols."""
+    """Return the settings of the BPE or unigram model over our symbols."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
     if unknown:
         scores[unknown] = min(scores.values()) - UNKNOWN_COST
@@ -396,7 +396,7 @@ def _segmentation(file: SentencePieceFile, symbols: Sequence[str], unknown: str)
 def _unigram_vocabulary(
     file: SentencePieceFile, symbols: Sequence[str], scores: Mapping[str, float]
 ) -> list[tuple[str, float]]:
-    """Return the symbols and their scores."""
+    """Return the symbols with their unigram scores."""
     bytes_of_file = {piece.text for piece in file.pieces if piece.type == BYTE}
     lowest_score = min(scores.values()) - NEVER_COST
     vocabulary = []

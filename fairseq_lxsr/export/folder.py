@@ -31,7 +31,7 @@ from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_d
 # identifies it, or else the task does.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
-# Options about where and how long training ran, and options stored elsewhere in config.json
+# Options left out: where and how long training ran, and options stored elsewhere in config.json
 OPTIONS_OF_RUN = (
     "_name",
     "continue_once",
@@ -52,7 +52,7 @@ OPTIONS_OF_RUN = (
     "teacher_embeddings",
     "teacher_text",
 )
-# The same in every fairseq dictionary
+# Index of the padding symbol, the same in every fairseq dictionary
 PADDING_IDX = 1
 
 
@@ -92,7 +92,7 @@ def export_checkpoint(
         state["model"] = _moving_average(state, checkpoint)
     recorded = state["cfg"]["task"].get("data")
     if not data and not (recorded and isinstance(recorded, str)):
-        raise InputError(f"{checkpoint}: does not name a data folder; name it with --data")
+        raise InputError(f"{checkpoint}: does not record a data folder; specify one with --data")
     if data:
         shards = [Path(data)]
         text_folders = shards
@@ -122,8 +122,8 @@ def _moving_average(state: dict[str, Any], checkpoint: str | Path) -> dict[str, 
     average = state["extra_state"].get("ema")
     if not isinstance(average, dict) or not average:
         raise InputError(
-            f"{checkpoint}: no moving average of the weights; train with --store-ema, or export "
-            "without --ema"
+            f"{checkpoint}: contains no moving average of the weights; train with --store-ema, "
+            "or export without --ema"
         )
     return average
 
@@ -209,7 +209,7 @@ def build_encoder(
         shape = list(weights[TOKEN_EMBEDDINGS].shape)
     if len(shape) != 2:
         raise InputError(
-            f"{checkpoint}: token embeddings of shape {shape}; expected 2 dimensions: choose "
+            f"{checkpoint}: token embeddings have shape {shape}; expected 2 dimensions: choose "
             "another file"
         )
     vocab_size, embed_dim = shape
@@ -258,14 +258,14 @@ def _check_dictionary(
     if vocab_size != num_entries or not is_same:
         raise InputError(
             f"{dictionary}: {num_entries:,} {counted}; {checkpoint} was trained with another "
-            f"dictionary ({vocab_size:,} entries): name its data folder with --data"
+            f"dictionary ({vocab_size:,} entries): specify its data folder with --data"
         )
 
 
 def expected_embeddings(
     table: Tensor, symbols: Sequence[str], probabilities: Any, checkpoint: str | Path
 ) -> Tensor:
-    """Replace each embedding by the expected sum of what its piece is read as.
+    """Replace each piece's embedding by its expected value under the random splits of training.
 
     Args:
         table: embeddings of the V symbols [V, D], or [V + 1, D] with <mask>, whose row is kept.
@@ -281,8 +281,8 @@ def expected_embeddings(
     )
     if not is_valid:
         raise InputError(
-            f"{checkpoint}: invalid split probabilities; expected one for each of {len(symbols):,} "
-            "pieces: choose another file"
+            f"{checkpoint}: contains invalid split probabilities; expected one for each of "
+            f"{len(symbols):,} pieces: choose another file"
         )
     rows = expected_rows(
         table.float().numpy(),

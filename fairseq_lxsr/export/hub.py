@@ -72,12 +72,12 @@ def _check_onnx(encoder: SentenceEncoder) -> None:
 
 
 def _add_onnx(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
-    """Add the graph to a folder for sentence-transformers, whose tokenizer.json it shares."""
+    """Add the ONNX graph to a sentence-transformers folder; both use the same tokenizer.json."""
     onnx.write_graph(encoder, folder / onnx.MODEL_FILE, normalize, int8=False)
     tokenizer = json.loads((folder / onnx.TOKENIZER_FILE).read_text("utf-8"))
     onnx.write_tokenizer_config(encoder, tokenizer, folder)
     path = folder / CONFIG_FILE
-    # The values of model2vec take precedence.
+    # Values that were written for model2vec take precedence.
     config = onnx.description(encoder, normalize, int8=False)
     config |= json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -30,7 +30,7 @@ class MtebEncoder:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str | None = None) -> "MtebEncoder":
-        """Load a model folder, whose name the results bear.
+        """Load a model folder; its name is used as the model name in the results.
 
         Args:
             folder: model folder, or the name of a model.
@@ -66,7 +66,7 @@ class MtebEncoder:
 
     @cached_property
     def mteb_model_meta(self):
-        """The description of the model for mteb, with the fingerprint as revision."""
+        """Description of the model for mteb, with its fingerprint as the revision."""
         from mteb.models import ModelMeta
 
         values = {

@@ -1,4 +1,4 @@
-"""Exports an encoder to ONNX, from ids of word pieces to sentence embeddings.
+"""Exports an encoder to an ONNX graph that maps word piece ids to sentence embeddings.
 
 docs/encoding.md describes the folder. Programs such as transformers.js take the mean of an output
 [B, T, D], so the graph has an output with that mean as well.
@@ -34,7 +34,7 @@ OUTPUT = "sentence_embedding"
 PIECES_OUTPUT = "last_hidden_state"
 # Output names in graph order; some programs use only the first output.
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
-# Smallest allowed cosine similarity of an embedding and its int8 version
+# Smallest allowed cosine similarity between an embedding and its int8 version
 LEAST_COSINE = 0.98
 
 
@@ -89,9 +89,9 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
     """
     size = encoder.size
     return {
-        # transformers.js knows this type: one graph from ids to states.
+        # For transformers.js, this type means a single graph that maps ids to states.
         "model_type": "bert",
-        # fp32 is its name for model.onnx; in browsers its default is another file.
+        # With fp32, transformers.js loads model.onnx; in browsers its default is another file.
         "transformers.js_config": {"dtype": "fp32"},
         "hidden_size": size.embed_dim,
         "input": {"name": INPUT, "type": "int64", "shape": ["sentences", "pieces"]},
@@ -197,10 +197,10 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
 
 
 def _check_embeddings(embeddings: np.ndarray, expected: np.ndarray, int8: bool) -> float:
-    """Check embeddings [N, D] of the built-in sentences, and return their agreement."""
+    """Check embeddings [N, D] of the built-in sentences; return the worst cosine or difference."""
     if int8:
         cosines = (unit_rows(embeddings) * unit_rows(expected)).sum(axis=1)
-        # An empty sentence has a zero embedding in both.
+        # Both embeddings of an empty sentence are zero, which leaves their cosine undefined.
         cosines[~(embeddings.any(axis=1) | expected.any(axis=1))] = 1
         row = int(cosines.argmin())
         value = float(cosines[row])

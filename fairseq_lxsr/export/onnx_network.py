@@ -53,7 +53,7 @@ class _Graph(torch.nn.Module):
         return states[:, : input_ids.shape[1]], embeddings
 
     def _shares(self, is_token: Tensor) -> Tensor:
-        """Compute the weights of states relative to a mean: is_token [B, T] -> [B, T, D]."""
+        """Compute pooling weights relative to plain mean pooling: is_token [B, T] -> [B, T, D]."""
         # [k, B, T]
         weights = order_weights(is_token, self.model.config.order_coefficients)[1:]
         # [B, 1]

@@ -11,7 +11,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 
-# ONNX Runtime reads both since version 1.17.
+# Versions of ONNX operators and file format, which ONNX Runtime supports since version 1.17.
 OPSET = 18
 IR_VERSION = 9
 # ONNX type numbers
@@ -118,7 +118,7 @@ def _add_embedding(
 
 
 def _add_shares(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths: str) -> str:
-    """Add the weights of the pieces relative to those of a mean [B, T, D].
+    """Add the pooling weights of the pieces [B, T, D], relative to plain mean pooling.
 
     `pooling.order_weights` computes the same.
     """

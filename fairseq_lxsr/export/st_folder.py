@@ -62,7 +62,7 @@ MODEL2VEC = {
 PRIVATE_CHARACTERS = range(0xE000, 0xF900)
 # All other settings keep their defaults.
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Names of the parts of a layer in BERT, and in our network
+# Names of a layer's submodules in BERT, and in our network
 LAYER_NAMES = {
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
@@ -180,7 +180,7 @@ def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
 def _compare(
     encoder: SentenceEncoder, folder: Path, sentences: Sequence[str], normalize: bool
 ) -> float:
-    """Return the largest difference of a coordinate between the embeddings."""
+    """Return the largest coordinate difference between the embeddings of both libraries."""
     _silence_transformers()
     model = load_folder(folder, "cpu")
     embeddings = model.encode(sentences, batch_size=8, show_progress_bar=False)
@@ -259,8 +259,7 @@ def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
     unknown = ""
     file = read_sentencepiece(encoder.tokenizer.serialized_model())
     if not file.byte_fallback:
-        # model2vec leaves unknown pieces out of the mean, so they are read as a symbol of their
-        # own.
+        # model2vec leaves unknown pieces out of the mean, so they are mapped to a new symbol.
         unknown = _unused_character(symbols)
         symbols.append(unknown)
     rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
@@ -286,11 +285,13 @@ def _unused_character(symbols: Sequence[str]) -> str:
     for code in PRIVATE_CHARACTERS:
         if chr(code) not in symbols:
             return chr(code)
-    raise InputError("the dictionary has every private-use character; expected one that is unused")
+    raise InputError(
+        "the dictionary contains every private-use character; expected one that is unused"
+    )
 
 
 def _write_settings(folder: Path, path: str, kind: str, normalize: bool) -> None:
-    """Write the settings of sentence-transformers and the list of modules."""
+    """Write the sentence-transformers settings and the list of modules."""
     _write_json(folder / "config_sentence_transformers.json", SETTINGS)
     modules = [{"idx": 0, "name": "0", "path": path, "type": kind}]
     if normalize:

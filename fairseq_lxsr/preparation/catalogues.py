@@ -35,7 +35,7 @@ CATALOGUE_BYTES = 1 << 25
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
 # Maximum number of unreadable catalogues to list.
 MAX_NAMED = 10
-# The line number in a polib syntax error.
+# Matches the line number in a polib syntax error message, and the text after it.
 _PO_LINE = re.compile(r"\(line (\d+)\)(?:: (.+))?")
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
@@ -364,7 +364,7 @@ def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[s
 
 
 def _form(pattern: re.Pattern[str], rule: str, default: int) -> int:
-    """Return the index of the plural form that a pattern matches in a plural rule."""
+    """Return the plural form index that a regular expression captures in a gettext plural rule."""
     match = pattern.search(rule)
     if match is None:
         return default
@@ -411,7 +411,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
         raise ValueError("unknown version of the .mo format")
-    # Entries must not overlap, so that together they cannot be larger than the file.
+    # Reject overlapping entries, whose total size could exceed the size of the file.
     remaining_bytes = len(content)
     for number in range(count):
         entry = []

@@ -286,7 +286,8 @@ def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
         if not sum(counts):
             languages = f" of {lang_pairs}" if lang_pairs else ""
             raise InputError(
-                f"{data}: no sentence pairs{languages}; expected a data folder from `lxsr prepare`"
+                f"{data}: contains no sentence pairs{languages}; expected a data folder from "
+                "`lxsr prepare`"
             )
         shards.append(counts)
     return shards

@@ -15,11 +15,11 @@ from fairseq_lxsr.report.sample import BUCKETS, Sample
 from fairseq_lxsr.report.training_log import Curves
 
 Cell = str | int | float | None
-# The points of a curve: pairs of an update and a value.
+# Points of a curve: (update, value) pairs.
 Points = Sequence[tuple[int, float]]
 
 COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
-# The loss of any criterion, followed by its terms.
+# Names of the losses to plot: the total loss of any criterion, followed by its terms.
 LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
 ACCURACY = "Share of sentences that find their translation in their batch"
 LAYOUT = {
@@ -31,9 +31,9 @@ LAYOUT = {
     "font": {"family": "system-ui, sans-serif", "size": 13},
 }
 LABEL_LENGTH = 90
-# The number of rows of a curve in its table.
+# Approximate maximum number of table rows per curve.
 TABLE_ROWS = 20
-# The number of curves that the description of a chart lists; its table has all.
+# Maximum number of curves that a chart description lists; the table lists all of them.
 DESCRIBED_CURVES = 6
 
 
@@ -222,7 +222,7 @@ def _describe_curves(rows: Sequence[Sequence[Any]], not_finite: int) -> str:
 
 
 def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
-    """Draw precision and recall of mined pairs over the threshold.
+    """Plot precision and recall of mined pairs against the threshold.
 
     Args:
         curves: the curves of scores, by the names of their rows.
@@ -239,7 +239,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
             )
         points = list(zip(thresholds, curve["precision"], curve["recall"], strict=True))
         rows += [(name, *point) for point in points[:: max(1, len(points) // TABLE_ROWS)]]
-        # The highest F1; both values may be 0.
+        # Find the point with the highest F1; precision and recall may both be 0.
         best = max(points, key=lambda point: point[1] * point[2] / (point[1] + point[2] or 1))
         descriptions.append(
             f"{name}: at {best[0]:.3f} precision {best[1]:.1f}, recall {best[2]:.1f} percent"
@@ -255,7 +255,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
 
 
 def length_chart(sample: Sample) -> Chart:
-    """Draw the accuracy by the number of words of the query."""
+    """Plot the accuracy against the number of words in the query."""
     words = {
         "title": "words",
         "type": "category",
@@ -368,7 +368,7 @@ def map_chart(sample: Sample) -> Chart:
             hovertemplate="%{text}<extra>%{fullData.name}</extra>",
         )
     distances = np.linalg.norm(points[:count] - points[count:], axis=1)
-    # All points of a map may be equal.
+    # All points of a map may be identical.
     width = np.linalg.norm(np.ptp(points, axis=0)) or 1
     percent = 100 * distances / width
     summary = (

@@ -151,7 +151,7 @@ def _retrieval_verdict(samples: Sequence[Sample]) -> str:
     percent = 0.0
     sentences = 0
     for sample in samples:
-        # The sentences of both sides are queries.
+        # Both sides of each pair are used as queries.
         sentences += 2 * sample.pairs
         for direction in sample.directions:
             for count, accuracy in zip(direction.counts, direction.accuracy, strict=True):
@@ -189,7 +189,7 @@ def content_policy(*scripts: str) -> str:
 
 
 def _training(logs: Sequence[Curves]) -> list[str]:
-    """Format the section of the training curves."""
+    """Format the section with the training curves."""
     drawings = []
     for is_loss in (True, False):
         chart = charts.training_chart(logs, is_loss)
@@ -199,7 +199,7 @@ def _training(logs: Sequence[Curves]) -> list[str]:
 
 
 def _scores(scores: Sequence[Score]) -> list[str]:
-    """Format the section of the scores, with one table per protocol."""
+    """Format the section with the scores, one table per protocol."""
     parts = ["<h2>Scores</h2>"] if scores else []
     by_protocol: dict[str, list[Score]] = {}
     for score in scores:
@@ -237,7 +237,7 @@ def _scores_of_protocol(protocol: str, scores: Sequence[Score]) -> list[str]:
 
 
 def _row_name(score: Score, scores: Sequence[Score]) -> str:
-    """Return the name of the row of a score.
+    """Return the row label of a score.
 
     It is the task, with the settings in which its scores differ, and with the model if there are
     several.
@@ -254,7 +254,7 @@ def _row_name(score: Score, scores: Sequence[Score]) -> str:
 
 
 def _published(scores: Sequence[Score]) -> list[str]:
-    """Format the section of published scores that were measured in the same way."""
+    """Format the section with published scores that were measured in the same way."""
     comparable, left_out = comparable_published(scores)
     parts = []
     for (protocol, value), rows in comparable.items():
@@ -300,7 +300,7 @@ def _values_table(
 
 
 def _sample(sample: Sample) -> list[str]:
-    """Format the section of measurements on one language pair."""
+    """Format the section with measurements on one language pair."""
     first, second = sample.languages
     title = f"{first} and {second}, {sample.pairs:,} pairs"
     if sample.model:

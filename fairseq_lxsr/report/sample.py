@@ -11,7 +11,7 @@ from fairseq_lxsr.evaluation.texts import identities
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# The smallest number of words in each bucket of queries.
+# Buckets of query lengths: the smallest number of words in each.
 LENGTHS = (1, 4, 8, 12, 16, 24, 32)
 BUCKETS = [*(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]}+"]
 HEATMAP_PAIRS = 40
@@ -60,7 +60,7 @@ class RetrievalError:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the page shows of a language pair.
+    """Measurements on one language pair, as shown on the page.
 
     The heat map and the map use sentences that are spread evenly over the text.
 
@@ -113,8 +113,8 @@ def measure_sample(
     """
     if len(source) < MIN_PAIRS:
         raise InputError(
-            f"{len(source)} sentence pairs; expected at least {MIN_PAIRS} for a report: give more "
-            "text"
+            f"found {len(source)} sentence pairs; expected at least {MIN_PAIRS} for a report: "
+            "add more text"
         )
     from sklearn.manifold import TSNE
 
@@ -123,7 +123,7 @@ def measure_sample(
     heatmap_rows = _spread(len(source), HEATMAP_PAIRS)
     map_rows = _spread(len(source), MAP_PAIRS)
     map_vectors = np.concatenate([left[map_rows], right[map_rows]])
-    # van der Maaten and Hinton 2008.
+    # t-SNE, van der Maaten and Hinton 2008.
     projection = TSNE(
         metric="cosine",
         init="random",
@@ -179,7 +179,7 @@ def _direction(
 def _errors(
     source: Sequence[str], target: Sequence[str], left: FloatArray, right: FloatArray
 ) -> list[RetrievalError]:
-    """Return the largest errors of source sentences.
+    """Return the source sentences with the largest errors.
 
     They are sorted by how far the cosine of the wrong neighbour exceeds that of the translation.
     """

@@ -19,7 +19,7 @@ MAX_UPDATES = 2**53
 
 @dataclass
 class Curves:
-    """The values in one log.
+    """The training curves in one log.
 
     Attributes:
         name: the name of the log.

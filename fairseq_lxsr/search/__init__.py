@@ -26,8 +26,8 @@ __all__ = [
     "score_pairs",
     "score_pairs_among_themselves",
 ]
-# The modules that define the names. They import numpy, which parsers of the command line do not
-# need, so they are imported at first use.
+# Maps each public name to the module that defines it. The modules import NumPy, which command-line
+# parsers do not need, so they are imported at first use.
 _MODULES = {
     "bitext": ("Side", "mine_files"),
     "corpus": ("CorpusIndex", "Hit"),

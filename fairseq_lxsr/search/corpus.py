@@ -145,7 +145,7 @@ class CorpusIndex:
         fingerprint = fingerprint or getattr(encode, "fingerprint", "")
         if not fingerprint:
             raise InputError(
-                "encode is a function, without a fingerprint of its model; give both, or an encoder"
+                "encode is a function, so its model is unknown; pass fingerprint too, or an encoder"
             )
         encoder_folder = getattr(encode, "folder", None)
         if not model_folder and encoder_folder:
@@ -256,7 +256,7 @@ class CorpusIndex:
 
     @cached_property
     def _space(self) -> str:
-        """Fingerprint of the teacher of the model of the index, or of that model itself.
+        """Fingerprint of the teacher of the index model, or of that model if it has no teacher.
 
         The model is loaded to ask for its teacher, which takes a moment.
         """
@@ -342,8 +342,8 @@ class CorpusIndex:
         if reranker and reranker.model != model_of(self.fingerprint):
             raise InputError(
                 f"{self.folder}: was made with model {self.fingerprint}, but the reranker uses "
-                f"model {reranker.model}, whose word pieces differ; search without it, or with the "
-                "model of the index"
+                f"model {reranker.model}, whose word pieces differ; search without reranking, or "
+                "with the model of the index"
             )
 
     def _search_known(

@@ -42,10 +42,10 @@ FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
 INDEX_FORMAT = 2
-# Key of the sizes and times of the files when they were hashed; absent in an index of an earlier
-# version.
+# Key of the file sizes and modification times when the files were hashed; indexes built by earlier
+# versions do not have it.
 STAMPS = "stamps"
-# Types of the fields of index.json on which the code depends.
+# Expected types of the index.json fields that are read.
 FIELD_TYPES: dict[str, type] = {
     "files": dict,
     "model": str,
@@ -163,9 +163,9 @@ def _blocks(sentences: Iterable[str], first: int, block_rows: int) -> Iterator[_
 def _write_sentences(
     work: Path, blocks: Iterable[_Block], embed: EmbedText, next_line: int
 ) -> _Sizes:
-    """Write the sentences, their raw vectors, offsets and line numbers."""
-    # Arrays of a block each: with a list of all numbers, every full garbage collection would have
-    # to walk through it.
+    """Write the sentences with their vectors, byte offsets and line numbers."""
+    # One array per block: every full garbage collection would have to walk through a list of all
+    # numbers.
     numbers: list[IntArray] = []
     lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
     width = 0
@@ -225,7 +225,7 @@ class IndexFolder:
     def __init__(
         self, path: Path, config: dict[str, Any], vectors: Any, streams: dict[str, BinaryIO]
     ):
-        """Map open files, whose checksums were compared; the streams are not needed afterwards."""
+        """Map open files whose checksums were verified; the streams are not needed afterwards."""
         count = config["sentences"]
         self.path = path
         self.config = config
@@ -304,7 +304,7 @@ class IndexFolder:
         largest = rows.max(initial=-1)
         if largest >= len(self):
             raise InputError(
-                f"{self.path / VECTORS_FILE}: has vector {largest:,}, but the index has only "
+                f"{self.path / VECTORS_FILE}: contains row {largest:,}, but the index has only "
                 f"{len(self):,} sentences; build the index again"
             )
         return cosines, rows
@@ -374,7 +374,7 @@ def _check_types(config: dict[str, Any]) -> None:
 
 
 def _open_unchanged(path: Path, config: dict[str, Any]) -> BinaryIO:
-    """Open a file whose SHA-256 is that of index.json.
+    """Open a file, and check its SHA-256 against index.json.
 
     Hashing takes longer than a search. So a file is not hashed again if its size and time are still
     those of when it was hashed.

@@ -18,7 +18,7 @@ from fairseq_lxsr.options import (
 if TYPE_CHECKING:
     from fairseq_lxsr.vectors import MinedPairs
 
-# The weight of ordered MaxSim; the cosine has weight 1. Results with other weights are in
+# Weight of ordered MaxSim in the reranking score; the cosine has weight 1. For other weights, see
 # benchmarks/notebook/study.md.
 MAX_SIM_WEIGHT = 1.0
 
@@ -33,10 +33,10 @@ def score_name(depth: int, weight: float = MAX_SIM_WEIGHT) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RerankOption:
-    """The option of all commands that can score the nearest candidates again, by a `Reranker`."""
+    """The --rerank option, shared by all commands that can rescore candidates with a `Reranker`."""
 
     rerank: int = option(
-        "score the N nearest again by their word pieces; needs a model without layers or with "
+        "rescore the N nearest by their word pieces; needs a model without layers or with "
         "gated layers (default: no)",
         0,
         at_least(0),
@@ -49,7 +49,9 @@ class SearchOptions(RerankOption):
 
     k: int = option("number of sentences to find", 5, at_least(1))
     probes: int = option(
-        "number of inverted lists of ivf to search; more are slower and find more", 32, at_least(1)
+        "number of inverted lists to search (ivf); more lists are slower and find more",
+        32,
+        at_least(1),
     )
 
 
@@ -66,7 +68,7 @@ class IndexOptions:
 
     kind: str = option(
         "flat: exact; float16: half the memory, slow; int8: a quarter of it, slow; binary: "
-        "compares signs and scores the best again in int8, fast, 1.1 D bytes per vector; ivf: "
+        "compares signs and rescores the best in int8, fast, 1.1 D bytes per vector; ivf: "
         "faster, finds nearly all; ivf-pq: D/8 bytes per vector",
         "flat",
         INDEX_KINDS,
@@ -100,19 +102,19 @@ class Mining(RerankOption):
         RETRIEVALS,
     )
     threshold: float | None = option(
-        "least score (ratio: 1.05 to 1.2 is usual)", None, FINITE, metavar="SCORE"
+        "minimum score (ratio: 1.05 to 1.2 is usual)", None, FINITE, metavar="SCORE"
     )
-    top: int | None = option("largest number of pairs", None, at_least(1))
+    top: int | None = option("maximum number of pairs", None, at_least(1))
     precision: str = option(
         "precision of the search; bfloat16 finds the same pairs, faster if the processor supports "
         "it",
         "float32",
         SEARCH_PRECISIONS,
     )
-    # Megabytes for the search, in addition to the embeddings.
+    # Memory limit of the search in megabytes, in addition to the embeddings.
     memory_mb: int = 128
     kind: str = option(
-        "kind of the search: flat: exact; binary: compares signs and scores the best again in "
+        "kind of search: flat: exact; binary: compares signs and rescores the best in "
         "int8, several times as fast; int8: a quarter of the memory, slow",
         "flat",
         MINING_KINDS,
@@ -128,7 +130,7 @@ class Mining(RerankOption):
 
     @property
     def search_options(self) -> dict[str, Any]:
-        """Options of `vectors.nearest_neighbours`."""
+        """Keyword arguments for `vectors.nearest_neighbours`."""
         return {"precision": self.precision, "memory_mb": self.memory_mb}
 
     @property

@@ -33,9 +33,9 @@ PAIR_BLOCK = 8_192
 # Score of a pair in which a side has no known word piece.
 UNKNOWN_SCORE = 0.0
 
-# Source, target, and a value that is returned unchanged with the score.
+# A source sentence, its target, and a value that is returned unchanged with the score.
 Pair = tuple[str, str, Any]
-# Source array and target array.
+# The arrays of the source side and the target side.
 BothSides = tuple[FloatArray, FloatArray]
 Scored = Iterator[tuple[list[Pair], FloatArray]]
 
@@ -66,7 +66,7 @@ class PairEncoder:
         if not is_finite.all():
             sentence = sentences[int((~is_finite).argmax())]
             raise InputError(
-                f"the embedding of {sentence!r:.60} has NaN or infinity; correct the encoder"
+                f"the embedding of {sentence!r:.60} contains NaN or infinity; correct the encoder"
             )
         return rows / np.where(norms > 0, norms, 1)
 
@@ -146,7 +146,7 @@ def score_pairs_among_themselves(
     options: PairScoring | None = None,
     folder: str | Path | None = None,
 ) -> Scored:
-    """Yield blocks of pairs and their margins [n], with neighbours in the text of all pairs.
+    """Yield blocks of pairs and their margins [n]; the pairs themselves provide the neighbours.
 
     Equal sentences count once in a neighbourhood. The vectors are in a temporary file of at most 8D
     bytes per pair.

@@ -1,4 +1,4 @@
-"""Scores the nearest candidates of queries again, by the vectors of their word pieces.
+"""Rescores the nearest candidates of queries by the vectors of their word pieces.
 
 The score is described in `vectors.pieces`.
 """
@@ -19,7 +19,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 # Number of queries to process at a time when candidates are split into pieces.
 QUERY_BLOCK = 1024
 
-# Returns the texts of candidates [n], given their numbers.
+# A function that returns the texts of candidates, given their numbers [n].
 Read = Callable[[IntArray], Sequence[str]]
 
 
@@ -48,7 +48,7 @@ class Reranker:
             encoder = encoder.encoder
         if not isinstance(encoder, ModelFolder):
             raise InputError(
-                "rerank: the model has no vectors of word pieces; expected a model folder of "
+                "rerank: the model has no word piece vectors; expected a model folder created by "
                 "`lxsr export folder`"
             )
         self.depth = depth
@@ -106,7 +106,7 @@ class Reranker:
                 continue
             candidate_pieces = self._pieces(read(rows))
             query_pieces = self._pieces(queries[block])
-            # The position of a candidate -1 is 0, and its score is not used.
+            # A missing candidate (-1) gets position 0, and its score is not used.
             positions = np.searchsorted(rows, ids[block])
             max_sims = piece_scores(self._table, query_pieces, candidate_pieces, positions)
             combined = (scores[block] + self.weight * max_sims) / (1 + self.weight)

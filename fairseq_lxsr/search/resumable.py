@@ -46,7 +46,7 @@ class Rows:
     settings: dict[str, Any]
 
     def fit(self, array: np.ndarray) -> bool:
-        """Return whether an array has this shape and type."""
+        """Return whether an array has the expected shape and type."""
         return array.shape == self.shape and array.dtype == self.dtype and array.flags.c_contiguous
 
 
@@ -124,14 +124,14 @@ def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[
     try:
         record = Record.read(record_file)
     except InputError as error:
-        say(f"{error}; these rows are computed again")
+        say(f"{error}; recomputing these rows")
         return 0, 0
     if record is None:
         return 0, 0
     differing = difference(record.settings, rows.settings)
     if differing:
         if show_progress:
-            say(f"{record_file}: from a run with {differing}; these rows are computed again")
+            say(f"{record_file}: from a run with {differing}; recomputing these rows")
         return 0, 0
     if record.lines > rows.shape[0]:
         return 0, 0
@@ -148,7 +148,7 @@ def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.m
     except ValueError:
         array = None
     if array is None or not rows.fit(array) or checksum(array[:done]) != crc:
-        say(f"{path}: damaged, or of an older version; these rows are computed again")
+        say(f"{path}: damaged, or written by an older version; recomputing these rows")
         return None
     return array
 
@@ -164,7 +164,7 @@ def is_intact(path: Path) -> bool:
 
 
 def rows_are_intact(path: Path, counts: Mapping[str, Any]) -> bool:
-    """Return whether the finished rows of an array have the checksum that its record counts."""
+    """Return whether the finished rows of an array match the checksum in its progress record."""
     with contextlib.suppress(OSError, ValueError):
         array = open_array(path)
         lines = counts.get("lines", 0)
@@ -231,7 +231,7 @@ def _can_resume(folder: Path) -> bool:
 
 def _empty(folder: Path) -> None:
     """Remove all files except the lock."""
-    # The marker comes last, so that an interruption leaves a folder of this command.
+    # Remove the marker last, so that after an interruption this command accepts the folder.
     for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_MARKER):
         if path.name != LOCK_FILE:
             path.unlink()
@@ -245,5 +245,5 @@ def _belongs_to(folder: Path, verb: str) -> bool:
         return True
     if WORK_MARKER not in names:
         return False
-    # The marker is empty in a folder of an older version.
+    # Older versions left the marker empty.
     return (folder / WORK_MARKER).read_text("utf-8", "replace") in ("", verb)

@@ -44,8 +44,7 @@ class ShardedIndex(CorpusIndex):
 
     def add(self, sentences: Iterable[str]) -> None:
         raise InputError(
-            f"{self.folder}: is an index of shards, to which no sentences can be added; build it "
-            "again"
+            f"{self.folder}: sentences cannot be added to an index in shards; build it again"
         )
 
     def neighbours(
@@ -88,7 +87,9 @@ def _open_shards(folder: Path) -> ShardedIndex:
     shards = [CorpusIndex.load(folder / name) for name in shard_names(folder)]
     models = {(shard.fingerprint, shard.config["width"]) for shard in shards}
     if len(models) != 1:
-        raise InputError(f"{folder}: shards of several models; build the index again")
+        raise InputError(
+            f"{folder}: shards were built with different models; build the index again"
+        )
     return ShardedIndex(folder, shards)
 
 

@@ -1,13 +1,13 @@
-"""HTTP server of embeddings and search, `lxsr serve`, with the API of OpenAI's clients."""
+"""HTTP server for embeddings and search (`lxsr serve`), compatible with OpenAI clients."""
 
 from dataclasses import dataclass
 
 from fairseq_lxsr.options import ON_LONG, FileName, at_least, check_fields, option, positive
 
-# Environment variable with the API key.
+# Name of the environment variable that contains the API key.
 API_KEY = "LXSR_API_KEY"
 MODEL_TOKENS = "model"
-# Encodings of tiktoken, and the subwords of the model.
+# Supported token vocabularies: tiktoken's encodings and the model's own subwords.
 TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
 MEBIBYTE = 2**20
 HOST_NAME = FileName(description="an address")
@@ -37,23 +37,23 @@ class ServeOptions:
         "answer with the first N dimensions of each embedding (default: all)", None, at_least(1)
     )
     on_long: str = option(
-        "how to read texts that are too long for the model, as for `lxsr embed`",
+        "how to handle texts that are too long for the model, as in `lxsr embed`",
         "split-mean",
         ON_LONG,
     )
     tokens: str = option(
-        "meaning of numbers instead of text: tokens of OpenAI, as its clients send, or subwords of "
+        "vocabulary of inputs sent as token ids: an OpenAI encoding, or model for the subwords of "
         "the model",
         TOKENS[0],
         TOKENS,
     )
-    max_body: int = option("largest request in MiB", 8, at_least(1, 1024))
-    max_inputs: int = option("most texts per request", 2048, at_least(1))
+    max_body: int = option("maximum request size in MiB", 8, at_least(1, 1024))
+    max_inputs: int = option("maximum number of texts per request", 2048, at_least(1))
     max_requests: int = option(
-        "most concurrent requests; others are answered with 503", 256, at_least(1)
+        "maximum number of concurrent requests; others receive status 503", 256, at_least(1)
     )
     timeout: float = option(
-        "seconds until a request fails, and until the server stops with requests running",
+        "seconds until a request fails, and that a stopping server waits for running requests",
         30.0,
         positive(),
     )

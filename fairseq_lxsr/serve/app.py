@@ -47,7 +47,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class RequestError(Exception):
-    """Error that is returned to the client.
+    """Error that is reported to the client.
 
     Args:
         status: HTTP status.
@@ -96,7 +96,7 @@ class Service:
         self.name = name
         self.options = options
         self.index = index
-        # The default and the largest number of dimensions of an answer.
+        # Default and maximum number of dimensions of the returned embeddings.
         self.width = options.truncate_dim or encoder.output_dim
         self.running = 0
         self.registry = CollectorRegistry()
@@ -133,7 +133,7 @@ class Service:
         ]
         if self.index is not None:
             routes.append(Route("/search", self.guarded(self.search), methods=["POST"]))
-        # A page in a browser may reach this machine under the page's host name (DNS rebinding).
+        # A web page may reach this machine through the page's own host name (DNS rebinding).
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_NAMES, www_redirect=False)
         return Starlette(
             routes=routes,
@@ -145,7 +145,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warm up the encoder before the first request; stop its thread at the end."""
-        # The first text is slow, because memory is allocated and libraries are loaded.
+        # Warm up: the first text is slow, because memory is allocated and libraries are loaded.
         await self.queue.embed(["a"])
         yield
         self.queue.close()
@@ -174,11 +174,12 @@ class Service:
             except TimeoutError:
                 response = refusal(
                     RequestError(
-                        504, f"no answer in {self.options.timeout:g} s; try again, or less"
+                        504,
+                        f"no answer in {self.options.timeout:g} s; retry, or send fewer texts",
                     )
                 )
             except ClientDisconnect:
-                # Nobody reads this response; it is counted with the status that nginx uses.
+                # The client has disconnected; the request is counted with the status nginx uses.
                 response = Response(status_code=499)
             except Exception:
                 logger.exception("%s", path)
@@ -194,12 +195,12 @@ class Service:
         return answer
 
     def admit(self, request: Request) -> None:
-        """Refuse a request without the API key, or too many concurrent requests."""
+        """Raise an error if the API key is wrong, or if there are too many concurrent requests."""
         key = self.options.api_key
         authorization = request.headers.get("authorization", "").encode("latin-1")
-        # The comparison takes equal time for all keys, so that its time does not reveal the key.
+        # Compare in constant time, so that the response time does not reveal the key.
         if key and not hmac.compare_digest(authorization, f"Bearer {key}".encode()):
-            raise RequestError(401, "no API key, or a wrong one; send `Authorization: Bearer KEY`")
+            raise RequestError(401, "missing or wrong API key; send `Authorization: Bearer KEY`")
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
@@ -209,7 +210,7 @@ class Service:
     async def unknown_route(self, request: Request, error: Exception) -> Response:
         """Answer a request for an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
-        # A counter for every unknown path would let a client fill the memory.
+        # With a counter for every unknown path, a client could fill the memory.
         self.requests.labels("other", status).inc()
         paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
             ", POST /search" if self.index else ""
@@ -314,14 +315,14 @@ class Service:
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
         limit = self.options.max_body * MEBIBYTE
-        # The length that a client declares may be wrong, so the bytes themselves are counted.
+        # The declared content length may be wrong, so the received bytes are counted.
         content = bytearray()
         async for chunk in request.stream():
             content += chunk
             if len(content) > limit:
                 raise RequestError(
                     413,
-                    f"a request of more than {self.options.max_body} MiB; send fewer texts at once",
+                    f"request larger than {self.options.max_body} MiB; send fewer texts at once",
                 )
         try:
             fields = orjson.loads(content)
@@ -334,7 +335,7 @@ class Service:
         return {name: value for name, value in fields.items() if value is not None}
 
     def check_model(self, fields: dict[str, Any]) -> None:
-        """Refuse another model, whose embeddings are not comparable."""
+        """Raise an error if another model is requested, as its embeddings are not comparable."""
         if fields.get("model", self.name) != self.name:
             raise RequestError(
                 404, f"model {shown(fields['model'])}; this server has {self.name!r}", "model"
@@ -349,7 +350,7 @@ class Service:
             raise RequestError(
                 400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input"
             )
-        # Not in the encoder thread, because tiktoken may download its encoding.
+        # This runs outside the encoder thread, because tiktoken may download its encoding.
         return await asyncio.to_thread(self.decode, tokens)
 
     def decode(self, tokens: list[list[int]]) -> list[str]:
@@ -362,14 +363,14 @@ class Service:
             return [decode(ids) for ids in tokens]
         except (LookupError, OverflowError):
             raise RequestError(
-                400, f"input has numbers that are no tokens of {encoding}", "input"
+                400, f"input contains ids that are not {encoding} tokens", "input"
             ) from None
 
     def decode_pieces(self, ids: list[int]) -> str:
-        """Convert ids of the dictionary to text."""
-        # A negative id would index from the end; without symbols it is refused.
+        """Convert dictionary ids to texts."""
+        # A negative id would index from the end of the symbols.
         symbols = self.encoder.tokenizer.symbols if min(ids) >= 0 else []
-        # The replacement character is in no dictionary.
+        # No dictionary contains the replacement character.
         special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}
         return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace(
             "\u2581", " "
@@ -377,7 +378,7 @@ class Service:
 
 
 def checked_texts(given: Any, field: str, most: int) -> list[str]:
-    """Check a text or a list of texts; return a list."""
+    """Check that a value is a text or a list of texts, and return it as a list."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         raise RequestError(
@@ -400,21 +401,23 @@ def is_tokens(given: Any) -> bool:
 
 @cache
 def tiktoken_encoding(name: str) -> Any:
-    """Load an encoding of tiktoken, which downloads it at first use."""
+    """Load a tiktoken encoding, which is downloaded on first use."""
     advice = "send text (LangChain: check_embedding_ctx_length=False)"
     if is_missing("tiktoken"):
         raise RequestError(
-            400, f"input is tokens of {name}, and the server has no tiktoken; {advice}", "input"
+            400,
+            f"input contains {name} tokens, but tiktoken is not installed on the server; {advice}",
+            "input",
         )
     import tiktoken
 
     try:
         return tiktoken.get_encoding(name)
-    # Network errors may be of any type.
+    # Network errors can have any exception type.
     except Exception as error:
         logger.warning("tiktoken cannot load %s: %s", name, first_line(error))
         raise RequestError(
-            400, f"input is numbers, and the server cannot load {name}; {advice}", "input"
+            400, f"input contains token ids, but the server cannot load {name}; {advice}", "input"
         ) from None
 
 
@@ -427,7 +430,7 @@ def is_local(host: str) -> bool:
 
 
 def as_json(content: Any, status: int = 200) -> Response:
-    """Return a JSON response; arrays of numpy become lists."""
+    """Return a JSON response; NumPy arrays are converted to lists."""
     return Response(
         orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY),
         status,

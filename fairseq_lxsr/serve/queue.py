@@ -1,4 +1,4 @@
-"""Batches texts from concurrent requests."""
+"""Combines texts from concurrent requests into batches."""
 
 import asyncio
 from collections import deque

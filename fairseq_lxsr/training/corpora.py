@@ -45,7 +45,8 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:
             raise InputError(
-                f"{folder}: no train.SRC-TGT.SRC.idx; expected a fairseq-preprocess output folder"
+                f"{folder}: has no train.SRC-TGT.SRC.idx; "
+                "expected a fairseq-preprocess output folder"
             )
     else:
         names = [name.strip() for name in lang_pairs.split(",")]
@@ -190,8 +191,9 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
             offsets = np.memmap(index, "<i8", "r", HEADER.size + 4 * count, (count,))
             sentence = int(np.searchsorted(offsets, place * dtype.itemsize, side="right"))
             raise InputError(
-                f"{data}: sentence {sentence:,} has the id {ids[place]:,}, but the dictionary only "
-                f"{num_symbols:,} entries; text and dictionary do not match: {REMEDY}"
+                f"{data}: sentence {sentence:,} contains token id {ids[place]:,}, but the "
+                f"dictionary has only {num_symbols:,} entries; text and dictionary do not match: "
+                f"{REMEDY}"
             )
 
 
@@ -201,8 +203,8 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
         header = stream.read(HEADER.size)
     if header[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(header)]:
         raise InputError(
-            f"{index}: not a fairseq-preprocess index file, begins with {header[:8].hex(' ')}; "
-            f"{REMEDY}"
+            f"{index}: is not a fairseq-preprocess index file; it begins with "
+            f"{header[:8].hex(' ')}; {REMEDY}"
         )
     if len(header) < HEADER.size:
         raise InputError(f"{index}: cut off, {len(header)} bytes; {REMEDY}")

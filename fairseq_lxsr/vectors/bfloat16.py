@@ -16,9 +16,9 @@ from fairseq_lxsr.vectors.rows import (
     query_blocks,
 )
 
-# Group size: at first, only the largest score of each group of columns is compared.
+# Number of columns per group; at first, only the largest score of each group is compared.
 GROUP_COLUMNS = 16
-# The largest relative error of rounding to bfloat16. Below 1 the absolute error is half of it.
+# Largest relative error of rounding to bfloat16; below 1, the absolute error is half of it.
 BFLOAT16_ROUNDING = 2.0**-8
 FLOAT32_ROUNDING = 2.0**-23
 
@@ -89,7 +89,7 @@ def bfloat16_error(
 
 
 class _BestOfGroups(BestCandidates):
-    """Reads a block of scores once for the largest score of each group of columns.
+    """Finds the best candidates by first comparing only the largest score per group of columns.
 
     Only groups whose largest score is among the best so far are read again. After the first blocks
     these are few.
@@ -110,8 +110,8 @@ class _BestOfGroups(BestCandidates):
             least = largest.topk(depth, dim=1).values[:, -1]
             row, group = (largest >= least[:, None]).nonzero().T
         else:
-            # Only larger scores, so that of equal candidates the first stays. The scores so far
-            # came from bfloat16, so they are not rounded here.
+            # Keep only larger scores, so that the first of several equal candidates stays. The
+            # scores so far came from bfloat16, so this conversion does not round them.
             least = torch.from_numpy(self.scores[:, -1]).bfloat16()
             row, group = (largest > least[:, None]).nonzero().T
         # [hits, members]

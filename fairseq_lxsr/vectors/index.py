@@ -1,4 +1,4 @@
-"""Indexes of vectors: exact search by numpy, approximate and compressed search by faiss.
+"""Indexes of vectors: exact search with NumPy, approximate and compressed search with faiss.
 
 faiss is optional. Indexes are stored in its format.
 """
@@ -32,26 +32,26 @@ from fairseq_lxsr.vectors.rows import (
     unit_rows,
 )
 
-# The number of vectors that are added to an index at a time.
+# Number of vectors to add to an index at a time.
 ADD_ROWS = 65_536
 TRAINING_ROWS_PER_LIST = 64
-# faiss warns below this number, for a list and for each value of a byte.
+# Number of training vectors per list, or per value of a code byte, below which faiss warns.
 MIN_ROWS_PER_LIST = 39
-# The dimensions per byte of ivf-pq.
+# Number of dimensions that ivf-pq stores in one byte.
 PQ_WIDTH = 8
-# The least number of vectors for ivf-pq, which learns 256 values for each byte of its codes.
+# Minimum number of vectors for ivf-pq, which learns 256 values for each byte of its codes.
 MIN_PQ_ROWS = 256
-# The candidates of `binary` that are scored again: at least this number, and at least so many for
-# each neighbour.
+# Number of candidates that a `binary` index rescores: at least RESCORED, and at least
+# RESCORED_PER_K for each neighbour to return.
 RESCORED = 100
 RESCORED_PER_K = 10
-# The largest vector that faiss may allocate, in multiples of the size of the file. The tables that
-# it derives for ivf-pq have 32 times the size of its centroids.
+# Largest array that faiss may allocate, as a multiple of the file size. The tables that it derives
+# for ivf-pq are 32 times as large as its centroids.
 LARGEST_VECTOR = 64
 
-# Serializes changes of the limit of faiss, which is one for the process.
+# Serializes changes to the allocation limit of faiss, which applies to the whole process.
 _limit_lock = ThreadLock(lambda: _restore_limit())
-# The limit in bytes to restore, while `_limited` has set another one.
+# The limit in bytes to restore when `_limited` ends; empty at other times.
 _previous_limits: list[int] = []
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def default_lists(count: int) -> int:
 
 
 def min_rows(kind: str, lists: int | None = None) -> int:
-    """Return the least number of vectors from which an index of this kind can be trained."""
+    """Return the minimum number of vectors needed to train an index of this kind."""
     least_for_codes = MIN_PQ_ROWS if kind == "ivf-pq" else 1
     return max(lists or 1, least_for_codes)
 
@@ -112,7 +112,7 @@ def _check_codes(width: int, count: int | None) -> None:
         )
     if count is not None and count < MIN_PQ_ROWS:
         raise InputError(
-            f"ivf-pq of {count} vectors; expected at least {MIN_PQ_ROWS} vectors: use ivf"
+            f"ivf-pq cannot index {count} vectors; expected at least {MIN_PQ_ROWS} vectors: use ivf"
         )
 
 
@@ -173,7 +173,7 @@ def _empty_index(kind: str, width: int, lists: int) -> Any:
         return _binary_index(width)
     factory = {
         "float16": "SQfp16",
-        # The least and the largest value of each dimension are stored with the index.
+        # The index stores the smallest and the largest value of each dimension.
         "int8": "SQ8",
         "ivf": f"IVF{lists},SQfp16",
         "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",
@@ -182,7 +182,7 @@ def _empty_index(kind: str, width: int, lists: int) -> Any:
 
 
 def _binary_index(width: int) -> Any:
-    """Return an empty index of signs and of int8 vectors.
+    """Return an empty index that stores the signs of vectors, and int8 vectors for rescoring.
 
     A random rotation comes first, which makes the signs independent.
     """
@@ -259,7 +259,7 @@ def search_index(
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write an index in the format of faiss."""
+    """Write an index in faiss format."""
     if isinstance(index, FlatIndex):
         index.write(path)
         return
@@ -273,7 +273,7 @@ def write_index(index: Any, path: Path) -> None:
 
 
 def read_index(file: str | Path | BinaryIO) -> Any:
-    """Read an index in the format of faiss; the vectors of a flat index stay on disk.
+    """Read an index in faiss format; the vectors of a flat index stay on disk.
 
     Args:
         file: path or open file. An open file is read, or mapped, even if its name is replaced
@@ -303,14 +303,12 @@ def _read_index(stream: BinaryIO) -> Any:
     except Exception as error:
         # A damaged file raises errors of many kinds, for example MemoryError.
         reason = f"{type(error).__name__} {error}".splitlines()[0]
-        raise InputError(
-            f"{stream.name}: not an index of faiss ({reason}); build it again"
-        ) from None
+        raise InputError(f"{stream.name}: not a faiss index ({reason}); build it again") from None
 
 
 @contextlib.contextmanager
 def _limited(size: int) -> Iterator[None]:
-    """Limit each vector that faiss allocates inside the block to `size` bytes.
+    """Limit each array that faiss allocates inside the `with` block to `size` bytes.
 
     Otherwise a length in a damaged file could fill the memory. faiss has one limit for the process,
     since version 1.14.
@@ -343,7 +341,7 @@ INNER_PRODUCT = 0
 
 
 class FlatIndex:
-    """Vectors [M, D] of any length that are all compared with a query.
+    """Vectors [M, D] of any length, all of which are compared with each query.
 
     They are memory-mapped if the index was read from a file.
 
@@ -367,7 +365,7 @@ class FlatIndex:
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
     def write(self, path: Path) -> None:
-        """Write the index as faiss does, as unit vectors, in blocks."""
+        """Write the index in faiss format, as unit vectors, block by block."""
         header = FLAT_HEADER.pack(
             MAGIC, self.d, self.ntotal, IGNORED, IGNORED, TRAINED, INNER_PRODUCT, self.rows.size
         )
@@ -384,7 +382,7 @@ class FlatIndex:
         path = stream.name
         header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:
-            raise InputError(f"{path}: not an index of faiss (cut off); build it again")
+            raise InputError(f"{path}: not a faiss index (truncated); build it again")
         _, width, count, _, _, _, metric, coordinates = FLAT_HEADER.unpack(header)
         size = os.fstat(stream.fileno()).st_size
         is_valid = (
@@ -395,7 +393,6 @@ class FlatIndex:
         )
         if not is_valid:
             raise InputError(
-                f"{path}: not an index of faiss ({count:,} vectors of width {width}); build it "
-                "again"
+                f"{path}: not a faiss index ({count:,} vectors of width {width}); build it again"
             )
         return cls(np.memmap(stream, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))

@@ -82,7 +82,7 @@ def margin_neighbours(
 def csls_neighbours(
     queries: NDArray[Any], candidates: NDArray[Any], k: int, neighbours: int = 10, **search
 ) -> tuple[FloatArray, IntArray]:
-    """Find the k candidates y of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of each query x.
+    """Find the k candidates y with the largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) per query x.
 
     Args:
         queries: vectors [N, D].

@@ -42,7 +42,7 @@ class MinedPairs:
 
     def above(self, threshold: float) -> "MinedPairs":
         """Return the pairs that score at least `threshold`."""
-        # In float32 a threshold between two adjacent scores would be rounded to one of them.
+        # In float32, a threshold between two adjacent scores would be rounded to one of them.
         return self.first(int((self.scores.astype(np.float64) >= threshold).sum()))
 
     def select(self, rows: Any) -> "MinedPairs":
@@ -122,12 +122,12 @@ def mine_within(
         margin: see `mine`.
         retrieval: see `mine`.
     """
-    # Within one set both directions give the same pairs, of which each counts once.
+    # Within one set, both directions give the same pairs; keep each of them once.
     one_way = "fwd" if retrieval in ("max", "bwd") else retrieval
     pairs = mine_neighbours(cosines, ids, cosines, ids, margin, one_way)
     low = np.minimum(pairs.source, pairs.target)
     high = np.maximum(pairs.source, pairs.target)
-    # The first of equal pairs has the larger score.
+    # Of two equal pairs, the first has the larger score.
     _, best = np.unique(low * len(ids) + high, return_index=True)
     distinct = _sort(pairs.scores[best], low[best], high[best])
     if retrieval == "max":
@@ -176,7 +176,7 @@ def mine_neighbours(
 def _retrieve(
     left: FloatArray, forward: IntArray, right: FloatArray, backward: IntArray, retrieval: str
 ) -> MinedPairs:
-    """Choose pairs by their margins in both directions, [N, k] and [M, k].
+    """Choose pairs by their margins [N, k] from source to target and [M, k] from target to source.
 
     The pairs of `max` are not one to one yet.
     """
@@ -248,7 +248,7 @@ def _sort(scores: FloatArray, source: IntArray, target: IntArray) -> MinedPairs:
 def csls_pairs(
     queries: FloatArray, candidates: FloatArray, count: int, neighbours: int = 10
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """Find the `count` pairs of largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y) of all N x M.
+    """Find the `count` pairs with the largest CSLS(x, y) = 2 cos(x, y) - r(x) - r(y).
 
     Args:
         queries: vectors [N, D].

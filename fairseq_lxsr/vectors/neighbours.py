@@ -44,7 +44,7 @@ def nearest_neighbours(
     show_progress: bool = False,
     unit_candidates: bool = False,
 ) -> tuple[FloatArray, IntArray]:
-    """Find the k candidates of largest cosine similarity for each query.
+    """Find the k candidates with the largest cosine similarity to each query.
 
         cosines, ids = nearest_neighbours(queries, candidates, k=5)
 
@@ -107,7 +107,7 @@ def nearest_neighbours(
 
 
 def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[FloatArray, IntArray]:
-    """Convert ids within a part of the candidates to ids among all candidates.
+    """Convert row numbers within one part of the candidates to row numbers among all of them.
 
     Args:
         neighbours: cosines and ids within the part, [N, k] each; -1 is for none.
@@ -120,7 +120,7 @@ def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[Floa
 def merge_neighbours(
     parts: Iterable[tuple[FloatArray, IntArray]], k: int
 ) -> tuple[FloatArray, IntArray]:
-    """Merge the nearest neighbours in parts of the candidates into the k nearest in all.
+    """Merge the nearest neighbours found in separate parts of the candidates into the k nearest.
 
     From exact neighbours this gives the result of one search, to the last bit: a cosine does not
     depend on the other candidates. Of equal cosines those of the first part come first.
@@ -137,7 +137,7 @@ def merge_neighbours(
             ids = np.concatenate((best[1], ids), axis=1)
         best = best_first(cosines, ids, k)
     if best is None:
-        raise InputError("no candidates; expected at least one part")
+        raise InputError("no candidates to merge; expected at least one part")
     return best
 
 
@@ -157,7 +157,7 @@ def _check(
     if penalty is not None and penalty.shape != (len(candidates),):
         raise InputError(f"penalty has shape {penalty.shape}; expected ({len(candidates)},)")
     if penalty is not None and not np.isfinite(penalty).all():
-        raise InputError("penalty has NaN or infinity; expected finite numbers")
+        raise InputError("penalty contains NaN or infinity; expected finite numbers")
     if precision not in SPARE_CANDIDATES:
         expected = ", ".join(SPARE_CANDIDATES)
         raise InputError(f"precision {precision!r}; expected one of {expected}")
@@ -174,12 +174,12 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
         ids = _search_at_once(units, candidates, depth)
     else:
         ids = _search_blocks(units, candidates, depth)
-    # In ascending order, so that of equal scores the first candidate comes first.
+    # Sort ids in ascending order, so that the first of several equal candidates comes first.
     return candidates.best(units, np.sort(ids, axis=1), k)
 
 
 def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
-    """Return the ids of the best candidates [n, depth], of so few queries that all scores fit.
+    """Return the ids of the best candidates [n, depth], for queries whose scores fit in memory.
 
     The best are then selected once, and not after each block.
     """
@@ -216,7 +216,7 @@ def _score(
 
 
 class _BestOfBlocks(BestCandidates):
-    """Compares a block of scores with the worst so far; after the first blocks few are larger."""
+    """Finds the best candidates by comparing each new score with the worst score kept so far."""
 
     def update(self, scores: FloatArray, offset: int) -> None:
         """Add the scores [n, c] of the candidates from number `offset` on."""
@@ -227,7 +227,7 @@ class _BestOfBlocks(BestCandidates):
             least = np.partition(scores, c - depth, axis=1)[:, c - depth, None]
             hits = np.flatnonzero(scores >= least)
         else:
-            # Only larger scores, so that of equal candidates the first stays.
+            # Keep only larger scores, so that the first of several equal candidates stays.
             hits = np.flatnonzero(scores > self.scores[:, -1:])
         if len(hits):
             rows, columns = np.divmod(hits, c)

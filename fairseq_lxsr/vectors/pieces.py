@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Results with other values of these three are in benchmarks/notebook/study.md.
-# Weight of an adjacent piece in the vector of a piece.
+# For results with other values of these three constants, see benchmarks/notebook/study.md.
+# Weight with which the vectors of adjacent pieces are added to the vector of a piece.
 ADJACENT_WEIGHT = 0.2
-# The share of a similarity that is lost between the two ends of a sentence.
+# Fraction by which a similarity is reduced between pieces at opposite ends of the sentences.
 DISTANCE_PENALTY = 0.5
 # Exponent of the power mean that combines weights.
 EXPONENT = 8
@@ -46,7 +46,7 @@ SMALLEST = np.finfo(np.float32).tiny
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of N sentences, one sentence after the other; each has at least one.
+    """Word pieces of N sentences, concatenated; each sentence has at least one piece.
 
     Attributes:
         ids: rows of the pieces in a table.
@@ -192,6 +192,6 @@ def _norms(rows: FloatArray) -> FloatArray:
 def _power_mean(x: FloatArray, y: FloatArray) -> FloatArray:
     """Return the power mean of two non-negative numbers, which is close to the larger one."""
     larger = np.maximum(x, y)
-    # Relative to the larger number, because powers of the numbers themselves overflow.
+    # Divide by the larger number, because powers of the numbers themselves may overflow.
     share = np.minimum(x, y) / np.maximum(larger, SMALLEST)
     return larger * ((1 + share**EXPONENT) / 2) ** (1 / EXPONENT)

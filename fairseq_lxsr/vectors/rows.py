@@ -13,17 +13,17 @@ from fairseq_lxsr.errors import InputError, first_line, shown
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
 
-# The size of one matrix product, which gives 32 MB of float32 scores.
+# Number of queries and candidates per matrix product, which gives 32 MB of float32 scores.
 QUERY_ROWS = 2048
 CANDIDATE_ROWS = 4096
-# The rows of a block of unit vectors: a copy of them stays in the cache of a core.
+# Number of rows to normalize at a time; a copy of them fits in the cache of a CPU core.
 CACHED_ROWS = 1024
-# The number of candidates kept in addition to k, by precision. Exact scores then decide the order
+# Number of candidates to keep in addition to k, by precision. Exact scores then decide the order
 # of candidates that tie, or nearly tie, with the k-th.
 SPARE_CANDIDATES = {"float32": 8, "bfloat16": 24}
 # NumPy type kinds that are refused: objects, text, bytes, complex numbers and times.
 NO_NUMBERS = "OSUcMm"
-# The largest rounding error in the length of a unit vector.
+# Largest rounding error in the length of a unit vector.
 UNIT_TOLERANCE = 5e-7
 # Up to a width of 4 million, squares that float32 rounds to zero do not change a sum of squares
 # that is at least this large.
@@ -45,7 +45,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
             refused: they are codes of `lxsr embed`, not coordinates.
     """
     try:
-        # Not np.asarray for arrays: it would turn a memory-mapped array into a plain one.
+        # Do not call np.asarray on arrays: it would turn a memory-mapped array into a plain one.
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:
         # For example rows of different lengths, or a tensor on a GPU.
@@ -54,7 +54,7 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
             f"{name} are not an array of numbers ({reason}); expected rows of the same length"
         ) from None
     if matrix.dtype.kind in NO_NUMBERS:
-        raise InputError(f"{name} are {matrix.dtype}; expected floating-point numbers")
+        raise InputError(f"{name} have dtype {matrix.dtype}; expected floating-point numbers")
     if matrix.dtype.itemsize == 1:
         raise InputError(
             f"{name} are {matrix.dtype}; expected floating-point numbers: decode files of "
@@ -105,7 +105,7 @@ def check_directions(
     Raises:
         InputError: for a row with NaN or infinity, and for a row of zeros.
     """
-    # Refuse values with overflowing squares like infinity.
+    # Treat values with overflowing squares as infinite, and refuse them.
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(embeddings, axis=1)
     is_infinite = ~np.isfinite(norms)
@@ -148,7 +148,7 @@ def normalise_rows(embeddings: ArrayLike) -> FloatArray:
 def unit_rows(
     embeddings: Any, start: int = 0, stop: int | None = None, name: str = "embeddings"
 ) -> FloatArray:
-    """Return rows start to stop of [N, D] in float32, scaled to unit length.
+    """Return rows start to stop of a matrix [N, D] in float32, scaled to unit length.
 
     Zero rows stay zero. Rows that are float32 unit vectors already are not copied.
 
@@ -159,16 +159,16 @@ def unit_rows(
     # Overflowing or vanishing sums are recomputed below.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (rows * rows).sum(axis=1, keepdims=True)
-    # All rows are checked at once, because nearly always none is extreme. With NaN the condition is
-    # not true either.
+    # Check all rows at once, because extreme rows are rare. With NaN the condition is also
+    # false.
     if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
         rows, squares = _rescale_extreme(rows, squares)
         is_finite = np.isfinite(squares)
         if not is_finite.all():
             row = start + int((~is_finite).argmax())
             raise InputError(
-                f"row {row} of the {name} has NaN or infinity; expected finite numbers: encode the "
-                "text again"
+                f"row {row} of the {name} contains NaN or infinity; expected finite numbers: "
+                "encode the text again"
             )
     norms = np.sqrt(squares)
     is_unit = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
@@ -197,12 +197,12 @@ def are_unit_rows(rows: NDArray[Any]) -> bool:
     Then `unit_rows` would return them unchanged.
     """
     products = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
-    # Values whose squares overflow are not of unit length.
+    # A row with a value whose square overflows does not have unit length.
     with np.errstate(over="ignore", invalid="ignore"):
         for _, block in copied_blocks(rows):
             squares = np.multiply(block, block, out=products[: len(block)]).sum(axis=1)
             is_unit = np.abs(np.sqrt(squares) - 1) < UNIT_TOLERANCE
-            # A sum that is zero may be that of tiny numbers.
+            # A sum of squares may be zero because the numbers are tiny.
             is_zero = ~block[~is_unit].any(axis=1)
             if not is_zero.all():
                 return False
@@ -336,7 +336,7 @@ class BestCandidates:
         """
         depth = self.scores.shape[1]
         changed, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
-        # The old best are the first columns of a row, and the new candidates follow them.
+        # In each row, the previous best candidates come first, followed by the new ones.
         column = np.arange(len(rows)) - (counts.cumsum() - counts)[inverse] + depth
         width = depth + int(counts.max())
         all_scores = np.full((len(changed), width), -np.inf, dtype=np.float32)

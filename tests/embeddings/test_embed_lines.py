@@ -136,7 +136,7 @@ def test_a_complete_file_is_left_alone(tmp_path):
     )
     assert untouched["count"] == 95
     for other in (LINES[:94], [*LINES[:94], "other"]):
-        with pytest.raises(InputError, match=r"x\.npy: 95 .*\b9\d lines"):
+        with pytest.raises(InputError, match=r"x\.npy: .*\b95 .*\b9\d lines"):
             embed_lines(other, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)
     with pytest.raises(InputError, match=r"x\.npy\.json: .*model 'm', now 'other'"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "other"}, resume=True)
@@ -242,7 +242,7 @@ def test_embeddings_of_another_width_are_refused(tmp_path):
 
 def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
     embed_lines(LINES[:5], encode, tmp_path / "x.npy", NPY, {"model": "m"})
-    with pytest.raises(InputError, match=r"x\.npy: 5 .*\b95 lines"):
+    with pytest.raises(InputError, match=r"x\.npy: .*\b5 .*\b95 lines"):
         embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True, total=95)
     interrupted(tmp_path)
     embed_lines(LINES, encode, tmp_path / "x.npy", NPY, {"model": "m"}, resume=True)

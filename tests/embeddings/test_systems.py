@@ -75,7 +75,7 @@ def test_what_is_no_word_vector_is_refused(tmp_path, line):
 def test_a_file_that_may_be_cut_off_is_named(tmp_path, caplog):
     (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
     WordVectors(tmp_path / "x.vec")
-    assert re.search(r"x\.vec: 2 .*\b2\b.*\b3 2\b", caplog.text)
+    assert re.search(r"x\.vec: .*\b2 .*\b2\b.*\b3 2\b", caplog.text)
 
 
 def test_fingerprints_tell_systems_apart(vec, tmp_path):
@@ -115,7 +115,7 @@ def test_stored_embeddings_follow_the_rows_of_the_file(tmp_path):
         Text(["x"] * 5, file="test.en"),
         Text(["x"] * 5, file="test.en", rows=np.arange(5), total=11),
     ):
-        with pytest.raises(InputError, match=r"test\.en\.npy: 12 .*\b(5|11) lines"):
+        with pytest.raises(InputError, match=r"test\.en\.npy: .*12 .*\b(5|11) lines"):
             system.embed(text)
     with pytest.raises(InputError, match=r"other\.npy: .*\.parquet, \.raw, "):
         system.embed(Text(["x"], file="other"))

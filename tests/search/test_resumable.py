@@ -160,7 +160,7 @@ def test_a_flipped_bit_is_computed_again(tmp_path, spoilt, capsys):
         )
         whole = is_intact(tmp_path / "x.npy")
         assert (resumable_array(tmp_path / "x.npy", rows, compute, block=20) == good).all()
-        again = "computed again" in capsys.readouterr().err
+        again = "recomputing" in capsys.readouterr().err
         assert again or whole or spoilt == "x.npy.json"
         said += again
         assert is_intact(tmp_path / "x.npy")

@@ -84,7 +84,7 @@ DAMAGES = [
     ("bin", cut(0), "0 bytes; expected 22 by train.en.idx"),
     ("bin", cut(-1), "21 bytes; expected 22 by train.en.idx"),
     ("bin", lambda content: content * 2, "44 bytes"),
-    ("bin", put(14, "<H", 300), "sentence 4 has the id 300,"),
+    ("bin", put(14, "<H", 300), "sentence 4 contains token id 300,"),
 ]
 
 

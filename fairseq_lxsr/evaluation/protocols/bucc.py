@@ -47,7 +47,7 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.languages import split_pair
 from fairseq_lxsr.vectors import MinedPairs, mine
 
-# Pairs of a source row and a target row.
+# Gold pairs, each a source row and a target row.
 Gold = set[tuple[int, int]]
 CURVE_POINTS = 200
 # Replaces infinite scores, which score files cannot hold.
@@ -56,7 +56,7 @@ LARGEST_THRESHOLD = LARGEST_NUMBER / 2
 
 @dataclass(frozen=True)
 class MiningSet:
-    """One part of a language pair.
+    """Sentences and gold pairs of one part of a language pair.
 
     Args:
         source: source sentences [N].
@@ -81,7 +81,7 @@ class MiningSet:
 
     @property
     def signed(self) -> tuple[Sequence[str], Sequence[str], list[str]]:
-        """Text that the signature hashes: sentences and gold pairs."""
+        """Text to hash for the signature: sentences and gold pairs."""
         gold = [f"{source_row} {target_row}" for source_row, target_row in sorted(self.gold)]
         return self.source.lines, self.target.lines, gold
 
@@ -186,7 +186,7 @@ def threshold_curve(mined: MinedPairs, gold: Gold) -> dict[str, list[float]]:
     Returns:
         Thresholds, and precision and recall in percent of the pairs at or above each.
     """
-    # The last pair of every group of equal scores.
+    # Index of the last pair in each group of equal scores.
     is_last = np.append(mined.scores[1:] != mined.scores[:-1], True)[: len(mined)]
     ends = np.flatnonzero(is_last & np.isfinite(mined.scores))
     if len(ends):
@@ -239,9 +239,9 @@ def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 class BuccMining:
     """Mining options; None if not given, because the mteb forms do not support them."""
 
-    k: int | None = option("neighbours per sentence (default: 4)", None, at_least(1))
-    margin: str | None = option("default: ratio", None, MARGINS)
-    retrieval: str | None = option("default: max", None, RETRIEVALS)
+    k: int | None = option("number of neighbours per sentence (default: 4)", None, at_least(1))
+    margin: str | None = option("margin function (default: ratio)", None, MARGINS)
+    retrieval: str | None = option("retrieval direction (default: max)", None, RETRIEVALS)
     # For a repeated sentence, LASER cannot tell which identifier is meant
     # (tasks/bucc/bucc.py, lines 84 to 95).
     unify: bool = option(
@@ -380,12 +380,12 @@ class Bucc(BuccMining, Protocol):
         allowed=FILE_NAME,
         metavar="TEMPLATE",
     )
-    lang_pairs: str = option("for example fr-en,de-en", metavar="PAIRS")
+    lang_pairs: str = option("language pairs, for example fr-en,de-en", metavar="PAIRS")
     form: str = option(
         "learned: apply the threshold of --learn-part to --part, as in the shared task; oracle: "
         "select the threshold on --part itself, an upper bound; mteb-v2, mteb-v1: weighted F1 of "
-        "nearest-neighbour retrieval without a threshold, as mteb's BUCC.v2 and BUCC (default: "
-        "learned)",
+        "nearest-neighbour retrieval without a threshold, as in mteb's BUCC.v2 and BUCC "
+        "(default: learned)",
         "learned",
         BUCC_FORMS,
     )
@@ -416,7 +416,7 @@ class Bucc(BuccMining, Protocol):
         return Plan(measure, texts, [self.pairs_output] if self.pairs_output else [])
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts that the form reads; the last is measured.
+        """Return the parts that the form reads; the score is measured on the last one.
 
         Raises:
             InputError: for an option that the form does not use.
@@ -451,7 +451,7 @@ class Bucc(BuccMining, Protocol):
         return learn_part, part
 
     def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
-        """Measure the last part of one language pair, and write its mined pairs if requested."""
+        """Score the last part of one language pair, and write its mined pairs if requested."""
         *train, part = sets
         if self.form.startswith("mteb"):
             return score_as_mteb(part, encoder, self.form)

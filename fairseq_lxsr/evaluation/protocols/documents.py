@@ -27,7 +27,7 @@ TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
 # `mlp` follows Schwenk and Li 2018, as LASER's code does; `linear` follows the lightweight paper.
-# For titles, the network has one hidden layer, and L2 is selected on dev.
+# For titles, the network has one hidden layer, and the L2 strength is selected on dev.
 DOCUMENT_CLASSIFIERS = {
     "mldoc": {
         "mlp": ClassifierConfig(),
@@ -129,10 +129,10 @@ def without_copyright(labelled: Labelled) -> Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Titles(TransferProtocol):
-    """Accuracy on titles for every pair of a train language and a test language."""
+    """Accuracy on titles for every combination of training and test language."""
 
     data: str = option(
-        "folder of LANG.train, LANG.dev and LANG.test (also .tsv, .gz)",
+        "folder with LANG.train, LANG.dev and LANG.test (also .tsv, .gz)",
         allowed=FILE_NAME,
         metavar="FOLDER",
     )
@@ -173,7 +173,7 @@ class Titles(TransferProtocol):
                     labelled = without_copyright(labelled)
                 features[language][part] = _embed(encoder, labelled)
         config = config or self.with_user_options(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
-        # torch is imported late, because it takes a second.
+        # torch is imported late, because importing it takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 
         train_langs = self.train_langs or self.langs
@@ -193,7 +193,7 @@ def _embed(encoder: Encoder, labelled: Labelled) -> LabelledFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class MLDoc(Titles):
-    """Accuracy on documents for every pair of a train language and a test language."""
+    """Accuracy on documents for every combination of training and test language."""
 
     strip_copyright: bool = option(
         "remove Reuters' copyright line from the documents, as LASER does; precomputed "

@@ -33,7 +33,7 @@ FUNCTION_WORDS = (
 AFTER = rf"(?=[.,;:!?]|$| (?:{FUNCTION_WORDS})\b)"
 PHRASE = re.compile(rf"\b([Tt]he|[Aa]n?) ([a-z]{{3,}})\b{AFTER}")
 COORDINATION = re.compile(r"\b(and|or)\b")
-# Cosine similarities that differ by less count as equal.
+# Cosine similarities that differ by less than this count as equal.
 TIE = 1e-6
 
 
@@ -45,7 +45,7 @@ def swapped(sentence: str) -> str | None:
     for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
         has_same_article = first[1].lower() == second[1].lower()
         between = sentence[first.end() : second.start()]
-        # Coordinated nouns, as in "the cat and the dog", can be swapped without another meaning.
+        # Swapping coordinated nouns, as in "the cat and the dog", does not change the meaning.
         if first[2] == second[2] or not has_same_article or COORDINATION.search(between):
             continue
         start = sentence[: first.start(2)] + second[2]
@@ -122,7 +122,7 @@ def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Out
 
 
 def preferred(difference: FloatArray) -> Outcomes:
-    """Return 1 or 0 per pair, and 1/2 for a tie.
+    """Return 1 for each pair whose true sentence scores higher, 0 if lower, 1/2 for a tie.
 
     Args:
         difference: score of the true sentence minus score of the changed sentence [P].
@@ -151,8 +151,8 @@ def score_minimal_pairs(
     pairs = change(english.lines)
     if not any(changed.rows for changed in pairs.values()):
         raise InputError(
-            f"{english.file}: no sentence that {', '.join(RULES)} can change; expected more "
-            "English text"
+            f"{english.file}: contains no sentence that {', '.join(RULES)} can change; "
+            "expected more English text"
         )
     hits = {}
     for name, changed in pairs.items():
@@ -201,7 +201,7 @@ class MinimalPairs(AlignedProtocol):
         return replace(super().prepare(), outputs=[self.pairs_output])
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
-        # Without languages, the source is English.
+        # If no languages are given, the source is assumed to be English.
         if source.language and source.language not in ENGLISH:
             foreign = source
             english = target

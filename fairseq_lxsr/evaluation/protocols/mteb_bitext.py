@@ -19,7 +19,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 
 def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
-    """Compute accuracy, and F1, precision and recall weighted by the examples of each class.
+    """Compute accuracy, and F1, precision and recall weighted by class size.
 
     The value of a source sentence is that of the class of its gold target, so that the mean over
     sentences is the weighted mean over classes. A class that is never retrieved has precision 0.

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.labelled import ClassifierConfig
     from fairseq_lxsr.evaluation.score import Score
 
-# Two languages and two paths.
+# Source and target language, source and target path.
 AlignedFiles = tuple[str, str, str, str]
 
 
 def comma_separated(
     description: str, allowed: Collection[str] = ()
 ) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of different names separated by commas, as `type=` of argparse.
+    """Return a parser of distinct comma-separated names, for argparse's `type=` argument.
 
     Args:
         description: expected names, for the message, for example "languages".
@@ -45,7 +45,7 @@ def comma_separated(
 
 @dataclass(frozen=True)
 class Plan:
-    """A measurement whose options are checked and whose files exist.
+    """A measurement that is ready to run: its options are valid and its files exist.
 
     Args:
         measure: measures an encoder, and yields the scores of each task when they are ready.
@@ -95,7 +95,7 @@ class Protocol:
         raise NotImplementedError
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
-        """Measure with `on_long`, and sign the scores with the number of long texts, if any."""
+        """Measure with `on_long`, and add the number of long texts, if any, to the signatures."""
         from fairseq_lxsr.embeddings import count_long, with_on_long
 
         reader = with_on_long(encoder, self.on_long)
@@ -118,7 +118,7 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedText:
-    """Options that name aligned files: sentences of two languages, line by line."""
+    """Options for aligned files: sentences in two languages, line by line."""
 
     source: str | None = option(
         "sentences of a single pair, one per line", None, FILE_NAME, metavar="FILE"
@@ -195,7 +195,7 @@ class AlignedText:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedProtocol(AlignedText, Protocol):
-    """Base class of protocols that measure pairs of aligned files; subclasses define `scores`."""
+    """Base class of protocols that score pairs of aligned files; subclasses define `scores`."""
 
     def prepare(self) -> Plan:
         from fairseq_lxsr.evaluation.texts import read_aligned
@@ -219,7 +219,7 @@ class AlignedProtocol(AlignedText, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferProtocol(Protocol):
-    """Base class of classification: train in one language, test in all (Schwenk and Li 2018).
+    """Base class of classifier protocols: train in one language, test in all (Schwenk and Li 2018).
 
     An option that is None has the protocol's default. Subclasses define `texts` and `scores`.
     """
@@ -236,7 +236,9 @@ class TransferProtocol(Protocol):
         "classifiers whose scores are averaged (default: the protocol's)", None, at_least(1)
     )
     ties: str | None = option(
-        "which of several best epochs is selected; LASER's code: last (default: first)", None, TIES
+        "which epoch to select if several are equally good; LASER's code: last (default: first)",
+        None,
+        TIES,
     )
     on_long: str = option(
         "how to read texts that are too long for a model folder: split-mean (mean over the "

@@ -51,7 +51,8 @@ def error_rate(
     check_pair(source, target)
     if len(source) != len(target):
         raise InputError(
-            f"{len(source)} source and {len(target)} target embeddings; expected aligned sentences"
+            f"got {len(source)} source and {len(target)} target embeddings; expected aligned "
+            "sentences"
         )
     if reranker:
         neighbours = reranker.rank(source, target, np.arange(len(target)), 1)
@@ -69,7 +70,8 @@ def check_enough_for_margin(protocol: str, pairs: int) -> None:
     """Check that every sentence has enough neighbours for the margin."""
     if pairs < XSIM_NEIGHBOURS:
         raise InputError(
-            f"{pairs} sentence pairs; expected at least {XSIM_NEIGHBOURS} for {protocol}: add text"
+            f"found {pairs} sentence pairs; expected at least {XSIM_NEIGHBOURS} for {protocol}: "
+            "add text"
         )
 
 

@@ -26,10 +26,10 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 # Columns of the first sentence, the second sentence and the rating, counted from 1.
 STS_COLUMNS = (1, 2, 3)
-# Two pairs are always perfectly correlated.
+# Minimum number of pairs; two pairs are always perfectly correlated.
 FEWEST_PAIRS = 3
 LARGEST_RATING = 1e6
-# Pairs whose embeddings are converted to double precision at once.
+# Number of pairs whose embeddings are converted to double precision at once.
 COSINE_BLOCK = 4096
 
 
@@ -51,7 +51,7 @@ class Rated:
 def read_rated(
     path: str | Path, languages: tuple[str, str] = ("", ""), columns: tuple[int, ...] = STS_COLUMNS
 ) -> Rated:
-    """Read rated sentence pairs from a file of columns separated by tabs.
+    """Read rated sentence pairs from a tab-separated file.
 
     The first line is skipped as a header if its rating is not a number. External embeddings are
     looked up under the names `FILE.first` and `FILE.second`.
@@ -66,7 +66,7 @@ def read_rated(
     """
     pairs = list(_read_rows(path, columns))
     if len(pairs) < FEWEST_PAIRS:
-        raise InputError(f"{path}: {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
+        raise InputError(f"{path}: has {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
     numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
         raise InputError(f"{path}: all ratings are {scores[0]:g}; expected ratings that differ")
@@ -80,12 +80,12 @@ def read_rated(
 
 
 def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int, str, str, float]]:
-    """Yield row, both sentences and rating of every pair."""
+    """Yield the row number, both sentences and the rating of each pair."""
     for row, line in enumerate(read_lines(path)):
         fields = line.split("\t")
         if len(fields) < max(columns):
             raise InputError(
-                f"{path}, line {row + 1}: {len(fields)} columns; expected at least "
+                f"{path}, line {row + 1}: has {len(fields)} columns; expected at least "
                 f"{max(columns)}, see --columns"
             )
         first, second, score = (fields[column - 1] for column in columns)
@@ -141,7 +141,7 @@ def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers [N] from 1; ties share the mean of their ranks, as in scipy."""
+    """Rank numbers [N] from 1; ties share the mean of their ranks, as in SciPy."""
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]
@@ -186,7 +186,7 @@ def score_rated(rated: Rated, encoder: Encoder) -> Score:
 
 
 def three_columns(text: str) -> tuple[int, ...]:
-    """Parse --columns, for example 6,7,5, as `type=` of argparse."""
+    """Parse --columns, for example 6,7,5; serves as argparse's `type=` argument."""
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):

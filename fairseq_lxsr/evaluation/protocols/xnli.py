@@ -22,8 +22,8 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# `laser` follows Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batches of 128), `wang`
-# Wang et al., who use no dropout and do not normalise.
+# `laser` follows Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batches of 128).
+# `wang` follows Wang et al., who use no dropout and do not normalise.
 NLI_CLASSIFIERS = {
     "laser": ClassifierConfig(
         (512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1
@@ -34,9 +34,9 @@ NLI_CLASSIFIERS = {
 }
 # Presets that scale sentence embeddings to unit length.
 NORMALISED = {"laser"}
-# The English file of MultiNLI, whose name has no language.
+# The English training file of MultiNLI, whose name contains no language.
 ENGLISH_TRAIN_FILE = "multinli_1.0_train.txt"
-# Spellings of the translated training set.
+# Labels that the translated training set spells differently.
 LABELS = {"contradictory": "contradiction"}
 # Column names in the headers of the published files.
 NLI_COLUMNS = {
@@ -135,7 +135,7 @@ def _read_published(path: Path, language: str) -> Iterator[tuple[int, list[str]]
 
 
 def _find_columns(path: Path, header: list[str]) -> list[int]:
-    """Return the columns of label, premise and hypothesis."""
+    """Return the column numbers of the label, premise and hypothesis."""
     columns = []
     for names in NLI_COLUMNS.values():
         present = [name for name in names if name in header]
@@ -155,7 +155,7 @@ def _pairs(path: Path, language: str, numbered_rows: Iterable[tuple[int, list[st
         numbers.append(number - 1)
         rows.append(row)
     if not rows:
-        raise InputError(f"{path}: no pairs in {language}; check --data and the languages")
+        raise InputError(f"{path}: contains no pairs in {language}; check --data and the languages")
     labels, premises, hypotheses = zip(*rows, strict=True)
     text_rows = np.array(numbers)
     total = sum(1 for _ in read_lines(path))
@@ -183,13 +183,15 @@ class Xnli(TransferProtocol):
     """Accuracy in every language of a classifier trained and selected in one language."""
 
     data: str = option(
-        "folder of the published files, or of LANG.PART.tsv", allowed=FILE_NAME, metavar="FOLDER"
+        "folder with the published files, or with LANG.PART.tsv",
+        allowed=FILE_NAME,
+        metavar="FOLDER",
     )
     train_lang: str = option("training language (default: en)", "en", metavar="LANG")
     preset: str = option("classifier settings (default: laser)", "laser", XNLI_PRESETS)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
-        """Read test in every language, and train and dev in the training language."""
+        """Read the test part in every language, and train and dev in the training language."""
         texts = {}
         for language in self.langs:
             texts[language] = {"test": read_nli_pairs(self.data, language, "test")}
@@ -211,7 +213,7 @@ class Xnli(TransferProtocol):
             for part, pairs in parts.items():
                 features[language][part] = _embed(encoder, pairs, normalise)
         config = config or self.with_user_options(NLI_CLASSIFIERS[self.preset])
-        # torch is imported late, because it takes a second.
+        # torch is imported late, because importing it takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)

@@ -34,7 +34,7 @@ from fairseq_lxsr.vectors import margin_neighbours
 from fairseq_lxsr.vectors.rows import IntArray
 
 MISALIGNED = "Misaligned"
-# A type of change becomes the name of a value.
+# Valid types of change; each becomes the name of a value in the score.
 TYPE = re.compile(r"\w[\w +-]{0,39}")
 MAX_TYPES = 20
 
@@ -44,7 +44,7 @@ Origins = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True)
 class Augmented:
-    """Changed sentences.
+    """Changed sentences, with the type of change and the original of each.
 
     Args:
         text: the changed sentences.
@@ -209,7 +209,7 @@ class XsimPlusPlus(AlignedProtocol):
         return replace(plan, texts=[*plan.texts, *files])
 
     def augmented_files(self, language: str) -> tuple[str, str | None]:
-        """Return the change types and the changed sentences of a language.
+        """Return the files with the change types and the changed sentences of a language.
 
         Raises:
             InputError: if neither --error-types nor --dataset is given.

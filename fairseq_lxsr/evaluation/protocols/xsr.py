@@ -88,7 +88,7 @@ def select(
         selected.append((source, target, row))
     if len(selected) < max(RANKS):
         raise InputError(
-            f"{len(selected)} usable sentence pairs; expected at least {max(RANKS)}: "
+            f"found {len(selected)} usable sentence pairs; expected at least {max(RANKS)}: "
             "give more aligned text"
         )
     repeated = total - empty - len(selected)
