@@ -4,7 +4,6 @@ import argparse
 import os
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
 from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import FILE_NAME, file_path
-from fairseq_lxsr.serve import API_KEY, ServeOptions
+from fairseq_lxsr.serve import API_KEY, ServeOptions, check_key
 
 if TYPE_CHECKING:
     from fairseq_lxsr.encoder import SentenceEncoder
@@ -43,13 +42,24 @@ def add_parser(verbs) -> None:
 def run(args: argparse.Namespace) -> None:
     for module in ("starlette", "uvicorn", "orjson", "prometheus_client"):
         require(module, "serve", "lxsr serve")
-    options = filled(ServeOptions, args)
-    # An empty API key is treated as no API key.
-    options = replace(options, api_key=options.api_key or os.environ.get(API_KEY) or None)
+    options = filled(ServeOptions, args, api_key=api_key(args))
     # Loading the model takes seconds, so an address that cannot be used is refused first.
     with listen(options.host, options.port) as listener:
         serve(args, options, listener)
     say("lxsr serve: stopped")
+
+
+def api_key(args: argparse.Namespace) -> str | None:
+    """Return the API key of the command line or of the environment; an empty key is none."""
+    key = args.api_key
+    place = "--api-key"
+    if not key:
+        key = os.environ.get(API_KEY)
+        place = API_KEY
+    if not key:
+        return None
+    check_key(place, key)
+    return key
 
 
 def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.socket) -> None:

@@ -1,16 +1,42 @@
 """HTTP server for embeddings and search (`lxsr serve`), compatible with OpenAI clients."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from fairseq_lxsr.options import ON_LONG, FileName, at_least, check_fields, option, positive
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.options import (
+    ON_LONG,
+    Allowed,
+    FileName,
+    at_least,
+    check_fields,
+    option,
+    positive,
+)
 
 # Name of the environment variable that contains the API key.
 API_KEY = "LXSR_API_KEY"
 MODEL_TOKENS = "model"
 # Supported token vocabularies: tiktoken's encodings and the model's own subwords.
 TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
+# Treatments of texts without a known word.
+ON_EMPTY = ("zero", "error")
 MEBIBYTE = 2**20
 HOST_NAME = FileName(description="an address")
+
+
+class Origin(Allowed):
+    """Values of the Origin header of browsers, and `*`."""
+
+    def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        scheme, separator, host = value.partition("://")
+        has_parts = bool(scheme and separator and host)
+        return value == "*" or (has_parts and value.isprintable() and not set(host) & set("/?#@ "))
+
+    def __str__(self) -> str:
+        return "* or SCHEME://HOST[:PORT] without a path, as browsers send it"
 
 
 @dataclass(frozen=True)
@@ -47,6 +73,20 @@ class ServeOptions:
         TOKENS[0],
         TOKENS,
     )
+    on_empty: str = option(
+        "how to answer a text without a known word, for example one emoji: zero returns a zero "
+        "embedding and lists the text in the field `empty`, error refuses the request",
+        ON_EMPTY[0],
+        ON_EMPTY,
+    )
+    allow_origin: tuple[str, ...] = option(
+        "origins of web pages that may use the server from a browser, such as "
+        "https://example.org; * allows every page (default: none)",
+        (),
+        Origin(),
+        nargs="+",
+        metavar="ORIGIN",
+    )
     max_body: int = option("maximum request size in MiB", 8, at_least(1, 1024))
     max_inputs: int = option("maximum number of texts per request", 2048, at_least(1))
     max_requests: int = option(
@@ -60,3 +100,25 @@ class ServeOptions:
 
     def __post_init__(self):
         check_fields(self)
+        if self.api_key is not None:
+            check_key("api_key", self.api_key)
+
+
+def check_key(place: str, key: str) -> None:
+    """Check that clients can send an API key in a header; messages do not show the key.
+
+    Raises:
+        InputError: if it is blank, has blanks around it, or contains a control character.
+    """
+    problem = ""
+    if not key.strip():
+        problem = "is blank"
+    elif key != key.strip():
+        problem = "begins or ends with a blank or a line end"
+    elif not key.isprintable():
+        problem = "contains a control character"
+    if problem:
+        raise InputError(
+            f"{place}: the key {problem}; expected printable characters without blanks around "
+            "them: no client could send it in a header"
+        )

@@ -6,11 +6,13 @@ import contextlib
 import hmac
 import ipaddress
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
+import numpy as np
 import orjson
 from prometheus_client import (
     CollectorRegistry,
@@ -23,6 +25,7 @@ from prometheus_client import (
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -40,6 +43,8 @@ from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
 from fairseq_lxsr.vectors.rows import unit_rows
 
 logger = logging.getLogger(__name__)
+# Seconds after which a token vocabulary that could not be loaded is tried again.
+RETRY = 600.0
 # Maximum number of hits per query.
 MAX_HITS = 1000
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
@@ -116,6 +121,7 @@ class Service:
         )
         model = {"name": name, "fingerprint": encoder.fingerprint, "version": __version__}
         Gauge("lxsr_model", "The model", list(model), registry=self.registry).labels(**model).set(1)
+        self.openai_tokens = OpenaiTokens(options.tokens)
         self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
 
     def count(self, texts: int) -> None:
@@ -125,22 +131,48 @@ class Service:
 
     def app(self) -> Starlette:
         """Create the application with these endpoints."""
-        routes = [
-            Route("/health", self.guarded(self.health, open_to_all=True)),
-            Route("/metrics", self.guarded(self.metrics)),
-            Route("/v1/models", self.guarded(self.models)),
-            Route("/v1/embeddings", self.guarded(self.embeddings), methods=["POST"]),
+        endpoints: list[tuple[str, str, Handler]] = [
+            ("GET", "/health", self.health),
+            ("GET", "/metrics", self.metrics),
+            ("GET", "/v1/models", self.models),
+            ("GET", "/v1/models/{name:path}", self.model),
+            ("POST", "/v1/embeddings", self.embeddings),
         ]
         if self.index is not None:
-            routes.append(Route("/search", self.guarded(self.search), methods=["POST"]))
-        # A web page may reach this machine through the page's own host name (DNS rebinding).
-        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_NAMES, www_redirect=False)
-        return Starlette(
+            endpoints.append(("POST", "/search", self.search))
+        routes = []
+        for method, path, handler in endpoints:
+            routes.append(Route(path, self.guarded(path, handler), methods=[method]))
+        app = Starlette(
             routes=routes,
-            middleware=[hosts] if is_local(self.options.host) else [],
+            middleware=self.middleware(),
             exception_handlers={HTTPException: self.unknown_route},
             lifespan=self.lifespan,
         )
+        # A redirect would lead to the host name that the client sent.
+        app.router.redirect_slashes = False
+        return app
+
+    def middleware(self) -> list[Middleware]:
+        """Return the checks of the Origin and Host headers."""
+        checks = []
+        if self.options.allow_origin:
+            checks.append(
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=[origin.lower() for origin in self.options.allow_origin],
+                    allow_methods=["GET", "POST"],
+                    allow_headers=["*"],
+                    allow_private_network=True,
+                )
+            )
+        # A web page may reach this machine through the page's own host name (DNS rebinding).
+        if is_local(self.options.host):
+            names = [*LOCAL_NAMES, self.options.host]
+            checks.append(
+                Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)
+            )
+        return checks
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -150,20 +182,21 @@ class Service:
         yield
         self.queue.close()
 
-    def guarded(self, handler: Handler, open_to_all: bool = False) -> Handler:
+    def guarded(self, path: str, handler: Handler) -> Handler:
         """Wrap a handler with checks, a time limit, counters and error responses.
 
         Args:
-            handler: handler of an endpoint.
-            open_to_all: whether the API key and the number of requests are not checked.
+            path: path of the endpoint; without the key and within any number of requests, only
+                /health is answered. It is also the name of the counters: with a counter for each
+                path that is requested, a client could fill the memory.
+            handler: handler of the endpoint.
         """
 
         async def answer(request: Request) -> Response:
             start = time.perf_counter()
-            path = request.url.path
             self.running += 1
             try:
-                if not open_to_all:
+                if path != "/health":
                     self.admit(request)
                 async with asyncio.timeout(self.options.timeout):
                     response = await handler(request)
@@ -198,8 +231,10 @@ class Service:
         """Raise an error if the API key is wrong, or if there are too many concurrent requests."""
         key = self.options.api_key
         authorization = request.headers.get("authorization", "").encode("latin-1")
+        scheme, _, sent_key = authorization.partition(b" ")
         # Compare in constant time, so that the response time does not reveal the key.
-        if key and not hmac.compare_digest(authorization, f"Bearer {key}".encode()):
+        is_right = hmac.compare_digest(sent_key.strip(), (key or "").encode())
+        if key and not (scheme.lower() == b"bearer" and is_right):
             raise RequestError(401, "missing or wrong API key; send `Authorization: Bearer KEY`")
         if self.running > self.options.max_requests:
             raise RequestError(
@@ -239,8 +274,16 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         """List the only model."""
-        model = {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
-        return as_json({"object": "list", "data": [model]})
+        return as_json({"object": "list", "data": [self.model_entry()]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe a model by name."""
+        self.check_model({"model": request.path_params["name"]})
+        return as_json(self.model_entry())
+
+    def model_entry(self) -> dict[str, Any]:
+        """Return the description of the model."""
+        return {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
 
     async def embeddings(self, request: Request) -> Response:
         """Embed texts; embeddings are truncated to `dimensions`, then scaled to unit length."""
@@ -263,13 +306,8 @@ class Service:
             )
         texts = await self.texts_of(fields.get("input"))
         embedded = await self.queue.embed(texts)
-        # A zero embedding has no direction: its cosine similarity with any other is undefined.
-        empty = ~embedded.embeddings.any(axis=1)
-        if empty.any():
-            row = int(empty.argmax())
-            raise RequestError(
-                400, f"input[{row}] {shown(texts[row])} has no text: its embedding is zero", "input"
-            )
+        empty = np.flatnonzero(~embedded.embeddings.any(axis=1)).tolist()
+        self.check_empty(texts, empty)
         rows = unit_rows(embedded.embeddings[:, :width]).astype("<f4", copy=False)
         values = (
             [base64.b64encode(row.tobytes()).decode() for row in rows]
@@ -282,7 +320,27 @@ class Service:
         ]
         pieces = int(embedded.lengths.sum())
         usage = {"prompt_tokens": pieces, "total_tokens": pieces}
-        return as_json({"object": "list", "data": data, "model": self.name, "usage": usage})
+        answer = {"object": "list", "data": data, "model": self.name, "usage": usage}
+        if empty:
+            answer["empty"] = empty
+        return as_json(answer)
+
+    def check_empty(self, texts: list[str], empty: list[int]) -> None:
+        """Raise an error for a blank text, or for one without a known word if these are refused.
+
+        A zero embedding has no direction: its cosine similarity with any other is undefined.
+
+        Args:
+            texts: texts of a request.
+            empty: numbers of the texts with zero embeddings.
+        """
+        for row in empty:
+            if is_blank(texts[row]) or self.options.on_empty == "error":
+                raise RequestError(
+                    400,
+                    f"input[{row}] {shown(texts[row])} has no known word: its embedding is zero",
+                    "input",
+                )
 
     async def search(self, request: Request) -> Response:
         """Search the index for the `k` best sentences of `query`, one text or several."""
@@ -350,20 +408,18 @@ class Service:
             raise RequestError(
                 400, f"{len(tokens):,} texts; expected at most {self.options.max_inputs:,}", "input"
             )
-        # This runs outside the encoder thread, because tiktoken may download its encoding.
-        return await asyncio.to_thread(self.decode, tokens)
+        decode: Callable[[list[int]], str] = self.decode_pieces
+        if self.options.tokens != MODEL_TOKENS:
+            decode = (await self.openai_tokens.encoding()).decode
+        return await asyncio.to_thread(self.decode, tokens, decode)
 
-    def decode(self, tokens: list[list[int]]) -> list[str]:
+    def decode(self, tokens: list[list[int]], decode: Callable[[list[int]], str]) -> list[str]:
         """Convert tokens to texts."""
-        encoding = self.options.tokens
-        decode = (
-            self.decode_pieces if encoding == MODEL_TOKENS else tiktoken_encoding(encoding).decode
-        )
         try:
             return [decode(ids) for ids in tokens]
         except (LookupError, OverflowError):
             raise RequestError(
-                400, f"input contains ids that are not {encoding} tokens", "input"
+                400, f"input contains ids that are not {self.options.tokens} tokens", "input"
             ) from None
 
     def decode_pieces(self, ids: list[int]) -> str:
@@ -394,31 +450,68 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
     return texts
 
 
+def is_blank(text: str) -> bool:
+    """Return whether nothing of a text can be seen."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
+
+
 def is_tokens(given: Any) -> bool:
     """Return whether a value is a non-empty list of whole numbers."""
     return isinstance(given, list) and bool(given) and all(type(token) is int for token in given)
 
 
-@cache
-def tiktoken_encoding(name: str) -> Any:
-    """Load a tiktoken encoding, which is downloaded on first use."""
-    advice = "send text (LangChain: check_embedding_ctx_length=False)"
-    if is_missing("tiktoken"):
+class OpenaiTokens:
+    """An encoding of tiktoken, which is downloaded on first use.
+
+    If it cannot be loaded, requests are refused at once until `RETRY` seconds later.
+
+    Args:
+        name: name of the encoding.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._loading: asyncio.Future[Any] | None = None
+        self._failed_at = -math.inf
+
+    async def encoding(self) -> Any:
+        """Return the encoding.
+
+        Raises:
+            RequestError: if it cannot be loaded.
+        """
+        advice = "send text (LangChain: check_embedding_ctx_length=False)"
+        if is_missing("tiktoken"):
+            raise RequestError(
+                400,
+                f"input contains {self._name} tokens, but tiktoken is not installed on the server; "
+                f"{advice}",
+                "input",
+            )
+        if time.monotonic() > self._failed_at + RETRY:
+            if self._loading is None:
+                self._loading = asyncio.create_task(asyncio.to_thread(self._load))
+            # The load continues if this request is cancelled, because others may wait for it.
+            if encoding := await asyncio.shield(self._loading):
+                return encoding
+            self._loading = None
         raise RequestError(
             400,
-            f"input contains {name} tokens, but tiktoken is not installed on the server; {advice}",
+            f"input contains token ids, but the server cannot load {self._name}; {advice}",
             "input",
         )
-    import tiktoken
 
-    try:
-        return tiktoken.get_encoding(name)
-    # Network errors can have any exception type.
-    except Exception as error:
-        logger.warning("tiktoken cannot load %s: %s", name, first_line(error))
-        raise RequestError(
-            400, f"input contains token ids, but the server cannot load {name}; {advice}", "input"
-        ) from None
+    def _load(self) -> Any:
+        """Load the encoding; return None if this fails."""
+        import tiktoken
+
+        try:
+            return tiktoken.get_encoding(self._name)
+        # Network errors can have any exception type.
+        except Exception as error:
+            logger.warning("tiktoken cannot load %s: %s", self._name, first_line(error))
+            self._failed_at = time.monotonic()
+            return None
 
 
 def is_local(host: str) -> bool:

@@ -280,6 +280,131 @@ def test_only_who_has_the_key_is_answered(encoder):
         assert ask(f"{address}/health")[0] == 200
 
 
+@needs_server
+def test_a_key_in_any_form_of_the_scheme(encoder):
+    with serving(encoder, api_key="k") as address:
+        url, content = f"{address}/v1/embeddings", {"input": "a"}
+        for given in ("bearer k", "BEARER k", "Bearer  k "):
+            assert ask(url, content, Authorization=given)[0] == 200, given
+        for given in ("bearer", "bearer K", "basic k", "k"):
+            assert ask(url, content, Authorization=given)[0] == 401, given
+
+
+@pytest.mark.parametrize("key", [" ", "a\n", "\ta", "a\rb", "a\x00b", "a "])
+def test_a_key_that_no_client_can_send(key, monkeypatch):
+    command = ("serve", "--model", "lxsr-static")
+    refused(lxsr_here(*command, "--api-key", key, check=False), "--api-key")
+    with pytest.raises(InputError, match="api_key"):
+        ServeOptions(api_key=key)
+    if "\0" not in key:
+        monkeypatch.setenv("LXSR_API_KEY", key)
+        refused(lxsr_here(*command, check=False), "LXSR_API_KEY")
+
+
+@pytest.mark.parametrize("origin", ["example.org", "https://a.org/", "https://", "", "https://a b"])
+def test_an_origin_that_no_browser_sends(origin):
+    refused(
+        lxsr_here("serve", "--model", "m", "--allow-origin", origin, check=False), "--allow-origin"
+    )
+
+
+@needs_server
+def test_pages_of_allowed_origins(encoder):
+    preflight = {
+        "Origin": "https://a.org",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+
+    def allowed(address, method, path, **headers):
+        connection = http.client.HTTPConnection(address.split("/")[2], timeout=30)
+        connection.request(method, path, None, headers)
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+        return response.status, response.headers.get("access-control-allow-origin")
+
+    page = "https://a.org"
+    with serving(encoder, api_key="k", allow_origin=(page, "http://localhost:3000")) as address:
+        assert allowed(address, "OPTIONS", "/v1/embeddings", **preflight) == (200, page)
+        assert allowed(address, "GET", "/health", Origin=page) == (200, page)
+        # A page must be able to read why it was refused.
+        assert allowed(address, "GET", "/v1/models", Origin=page) == (401, page)
+        assert allowed(address, "GET", "/health", Origin="https://b.org")[1] is None
+    with serving(encoder, allow_origin=("*",)) as address:
+        assert allowed(address, "GET", "/health", Origin=page) == (200, "*")
+    with serving(encoder) as address:
+        assert allowed(address, "GET", "/health", Origin=page) == (200, None)
+
+
+@needs_server
+def test_hosts_and_paths(encoder):
+    with serving(encoder, host="127.0.0.2") as address:
+        for host in ("127.0.0.2", "127.0.0.2:80", "localhost", "[::1]:80"):
+            assert ask(f"{address}/health", Host=host)[0] == 200, host
+        assert ask(f"{address}/health", Host="127.0.0.3")[0] == 400
+        # No redirect to the host that was sent.
+        assert ask(f"{address}/health/")[0] == 404
+        assert ask(f"{address}/v1/models/{NAME}")[1] == ask(f"{address}/v1/models")[1]["data"][0]
+        assert ask(f"{address}/v1/models/a/b")[0] == 404
+        for number in range(3):
+            ask(f"{address}/v1/models/m{number}")
+        counters = ask(f"{address}/metrics")[1]
+        assert "m1" not in counters
+        assert 'path="/v1/models/{name:path}",status="404"} 4.0' in counters
+
+
+@needs_server
+def test_a_text_without_a_known_word_among_others(encoder):
+    texts = [TEXTS[0], "\U0001f44d", TEXTS[1], "\u4e00"]
+    with serving(encoder) as address:
+        url = f"{address}/v1/embeddings"
+        answer = ask(url, {"input": texts, "dimensions": 3})
+        expected = encoder.encode(texts, truncate_dim=3, normalize=True)
+        np.testing.assert_allclose(vectors(answer), expected, atol=1e-6)
+        assert answer[1]["empty"] == [1, 3]
+        assert "empty" not in ask(url, {"input": texts[0]})[1]
+        for blank in ("", " \n", "\u200b\ufeff", "\u3000"):
+            status, content = ask(url, {"input": [*texts, blank]})
+            assert (status, "input[4]" in content["error"]["message"]) == (400, True)
+    with serving(encoder, on_empty="error") as address:
+        status, content = ask(f"{address}/v1/embeddings", {"input": texts})
+        assert (status, "input[1]" in content["error"]["message"]) == (400, True)
+
+
+@needs_server
+def test_tokens_without_a_network(encoder, monkeypatch):
+    """One attempt to load the table, for requests at once and for later ones."""
+    tiktoken = pytest.importorskip("tiktoken")
+    attempts = []
+
+    def get_encoding(name):
+        attempts.append(name)
+        time.sleep(0.2)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
+    with serving(encoder) as address, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        url = f"{address}/v1/embeddings"
+        answers = list(pool.map(lambda _: ask(url, {"input": [1, 2]}), range(4)))
+        answers.append(ask(url, {"input": [[1]]}))
+        assert [status for status, _ in answers] == [400] * 5
+        assert len(attempts) == 1
+        monkeypatch.setattr("fairseq_lxsr.serve.app.RETRY", 0)
+        assert ask(url, {"input": [1]})[0] == 400
+        assert len(attempts) == 2
+        monkeypatch.setattr(tiktoken, "get_encoding", lambda name: FakeEncoding)
+        assert ask(url, {"input": [1]})[0] == 200
+
+
+class FakeEncoding:
+    """A vocabulary in which each number is a sentence."""
+
+    @staticmethod
+    def decode(ids):
+        return " ".join(TEXTS[number] for number in ids)
+
+
 class Slow:
     """An encoder that waits, and may fail for one text."""
 
