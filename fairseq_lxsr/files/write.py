@@ -20,6 +20,10 @@ from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, compressing
 
 # Suffix of the hidden temporary name for a folder that is being replaced.
 OLD = ".old"
+# Suffix of the hidden temporary name for a file or folder that is not complete.
+TEMPORARY = ".tmp"
+# Number of dots in the part of a hidden name that follows the name of the folder: HOST.1.ab.old.
+TEMPORARY_DOTS = 3
 # Error numbers for renaming to a folder that is not empty.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
 
@@ -295,10 +299,40 @@ def _replace_folder(work: Path, path: Path) -> None:
             # If the old folder is gone, a reader has just restored it, so try again.
             if error.errno not in FOLDER_EXISTS or old.exists():
                 raise
+    _remove_old(old, work)
+    # A process on another machine may have left an old folder too, for example in a container that
+    # was killed. `restore_folder` would bring it back once the new folder is removed.
+    for hidden in _hidden_folders(path):
+        if _is_obsolete(hidden, path):
+            _remove_old(hidden, work)
+
+
+def _remove_old(old: Path, work: Path) -> None:
+    """Remove an old folder, if it exists.
+
+    It is renamed to `work` first, so that it is not restored if its removal is interrupted.
+    """
     if old.exists():
-        # Rename it first, so that the old folder is not restored if its removal is interrupted.
         os.replace(old, work)
         shutil.rmtree(work)
+
+
+def _is_obsolete(hidden: Path, path: Path) -> bool:
+    """Return whether a hidden folder is a replaced version of `path`, which exists.
+
+    The folder `.index.de.host.1.ab.old` may be that of `index` on the host `de.host`, or that of
+    `index.de` on the host `host`. While its unfinished folder exists, the latter may be missing,
+    and its old folder may be the only copy.
+    """
+    name = hidden.name.removeprefix(f".{path.name}.")
+    is_unambiguous = name.count(".") == TEMPORARY_DOTS
+    return is_unambiguous or not hidden.with_suffix(TEMPORARY).exists()
+
+
+def _hidden_folders(path: Path) -> list[Path]:
+    """Return the old folders of this user that interrupted calls of `atomic_folder` have left."""
+    hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
+    return [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
 
 
 def no_follow(path: str, flags: int) -> int:
@@ -335,10 +369,9 @@ def restore_folder(path: str | Path) -> None:
     path = Path(path)
     if os.path.lexists(path):
         return
-    hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
     # A hidden folder is missing if another reader has already restored it.
     with contextlib.suppress(FileNotFoundError):
-        folders = [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
+        folders = _hidden_folders(path)
         try:
             if folders:
                 os.replace(folders[-1], path)
@@ -351,7 +384,7 @@ def restore_folder(path: str | Path) -> None:
 def _temporary_name(path: Path) -> Path:
     """Return a temporary name for `path` that contains the host name and the process id."""
     return path.with_name(
-        f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}"
     )
 
 
@@ -360,7 +393,7 @@ def _remove_stale_files(path: Path) -> None:
     prefix = f".{path.name}.{socket.gethostname()}."
     for stale in path.parent.glob(f"{glob.escape(prefix)}*"):
         process = stale.name.removeprefix(prefix).partition(".")[0]
-        if stale.suffix in (".tmp", OLD) and process.isdecimal() and not _is_alive(int(process)):
+        if stale.suffix in (TEMPORARY, OLD) and process.isdecimal() and not _is_alive(int(process)):
             if stale.is_dir():
                 shutil.rmtree(stale, ignore_errors=True)
             else:

@@ -211,6 +211,33 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("hidden", "unfinished", "is_removed"),
+    [
+        (".index.container1.1.abc.old", False, True),
+        (".index.container1.1.abc.old", True, True),
+        (".index.node.cluster.1.abc.old", False, True),
+        (".index.de.container1.1.abc.old", True, False),
+        (".indexes.container1.1.abc.old", False, False),
+    ],
+)
+def test_an_old_folder_of_another_host_does_not_come_back(tmp_path, hidden, unfinished, is_removed):
+    """One that may be the only copy of `index.de` stays."""
+    old = tmp_path / hidden
+    with atomic_folder(tmp_path / "index"):
+        pass
+    old.mkdir()
+    if unfinished:
+        old.with_suffix(".tmp").mkdir()
+    with atomic_folder(tmp_path / "index"):
+        pass
+    assert old.exists() != is_removed
+    shutil.rmtree(tmp_path / "index")
+    if is_removed:
+        restore_folder(tmp_path / "index")
+        assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize(
     "use", [atomic_write, atomic_folder, lambda path: locked(path.with_name("lock"), path)]
 )
 def test_a_path_without_permission_is_the_one_that_was_given(tmp_path, monkeypatch, use):
