@@ -25,7 +25,7 @@ from fairseq_lxsr.encoder.model_folder import CONFIG_FILE, read_config
 from fairseq_lxsr.errors import InputError, listed, sigterm_as_interrupt
 from fairseq_lxsr.export.folder import export_checkpoint
 from fairseq_lxsr.files.lines import Lines, read_lines
-from fairseq_lxsr.files.locks import locked
+from fairseq_lxsr.files.locks import locked_work_folder
 from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
@@ -191,7 +191,7 @@ class Rounds:
                 be read, or the training fails.
         """
         # The training process inherits the lock, because it may outlive this process.
-        with locked(self.work / "lock", self.work) as self.lock:
+        with locked_work_folder(self.work) as self.lock:
             self._check_files()
             record = self._check_record()
             self.shards, self.text = self.prepare()

@@ -22,6 +22,10 @@ HOLDER = re.compile(rb"(process \d+ on \S+)?")
 RETRY_SECONDS = 0.02
 # Maximum time in seconds that a fork waits for `ForksWait` blocks.
 FORK_SECONDS = 10
+# Name of the lock file in a work folder.
+WORK_LOCK = "lock"
+# Environment variable with the lock file of the work folder that the parent process holds.
+LOCKED_BY_PARENT = "FAIRSEQ_LXSR_LOCKED"
 # Error numbers of file systems that do not support locks.
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -168,6 +172,49 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
         with contextlib.suppress(OSError):
             path.unlink()
         lock.release()
+
+
+@contextlib.contextmanager
+def locked_work_folder(folder: Path) -> Iterator[list[int]]:
+    """Hold the lock of a work folder inside the block; every command that works in stages does.
+
+        with locked_work_folder(Path("work")) as lock:
+            subprocess.run(command, pass_fds=lock, env=lock_environment(folder))
+
+    The folder is created. It is removed again at the end if it is new and still empty, because the
+    options were refused.
+
+    Args:
+        folder: the folder with all stages.
+
+    Yields:
+        The file descriptors of the lock, for child processes; none if the parent process holds it.
+
+    Raises:
+        InputError: if another process holds the lock.
+    """
+    path = Path(os.path.realpath(folder)) / WORK_LOCK
+    if os.environ.get(LOCKED_BY_PARENT) == str(path):
+        yield []
+        return
+    new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        with locked(path, folder) as descriptors:
+            # Windows cannot pass file descriptors to a child process.
+            if os.name == "nt":
+                descriptors = []
+            yield descriptors
+    finally:
+        # A folder with files cannot be removed.
+        with contextlib.suppress(OSError):
+            for place in new_folders:
+                place.rmdir()
+
+
+def lock_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a child process that shares the lock of a work folder."""
+    path = Path(os.path.realpath(folder)) / WORK_LOCK
+    return os.environ | {LOCKED_BY_PARENT: str(path)}
 
 
 def _acquire(lock: Any, path: Path, place: str | Path) -> None:

@@ -175,9 +175,9 @@ def make_corpus(
     make_filters(filters, languages)
     sets_to_exclude = {name: files_to_exclude([name], *languages) for name in cleaning.exclude}
     to_exclude = list(itertools.chain.from_iterable(sets_to_exclude.values()))
-    excluded = keys_of(map(sentences_to_exclude, to_exclude))
 
     def build(work: Path) -> dict:
+        excluded = keys_of(map(sentences_to_exclude, to_exclude))
         dropped: Counter = Counter()
         parts = work / "parts"
         parts.mkdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from fairseq_lxsr.files.lines import count_file_lines
+from fairseq_lxsr.files.locks import locked_work_folder
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.binarise import SUBWORD_FILES, binarise, shard_folders
 from fairseq_lxsr.preparation.catalogues import LOCALE_FOLDERS
@@ -68,11 +69,20 @@ def prepare_corpora(
         The result; None if `until` is given.
 
     Raises:
-        InputError: an option does not fit the text, or a text cannot be read.
+        InputError: an option does not fit the text, a text cannot be read, or another process
+            writes the work folder.
     """
-    corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     if config.subwords.simplify_chinese:
         require_converter()
+    with locked_work_folder(Path(config.work)):
+        return _run_stages(config, locale_folders, until)
+
+
+def _run_stages(
+    config: PrepareConfig, locale_folders: Sequence[Path], until: str | None
+) -> Prepared | None:
+    """Run the stages in the locked work folder."""
+    corpora = {split_pair(pair): corpus_folder(config, pair) for pair in config.pairs}
     clean(config, locale_folders)
     if until == "clean":
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, refuse_overlap, restore_folder
@@ -25,14 +26,19 @@ def run_stage(
         folder: the folder to build.
         options: everything except files that the result depends on, as JSON values.
         inputs: the files that the result depends on; they are compared by their content.
-        build: fills the empty folder that it is given, and returns a report of JSON values.
+        build: fills the empty folder that it is given, and returns a report of JSON values. It
+            reads all inputs itself, so that a later change of them is noticed.
 
     Returns:
         The report, also if the stage was skipped.
+
+    Raises:
+        InputError: if an input changed while the folder was built.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)
-    key = {"options": options, "inputs": {str(path): sha256(path) for path in inputs}}
+    checksums = {str(path): sha256(path) for path in inputs}
+    key = {"options": options, "inputs": checksums}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     restore_folder(folder)
     manifest = read_manifest(folder / STAGE_FILE)
@@ -41,12 +47,23 @@ def run_stage(
         return manifest["report"]
     with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
+        _check_unchanged(folder, checksums)
         paths = [path for path in sorted(work.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(work)): sha256(path) for path in paths}
         record = {"key": digest, "version": __version__, **key, "report": report, "files": files}
         content = json.dumps(sealed(record), indent=2) + "\n"
         (work / STAGE_FILE).write_text(content, encoding="utf-8")
     return report
+
+
+def _check_unchanged(folder: Path, checksums: dict[str, str]) -> None:
+    """Check that the inputs are still the ones that the manifest will name."""
+    for path, checksum in checksums.items():
+        if not Path(path).is_file() or sha256(path) != checksum:
+            raise InputError(
+                f"{path}: changed while {folder} was built from it; run this again when no other "
+                "program writes the file"
+            )
 
 
 def is_external(folder: Path, names: Iterable[str]) -> bool:

@@ -187,7 +187,8 @@ def test_without_validation_all_text_trains_and_the_last_checkpoint_is_taken(
 ):
     calls = {}
     monkeypatch.setattr(
-        "fairseq_lxsr.cli.run._lxsr", lambda verb, *words, **_: calls.update({verb: words})
+        "fairseq_lxsr.cli.run.Run._lxsr",
+        lambda _run, verb, *words, **_: calls.update({verb: words}),
     )
     lxsr_here("run", data, "--work", tmp_path, *flags)
     given = calls["prepare"]

@@ -13,7 +13,13 @@ import pytest
 from conftest import COMPATIBILITY
 
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.locks import ForksWait, ThreadLock, locked
+from fairseq_lxsr.files.locks import (
+    ForksWait,
+    ThreadLock,
+    lock_environment,
+    locked,
+    locked_work_folder,
+)
 from fairseq_lxsr.files.open import PACKAGE
 
 HOLD = """
@@ -42,6 +48,25 @@ def test_a_lock_says_who_holds_it_and_ends_with_its_process(tmp_path):
     ):
         pass
     assert not path.exists()
+
+
+def test_a_work_folder_is_locked_but_for_child_processes_and_goes_if_it_is_new_and_empty(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "new" / "work"
+    with locked_work_folder(folder) as descriptors:
+        assert len(descriptors) == 1
+        with pytest.raises(InputError, match=str(folder)), locked_work_folder(folder):
+            pass
+        monkeypatch.setattr(os, "environ", lock_environment(folder))
+        with locked_work_folder(folder) as shared:
+            assert list(shared) == []
+        with locked_work_folder(tmp_path / "other") as others:
+            assert len(others) == 1
+    assert list(tmp_path.iterdir()) == []
+    with locked_work_folder(tmp_path / "used"):
+        (tmp_path / "used" / "file").touch()
+    assert [path.name for path in (tmp_path / "used").iterdir()] == ["file"]
 
 
 def test_a_patient_process_waits_for_the_end_of_the_holder(tmp_path):

@@ -16,6 +16,8 @@ import pytest
 import toy
 from conftest import ROOT, contents, lxsr_here, refused, train_here, wait_until
 
+from fairseq_lxsr.files.locks import locked_work_folder
+
 pytest.importorskip("yaml")
 
 CONFIG = """
@@ -157,6 +159,17 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
     assert ours == theirs
     given = lxsr_here(*command[:-1], other, check=False)
     refused(given, f"{other / 'corpus' / 'en-fr'}: ", "stage.json")
+
+
+@pytest.mark.parametrize("verb", ["prepare", "run"])
+def test_a_work_folder_in_use_is_refused_and_stays_as_it_is(tmp_path, verb):
+    toy.write(tmp_path / "text", toy.sentences(40))
+    work = tmp_path / "work"
+    text = [tmp_path / "text"] if verb == "run" else ["--data", tmp_path / "text"]
+    with locked_work_folder(work):
+        done = lxsr_here(verb, *text, "--work", work, check=False)
+        refused(done, f"{work}: ", os.getpid())
+        assert [path.name for path in work.iterdir()] == ["lock"]
 
 
 def test_nothing_is_held_out_for_training_without_validation(tmp_path):

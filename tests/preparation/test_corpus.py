@@ -401,6 +401,22 @@ def test_a_stage_that_a_kill_left_under_its_hidden_name_is_kept(tmp_path, capsys
     assert capsys.readouterr().out == f"{tmp_path / 'corpus'}: unchanged, kept\n"
 
 
+@pytest.mark.parametrize("change", ["other text", None])
+def test_a_stage_whose_input_changes_while_it_is_built_is_refused(tmp_path, change):
+    text = tmp_path / "text"
+    text.write_text("text")
+
+    def build(work):
+        text.unlink()
+        if change:
+            text.write_text(change)
+        return build_text(work)
+
+    with pytest.raises(InputError, match=f"{text}: "):
+        run_stage(tmp_path / "corpus", {}, [text], build)
+    assert not (tmp_path / "corpus").exists()
+
+
 @pytest.mark.parametrize(
     ("pairs", "own", "sizes"),
     [
