@@ -162,17 +162,48 @@ class SentenceEncoder(SentenceTransformersMethods):
         """Word piece embeddings before gated layers, float32 [V, D]; row numbers are dictionary
         ids.
 
-        An embedding is their weighted mean.
+        An embedding is their weighted mean. `table_rows` needs less memory for a few of the rows.
 
         Raises:
             InputError: if the layers are not gated: the vectors then depend on the sentence.
+        """
+        self.check_table()
+        return self.weights[TABLE]
+
+    def table_rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors of some word pieces, see `table`.
+
+            ids, lengths = encoder.split(["The dog sleeps."])
+            rows, places = encoder.table_rows(ids)
+            vectors = rows[places]
+
+        Of a table in 8 or 4 bits, only the rows of these pieces become float32.
+
+        Args:
+            ids: dictionary ids of word pieces, int64 [P].
+
+        Returns:
+            Vectors float32 [R, D], and the place of each word piece among them, int64 [P].
+
+        Raises:
+            InputError: as `table`.
+        """
+        self.check_table()
+        if self._bag:
+            return self._bag.rows(ids)
+        return self.weights[TABLE], ids
+
+    def check_table(self) -> None:
+        """Check that the model has a fixed vector for each word piece.
+
+        Raises:
+            InputError: if the layers are not gated.
         """
         if not getattr(self.size, "sums_rows", False):
             raise InputError(
                 f"{self.folder or 'model'}: an encoder with layers has no fixed vector per word "
                 "piece; use a model without layers, or with gated layers"
             )
-        return self.weights[TABLE]
 
     @property
     def parameters(self) -> int:

@@ -83,6 +83,21 @@ class Bag:
         """Number of trained parameters."""
         return sum(value.size for value in self._weights.values())
 
+    def rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return vectors of word pieces; of a packed table, only the missing rows are unpacked.
+
+        Args:
+            ids: dictionary ids of word pieces, int64 [P].
+
+        Returns:
+            Vectors float32 [R, D], among them those of the pieces, and the place of each piece in
+            them, int64 [P].
+        """
+        table = self._weights[TABLE]
+        if isinstance(table, PackedTable):
+            return table.unpack(ids)
+        return table, ids
+
     def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the sentence numbers of a batch, int [n], and their embeddings, float32 [n, D].
 
@@ -92,10 +107,8 @@ class Bag:
         is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
         thread_count = usable_threads() if is_large else 1
         batches = batches_of_one_length(pieces.lengths, self.batch_pieces)
-        table = self._weights[TABLE]
-        if isinstance(table, PackedTable):
-            table, places = table.unpack(pieces.ids)
-            pieces = FlatPieces(places, pieces.starts, pieces.lengths)
+        table, places = self.rows(pieces.ids)
+        pieces = FlatPieces(places, pieces.starts, pieces.lengths)
         embed_batch = partial(self._embed_batch, table, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map

@@ -55,7 +55,7 @@ class Reranker:
         self.weight = weight
         self._encoder = encoder.encoder
         # Refuse a model without a piece table before any search.
-        self._table = self._encoder.table
+        self._encoder.check_table()
 
     @property
     def model(self) -> str:
@@ -104,11 +104,13 @@ class Reranker:
             if not len(rows):
                 # An approximate index may find no candidates.
                 continue
-            candidate_pieces = self._pieces(read(rows))
-            query_pieces = self._pieces(queries[block])
+            candidates = read(rows)
+            table, pieces = self._pieces([*candidates, *queries[block]])
+            candidate_pieces = pieces.part(0, len(candidates))
+            query_pieces = pieces.part(len(candidates), len(pieces.lengths))
             # A missing candidate (-1) gets position 0, and its score is not used.
             positions = np.searchsorted(rows, ids[block])
-            max_sims = piece_scores(self._table, query_pieces, candidate_pieces, positions)
+            max_sims = piece_scores(table, query_pieces, candidate_pieces, positions)
             combined = (scores[block] + self.weight * max_sims) / (1 + self.weight)
             scores[block] = np.where(is_candidate, combined, scores[block])
         return scores
@@ -126,12 +128,14 @@ class Reranker:
         """
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
-    def _pieces(self, sentences: Sequence[str]) -> Pieces:
+    def _pieces(self, sentences: Sequence[str]) -> tuple[FloatArray, Pieces]:
+        """Return a table with the vectors of the pieces of sentences, and their places in it."""
         ids, lengths = self._encoder.split(sentences)
         if not lengths.all():
             sentence = sentences[int(lengths.argmin())]
             raise InputError(f"rerank: {sentence!r:.60} has no word pieces; leave the sentence out")
-        return Pieces(ids, lengths)
+        table, places = self._encoder.table_rows(ids)
+        return table, Pieces(places, lengths)
 
 
 def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:

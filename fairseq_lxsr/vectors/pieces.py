@@ -61,6 +61,11 @@ class Pieces:
         """Index of the first piece of each sentence [N]."""
         return self.lengths.cumsum() - self.lengths
 
+    def part(self, first: int, end: int) -> "Pieces":
+        """Return the pieces of the sentences from `first` to before `end`."""
+        bounds = np.append(self.starts, len(self.ids))
+        return Pieces(self.ids[bounds[first] : bounds[end]], self.lengths[first:end])
+
 
 def piece_scores(
     table: FloatArray,

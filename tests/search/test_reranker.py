@@ -12,6 +12,9 @@ from conftest import lxsr_here, refused
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.cluster import mine_shards
 from fairseq_lxsr.embeddings import LibraryModel, ModelFolder, Text
+from fairseq_lxsr.encoder.model_folder import to_int4
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.encoder.torch_network import read_model
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols.similarity_search import Tatoeba
@@ -295,3 +298,20 @@ def test_a_mutual_pair_is_scored_once_and_the_cost_is_said_first(
     mine_files(*sides, tmp_path / "out.tsv", tmp_path / "work", Mining(k=3, rerank=8))
     assert (tmp_path / "out.tsv").read_bytes() == before
     assert len(scored) == 3
+
+
+def test_only_the_needed_rows_of_a_packed_table_are_unpacked(encoder, monkeypatch):
+    def refuse_all_rows(table):
+        raise AssertionError("all rows of the table are unpacked")
+
+    def scores_with(table):
+        source = encoder.encoder
+        model = SentenceEncoder(Bag(source.size, {TABLE: table}), source.tokenizer, source.config)
+        cosines = np.zeros((3, 4), np.float32)
+        ids = np.arange(12).reshape(3, 4)
+        return Reranker(ModelFolder(model), 4).scores(ENGLISH[:3], read, cosines, ids)
+
+    table = PackedTable(*to_int4(encoder.encoder.table))
+    expected = scores_with(table.all_rows())
+    monkeypatch.setattr(PackedTable, "all_rows", refuse_all_rows)
+    np.testing.assert_array_equal(scores_with(table), expected)
