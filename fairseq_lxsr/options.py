@@ -472,6 +472,8 @@ MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
 # Maps each ranking metric from its name in options to its name in score signatures.
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
+# The same for passages.
+PASSAGE_METRICS = {"nn": "nn-cosine", "bm25": "bm25-k1.5-b0.75"}
 
 # BUCC variants: threshold learned on another part of the data, threshold tuned on the same part,
 # and the two variants of mteb, which have no threshold.

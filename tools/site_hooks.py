@@ -30,7 +30,7 @@ NO_API = {"cli"}
 INTERNALS = "Modules that the commands are made of. They may change with any version."
 PROTOCOLS = (
     *("xsr", "similarity_search", "xsim_plus_plus", "mteb_bitext", "bucc"),
-    *("sts", "minimal_pairs", "documents", "xnli"),
+    *("sts", "minimal_pairs", "passages", "documents", "xnli"),
 )
 
 

@@ -47,6 +47,8 @@ COMMANDS = {  # the words that lead to a parser of the command line, and what it
     "eval sts": f"{M} --data in/rated --lang-pairs en-fr --columns 2,3,1 --output out/a.jsonl",
     "eval tatoeba": f"{M} {TEXTS} --output out/a.jsonl",
     "eval minimal-pairs": f"{M} --data in/m --lang-pairs fr-en --pairs-output out/p.tsv --output out/a.jsonl",
+    "eval passages": f"{M} --queries in/texts.tsv --passages in/texts.tsv --relevant in/relevant.tsv "
+    "--distractors in/t.en --output out/a.jsonl",
     "eval titles": f"{M} --data in/mldoc --langs en,fr --epochs 2 --seeds 1 --classifier linear",
     "eval xnli": f"{M} --data in/xnli --langs en,fr --epochs 2 --seeds 1 --output out/a.jsonl",
     "eval xsim": f"{M} --data in/s.{{lang}} --lang-pairs en-fr --output out/a.jsonl",
@@ -136,6 +138,11 @@ def write_inputs(folder: Path) -> Path:
         for number, (source, target) in enumerate(toy.sentences(20))
     )
     (inputs / "pairs.tsv").write_text("".join(rows))
+    texts = [source for source, _ in toy.sentences(20)]
+    (inputs / "texts.tsv").write_text(
+        "".join(f"{number}\t{text}\n" for number, text in enumerate(texts))
+    )
+    (inputs / "relevant.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(20)))
     shutil.copy(inputs / "pairs.tsv", inputs / "rated.tsv")
     changed = {
         other: {"errtype": "Entity", "src": line}

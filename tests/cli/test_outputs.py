@@ -124,6 +124,8 @@ CASES = {
     "eval bucc, both": "eval bucc {M} {BUCC} --pairs-output {d}/b --output {d}/b",
     "eval minimal-pairs, text": "eval minimal-pairs {M} {TEXTS} --pairs-output {t}",
     "eval mteb-bitext, a link": "eval mteb-bitext {M} {TEXTS} --output {d}/link",
+    "eval passages, the passages": "eval passages {M} --queries {d}/rated.tsv --passages "
+    "{d}/rated.tsv --relevant {d}/rated.tsv --output {d}/rated.tsv",
     "eval sts, the pairs": "eval sts {M} --data {d}/rated.tsv --lang-pairs en-fr "
     "--output {d}/rated.tsv",
     "eval xsim++": "eval xsim++ {M} {TEXTS} --error-types {d}/errors.json --augmented {s} "

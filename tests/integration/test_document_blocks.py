@@ -111,6 +111,14 @@ def write_downloads(folder: Path) -> None:
         shutil.copytree(ROOT / "tests" / "golden" / name, folder / name)
     for name, file in (("flores200-devtest", "flores200_dataset"), ("ntrex128", "NTREX")):
         toy.write_dataset(folder / file, datasets()[name])
+    (folder / "xquad").mkdir()
+    for side, language in enumerate(("en", "es")):
+        paragraphs = []
+        for number, pair in enumerate(pairs[:20]):
+            question = {"id": f"q{number}", "question": pair[side]}
+            paragraphs.append({"context": f"{pair[side]} {number}", "qas": [question]})
+        content = json.dumps({"data": [{"paragraphs": paragraphs}]})
+        (folder / "xquad" / f"xquad.{language}.json").write_text(content)
     original = toy.sentences(1)[0][0]
     changed = folder / "flores200_dataset" / "devtest_augmented"
     changed.mkdir()

@@ -21,6 +21,11 @@ PROTOCOLS = {
         "MtebBitext",
         "bitext mining as mteb: weighted F1 and accuracy, in one direction",
     ),
+    "passages": (
+        "passages",
+        "Passages",
+        "passage retrieval: does a question find its paragraph; MRR@10, R@1, R@10, nDCG@10",
+    ),
     "sts": (
         "sts",
         "Similarity",

@@ -1,0 +1,269 @@
+"""Test sets for passage retrieval: queries, passages, and which passages are relevant."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.named_sets import first_file
+from fairseq_lxsr.evaluation.texts import read_columns, read_text
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.records import parse_json
+
+# Names of the files in a folder of BEIR (Thakur et al. 2021), without .gz.
+BEIR_PASSAGES = "corpus.jsonl"
+BEIR_QUERIES = "queries.jsonl"
+BEIR_RELEVANT = "qrels/test.tsv"
+# Columns of a file of relevant pairs; the grade is optional.
+RELEVANT_COLUMNS = "query id<TAB>passage id<TAB>grade"
+# Paths of queries, passages and relevant pairs.
+PassageFiles = tuple[str | Path, str | Path, str | Path]
+XQUAD_URL = "https://github.com/google-deepmind/xquad"
+
+
+@dataclass(frozen=True)
+class PassageSet:
+    """Queries, passages, and the relevant passages of each query.
+
+    Args:
+        queries: Q queries, each with a relevant passage.
+        passages: P passages.
+        relevant: for each query, the grade of every relevant passage by its row [Q].
+        distractors: number of passages at the end that are relevant to no query.
+    """
+
+    queries: Text
+    passages: Text
+    relevant: Sequence[Mapping[int, float]] = field(repr=False)
+    distractors: int = 0
+
+    @property
+    def task(self) -> str:
+        """Name of the task, for example `en->de`."""
+        query_language = self.queries.language or "queries"
+        return f"{query_language}->{self.passages.language or 'passages'}"
+
+    @property
+    def pairs(self) -> list[str]:
+        """The relevant pairs and their grades as text, for the hash in the signature."""
+        lines = []
+        for query, grades in enumerate(self.relevant):
+            for passage, grade in sorted(grades.items()):
+                lines.append(f"{query} {passage} {grade:g}")
+        return lines
+
+    def with_distractors(self, path: str | Path) -> "PassageSet":
+        """Add passages from a file, one per line, that are relevant to no query."""
+        lines = read_text(path).lines
+        passages = replace(self.passages, lines=[*self.passages.lines, *lines])
+        return replace(self, passages=passages, distractors=len(lines))
+
+
+def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", "")) -> PassageSet:
+    """Read a test set from three files.
+
+        files = ("queries.tsv", "passages.tsv", "relevant.tsv")
+        read_passage_set(files, ("en", "de")).relevant[0]  # {17: 1.0}
+
+    Args:
+        files: queries and passages, each `id<TAB>text` or BEIR's JSON lines; and the relevant pairs
+            `query id<TAB>passage id`, with or without a grade and a header.
+        languages: languages of the queries and of the passages.
+
+    Raises:
+        InputError: for an invalid line, an identifier that occurs twice or is unknown, and if no
+            passage is relevant.
+    """
+    queries_file, passages_file, relevant_file = files
+    queries = _read_texts(queries_file)
+    passages = _read_texts(passages_file)
+    passage_rows = {name: row for row, name in enumerate(passages)}
+    relevant: dict[str, dict[int, float]] = {}
+    for place, query, passage, grade in _read_relevant(relevant_file):
+        if query not in queries:
+            raise InputError(
+                f"{place}: query {query!r:.60} is not in {queries_file}; "
+                "check that the files belong together"
+            )
+        if passage not in passage_rows:
+            raise InputError(
+                f"{place}: passage {passage!r:.60} is not in {passages_file}; "
+                "check that the files belong together"
+            )
+        if grade > 0:
+            relevant.setdefault(query, {})[passage_rows[passage]] = grade
+    if not relevant:
+        raise InputError(f"{relevant_file}: no relevant passages; expected {RELEVANT_COLUMNS}")
+    # Queries without a relevant passage are left out, as in BEIR.
+    names = [name for name in queries if name in relevant]
+    return PassageSet(
+        Text([queries[name] for name in names], languages[0], str(queries_file)),
+        Text(list(passages.values()), languages[1], str(passages_file)),
+        [relevant[name] for name in names],
+    )
+
+
+def beir_files(folder: str) -> PassageFiles:
+    """Find the queries, passages and relevant pairs in a folder of BEIR's layout.
+
+    Raises:
+        InputError: for a missing file.
+    """
+    paths = []
+    for name in (BEIR_QUERIES, BEIR_PASSAGES, BEIR_RELEVANT):
+        path = first_file([Path(folder) / name])
+        if path is None:
+            raise InputError(
+                f"{Path(folder) / name}: no such file, with or without .gz; expected --data to be "
+                f"a folder with {BEIR_QUERIES}, {BEIR_PASSAGES} and {BEIR_RELEVANT}"
+            )
+        paths.append(path)
+    return paths[0], paths[1], paths[2]
+
+
+def _read_texts(path: str | Path) -> dict[str, str]:
+    """Read texts by identifier, from TSV or JSON lines."""
+    is_json = Path(path).name.removesuffix(".gz").endswith(".jsonl")
+    texts: dict[str, str] = {}
+    for name, text in _json_texts(path) if is_json else read_columns(path, "id<TAB>text"):
+        if name in texts:
+            raise InputError(
+                f"{path}: identifier {name!r:.60} is not unique; expected one line per identifier"
+            )
+        texts[name] = text
+    if not texts:
+        raise InputError(f"{path}: empty file; expected lines with _id and text")
+    return texts
+
+
+def _json_texts(path: str | Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
+        try:
+            record = parse_json(line)
+            title = str(record.get("title") or "")
+            # BEIR puts the title before the text.
+            yield str(record["_id"]), " ".join(f"{title} {record['text']}".split())
+        except (ValueError, KeyError) as error:
+            raise InputError(
+                f"{path}, line {number}: not a JSON object with _id and text ({error!r:.80}); "
+                "expected BEIR's format"
+            ) from None
+
+
+def _read_relevant(path: str | Path) -> Iterator[tuple[str, str, str, float]]:
+    """Yield the place, query, passage and grade of each line."""
+    for number, line in enumerate(read_lines(path), start=1):
+        place = f"{path}, line {number}"
+        columns = line.split("\t")
+        if len(columns) not in (2, 3):
+            raise InputError(f"{place}: {line!r:.60}; expected {RELEVANT_COLUMNS}")
+        grade = _parse_grade(columns[2]) if len(columns) > 2 else 1.0
+        if grade is not None:
+            yield place, columns[0], columns[1], grade
+        elif number > 1:
+            # Only the first line may have the name of a column instead of a grade.
+            raise InputError(f"{place}: grade {columns[2]!r:.60}; expected a number")
+
+
+def _parse_grade(text: str) -> float | None:
+    try:
+        grade = float(text)
+    except ValueError:
+        return None
+    # The comparison is also false for NaN.
+    return grade if abs(grade) <= 1e6 else None
+
+
+# -- XQuAD
+
+
+def xquad_file(folder: str, language: str) -> Path:
+    """Find the file of a language in a clone of XQuAD's repository.
+
+    Raises:
+        InputError: if it is missing.
+    """
+    path = Path(folder) / f"xquad.{language}.json"
+    file = first_file([path])
+    if file is None:
+        raise InputError(
+            f"{path}: no such file; expected --data to be the folder of XQuAD, from {XQUAD_URL}, "
+            "and languages of its file names, for example en or zh"
+        )
+    return file
+
+
+def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
+    """Read the questions of one language and the paragraphs of another from XQuAD.
+
+    Args:
+        folder: folder of the files xquad.LANG.json (Artetxe, Ruder and Yogatama 2020).
+        languages: languages of the questions and of the paragraphs.
+
+    Raises:
+        InputError: for a missing or invalid file.
+    """
+    question_file = xquad_file(folder, languages[0])
+    paragraph_file = xquad_file(folder, languages[1])
+    questions = {}
+    for _, question_id, question in _xquad_questions(question_file):
+        questions[question_id] = question
+    rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
+    if questions.keys() != rows.keys():
+        raise InputError(
+            f"{question_file} and {paragraph_file}: have different questions; expected two files "
+            "of XQuAD"
+        )
+    paragraphs = [paragraph["context"] for paragraph in _paragraphs(paragraph_file)]
+    return PassageSet(
+        Text(_single_lines(questions.values()), languages[0], str(question_file)),
+        Text(_single_lines(paragraphs), languages[1], str(paragraph_file)),
+        [{rows[question_id]: 1.0} for question_id in questions],
+    )
+
+
+def _single_lines(texts: Any) -> list[str]:
+    return [" ".join(text.split()) for text in texts]
+
+
+def _xquad_questions(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the row of the paragraph, the identifier and the text of each question."""
+    for row, paragraph in enumerate(_paragraphs(path)):
+        for question in paragraph["qas"]:
+            yield row, question["id"], question["question"]
+
+
+def _paragraphs(path: Path) -> list[dict[str, Any]]:
+    """Read the paragraphs of a file in the format of SQuAD 1.1."""
+    paragraphs: list[dict[str, Any]] = []
+    try:
+        content = json.loads("\n".join(read_lines(path, is_sentence=False)))
+        for article in content["data"]:
+            paragraphs += article["paragraphs"]
+        for paragraph in paragraphs:
+            _check_paragraph(paragraph)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path}: not a file of XQuAD ({error!r:.80}); expected the format of SQuAD 1.1"
+        ) from None
+    return paragraphs
+
+
+def _check_paragraph(paragraph: dict[str, Any]) -> None:
+    """Check the fields that are read.
+
+    Raises:
+        KeyError: for a missing field.
+        TypeError: for a field that is not text.
+    """
+    texts = [paragraph["context"]]
+    for question in paragraph["qas"]:
+        texts += [question["id"], question["question"]]
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r:.40} is not text")

@@ -1,0 +1,214 @@
+"""Passage retrieval: does a question find its paragraph? MRR@10, R@1, R@10 and nDCG@10.
+
+The measures are those of BEIR (Thakur et al. 2021). BM25 is the baseline that a user would try
+first within a language.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import Encoder, embed
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.passage_sets import (
+    PassageFiles,
+    PassageSet,
+    beir_files,
+    read_passage_set,
+    read_xquad,
+    xquad_file,
+)
+from fairseq_lxsr.evaluation.protocols.protocol import (
+    Plan,
+    Protocol,
+    comma_separated,
+    parse_lang_pairs,
+)
+from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
+from fairseq_lxsr.evaluation.texts import rank
+from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
+from fairseq_lxsr.search.lexical import LexicalIndex, lexical_name
+from fairseq_lxsr.vectors.rows import IntArray
+
+# Number of passages that are retrieved and scored.
+DEPTH = 10
+# Seed of the random order of equally good passages.
+SEED = 1
+
+
+def ranking_outcomes(
+    retrieved: IntArray, relevant: Sequence[Mapping[int, float]]
+) -> dict[str, Outcomes]:
+    """Compute MRR@10, R@1, R@10 and nDCG@10, each averaged over the queries.
+
+        ranking_outcomes(np.array([[3, 0]]), [{0: 1.0}])["MRR@10"].value  # 50.0
+
+    Recall is the fraction of the relevant passages of a query that is found. The gain of a passage
+    in nDCG is its grade, discounted by the logarithm of the rank, as in trec_eval.
+
+    Args:
+        retrieved: rows of passages, best first [Q, K]; -1 for none. The first 10 are scored.
+        relevant: grades of the relevant passages of each query by their rows [Q].
+    """
+    discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
+    values: dict[str, list[float]] = {"MRR@10": [], "R@1": [], "R@10": [], "nDCG@10": []}
+    for rows, grades in zip(retrieved[:, :DEPTH].tolist(), relevant, strict=True):
+        gains = np.zeros(DEPTH)
+        gains[: len(rows)] = [grades.get(row, 0.0) for row in rows]
+        ideal = np.zeros(DEPTH)
+        best_grades = sorted(grades.values(), reverse=True)[:DEPTH]
+        ideal[: len(best_grades)] = best_grades
+        is_hit = gains > 0
+        first_hit = int(is_hit.argmax()) + 1
+        values["MRR@10"].append(is_hit.any() / first_hit)
+        values["R@1"].append(is_hit[0] / len(grades))
+        values["R@10"].append(is_hit.sum() / len(grades))
+        values["nDCG@10"].append(float(gains @ discounts) / float(ideal @ discounts))
+    return {name: Outcomes(as_units(np.array(units, float))) for name, units in values.items()}
+
+
+def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
+    """Rank the passages for each query.
+
+    Equally good passages are ranked in random order, so that the position of the relevant one gives
+    no advantage.
+
+    Args:
+        test: queries and passages.
+        encoder: encoder of both.
+        metric: `nn` ranks by cosine similarity, `bm25` by BM25 without the encoder.
+
+    Returns:
+        Rows of the best passages [Q, at most 10]; -1 for none.
+    """
+    order = np.random.default_rng(SEED).permutation(len(test.passages))
+    depth = min(DEPTH, len(order))
+    if metric == "bm25":
+        index = LexicalIndex([test.passages[row] for row in order.tolist()])
+        _, rows = index.nearest(test.queries.lines, depth)
+        return np.where(rows < 0, -1, order[rows])
+    queries = embed(encoder, test.queries)
+    passages = embed(encoder, test.passages)
+    return order[rank(queries, passages[order], depth, "nn")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passages(Protocol):
+    """MRR@10, R@1, R@10 and nDCG@10 of the passages that a query finds."""
+
+    queries: str | None = option(
+        "queries: id<TAB>text, or BEIR's queries.jsonl", None, FILE_NAME, metavar="FILE"
+    )
+    passages: str | None = option(
+        "passages: id<TAB>text, or BEIR's corpus.jsonl", None, FILE_NAME, metavar="FILE"
+    )
+    relevant: str | None = option(
+        "relevant pairs: query id<TAB>passage id, optionally with a grade, or BEIR's "
+        "qrels/test.tsv; queries without a relevant passage are left out",
+        None,
+        FILE_NAME,
+        metavar="FILE",
+    )
+    data: str | None = option(
+        "instead of the three files: a folder of BEIR; with --dataset the folder of its files",
+        None,
+        FILE_NAME,
+        metavar="FOLDER",
+    )
+    dataset: str | None = option(
+        "public test set, with known files and languages", None, ("xquad",)
+    )
+    lang_pairs: str | None = option(
+        "languages of queries and passages, for example en-de; with --dataset also several: "
+        "en-en,en-de",
+        None,
+        metavar="PAIRS",
+    )
+    distractors: str | None = option(
+        "passages that are relevant to no query, one per line, added to the others",
+        None,
+        FILE_NAME,
+        metavar="FILE",
+    )
+    metric: tuple[str, ...] = option(
+        f"some of {', '.join(PASSAGE_METRICS)}, separated by commas; bm25 is lexical search, by "
+        "the library bm25s (default: nn)",
+        ("nn",),
+        type=comma_separated(f"some of {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
+        metavar="NAMES",
+    )
+    on_long: str = option(
+        "how to read texts that are too long for a model folder: split-mean (mean over the "
+        "parts), cut or error; the signature includes their number (default: split-mean)",
+        "split-mean",
+        ON_LONG,
+    )
+
+    def prepare(self) -> Plan:
+        files = self._files()
+        pairs = [("", "")]
+        if self.lang_pairs:
+            pairs = parse_lang_pairs(self.lang_pairs, both_directions=False)
+        if not self.dataset and len(pairs) > 1:
+            raise InputError(
+                f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one set of passages; "
+                "expected one pair"
+            )
+        paths: list[str | Path] = []
+        if files:
+            paths += files
+        else:
+            for pair in pairs:
+                paths += [xquad_file(str(self.data), language) for language in pair]
+        if self.distractors:
+            paths.append(self.distractors)
+
+        def measure(encoder: Encoder) -> Iterator[list[Score]]:
+            for pair in pairs:
+                if files:
+                    test = read_passage_set(files, pair)
+                else:
+                    test = read_xquad(str(self.data), pair)
+                if self.distractors:
+                    test = test.with_distractors(self.distractors)
+                # A list per metric, because BM25 reads no long text with the encoder.
+                for metric in self.metric:
+                    yield [self.score(test, encoder, metric)]
+
+        return Plan(measure, paths)
+
+    def _files(self) -> PassageFiles | None:
+        """Return the files of queries, passages and relevant pairs; None for a named set."""
+        has_files = bool(self.queries or self.passages or self.relevant)
+        if self.dataset:
+            if not (self.data and self.lang_pairs) or has_files:
+                raise InputError(
+                    f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, without "
+                    "--queries, --passages and --relevant"
+                )
+            return None
+        if self.data and not has_files:
+            return beir_files(self.data)
+        if self.data or not (self.queries and self.passages and self.relevant):
+            raise InputError(
+                "expected either --queries, --passages and --relevant, or --data FOLDER"
+            )
+        return self.queries, self.passages, self.relevant
+
+    def score(self, test: PassageSet, encoder: Encoder, metric: str) -> Score:
+        """Measure one test set by one metric."""
+        model = lexical_name() if metric == "bm25" else encoder.fingerprint
+        settings: dict[str, Any] = {"dataset": self.dataset} if self.dataset else {}
+        settings |= {
+            "metric": PASSAGE_METRICS[metric],
+            "queries": len(test.queries),
+            "passages": len(test.passages),
+            "distractors": test.distractors,
+            "relevant": len(test.pairs),
+        }
+        settings |= text_and_model(model, test.queries.lines, test.passages.lines, test.pairs)
+        outcomes = ranking_outcomes(retrieve(test, encoder, metric), test.relevant)
+        return from_hits("passages", test.task, outcomes, settings)

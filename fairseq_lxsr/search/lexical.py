@@ -1,0 +1,116 @@
+"""Lexical search: BM25 (Robertson and Zaragoza 2009) by the library bm25s.
+
+It finds passages that have words of the query, so it helps within a language, and with names and
+numbers across languages.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from importlib import metadata
+
+import numpy as np
+
+from fairseq_lxsr.machine import require
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+
+# Parameters of BM25, those that Lucene and bm25s use by default.
+K1 = 1.5
+B = 0.75
+# Marks, such as the vowels of Hindi, belong to the words of their letters; `\w` does not match
+# them.
+_MARKS = "".join(
+    character
+    for character in map(chr, range(0x300, 0xFFFF))
+    if unicodedata.category(character).startswith("M")
+)
+_WORD = re.compile(rf"[\w{_MARKS}]+")
+# Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
+)
+
+
+def words(text: str) -> list[str]:
+    """Split a text into the terms that BM25 compares.
+
+        words("Der Hund bellt.")  # ["der", "hund", "bellt"]
+        words("下雨了")  # ["下雨", "雨了"]
+
+    Args:
+        text: text in any language.
+
+    Returns:
+        The words in lower case. Text of a script without spaces becomes pairs of adjacent
+        characters.
+    """
+    terms = []
+    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+        end = 0
+        for match in _UNSPACED.finditer(word):
+            terms.append(word[end : match.start()])
+            run = match.group()
+            terms += [run[start : start + 2] for start in range(max(len(run) - 1, 1))]
+            end = match.end()
+        terms.append(word[end:])
+    return [term for term in terms if term]
+
+
+def lexical_name() -> str:
+    """Return the name and version of the library, for signatures."""
+    return f"bm25s-{metadata.version('bm25s')}"
+
+
+class LexicalIndex:
+    """BM25 of passages, in memory.
+
+        index = LexicalIndex(["A dog barks.", "It rains."])
+        scores, rows = index.nearest(["Which dog?"], k=1)
+
+    Args:
+        passages: N texts.
+
+    Raises:
+        InputError: if bm25s is not installed.
+    """
+
+    def __init__(self, passages: Sequence[str]):
+        require("bm25s", "hybrid", "lexical search")
+        import bm25s
+
+        self._index = bm25s.BM25(k1=K1, b=B)
+        self._size = len(passages)
+        terms = [words(passage) for passage in passages]
+        # bm25s cannot index a collection without any word.
+        self._is_empty = not any(terms)
+        if not self._is_empty:
+            self._index.index(terms, show_progress=False)
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return self._size
+
+    def nearest(self, queries: Sequence[str], k: int) -> tuple[FloatArray, IntArray]:
+        """Find the passages with the highest BM25 score.
+
+        Args:
+            queries: Q texts.
+            k: number of passages per query.
+
+        Returns:
+            Scores in descending order, float32 [Q, k], and rows of the passages [Q, k]; -1 where
+            no further passage has a word of the query.
+        """
+        scores = np.zeros((len(queries), k), dtype=np.float32)
+        rows = np.full((len(queries), k), -1, dtype=np.int64)
+        depth = min(k, self._size)
+        for number, query in enumerate(queries):
+            terms = words(query)
+            if self._is_empty or not terms:
+                continue
+            all_scores = self._index.get_scores(terms)
+            best = np.argsort(-all_scores, kind="stable")[:depth]
+            best = best[all_scores[best] > 0]
+            scores[number, : len(best)] = all_scores[best]
+            rows[number, : len(best)] = best
+        return scores, rows

@@ -1,0 +1,181 @@
+"""Passage retrieval: the measures, the file formats, and BM25."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from conftest import COMPATIBILITY, lxsr_here, refused
+from golden_vectors import Vectors
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.evaluation.passage_sets import read_passage_set, read_xquad
+from fairseq_lxsr.evaluation.protocols.passages import Passages, ranking_outcomes
+from fairseq_lxsr.evaluation.score import read_scores
+
+QUERIES = {"q1": "which dog barks", "q2": "where does it rain", "q3": "nothing relevant"}
+PASSAGES = {"a": "the dog barks", "b": "it rains in Spain", "c": "cats"}
+VECTORS = {
+    "which dog barks": [1, 0, 0],
+    "where does it rain": [0, 1, 0.9],
+    "the dog barks": [1, 0.1, 0],
+    "it rains in Spain": [0, 1, 0],
+    "cats": [0, 1, 1],
+}
+
+
+def write_tsv(path, rows) -> None:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_tsv(tmp_path / "q.tsv", QUERIES.items())
+    write_tsv(tmp_path / "p.tsv", PASSAGES.items())
+    write_tsv(tmp_path / "r.tsv", [("q1", "a"), ("q2", "b")])
+    return tuple(str(tmp_path / name) for name in ("q.tsv", "p.tsv", "r.tsv"))
+
+
+@pytest.fixture
+def beir(tmp_path):
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    passages = [{"_id": name, "title": "T", "text": text} for name, text in PASSAGES.items()]
+    lines = "".join(f"{json.dumps(row)}\n" for row in passages)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    queries = [{"_id": name, "text": text} for name, text in QUERIES.items()]
+    lines = "".join(f"{json.dumps(row)}\n" for row in queries)
+    (folder / "queries.jsonl").write_text(lines)
+    header = ("query-id", "corpus-id", "score")
+    rows = [header, ("q1", "a", "2"), ("q1", "c", "0"), ("q2", "b", "1"), ("q2", "c", "1")]
+    write_tsv(folder / "qrels" / "test.tsv", rows)
+    return folder
+
+
+def write_xquad(folder, language: str, contexts, order=(0, 1)) -> None:
+    paragraphs = []
+    for number in order:
+        question = {"id": f"id{number}", "question": f"{language}  question\n{number}"}
+        paragraphs.append({"context": contexts[number], "qas": [question]})
+    content = {"data": [{"paragraphs": paragraphs}]}
+    (folder / f"xquad.{language}.json").write_text(json.dumps(content, indent=1))
+
+
+def test_measures():
+    """Two queries: the second of two relevant passages at rank 2, and none among the ten."""
+    retrieved = np.array([[5, 3, 4, *range(10, 17)], [*range(7), -1, -1, -1]])
+    outcomes = ranking_outcomes(retrieved, [{3: 1.0, 9: 1.0}, {8: 1.0}])
+    assert outcomes["MRR@10"].hits == [0.5, 0]
+    assert outcomes["R@1"].hits == [0, 0]
+    assert outcomes["R@10"].hits == [0.5, 0]
+    # 1 / log2(3) of an ideal 1 + 1 / log2(3)
+    assert outcomes["nDCG@10"].value == pytest.approx(100 * 0.63093 / 1.63093 / 2, abs=0.01)
+
+
+def test_graded_gains_and_fewer_passages_than_ten():
+    outcomes = ranking_outcomes(np.array([[1, 0]]), [{0: 3.0, 1: 1.0}])
+    assert outcomes["R@10"].value == 100
+    assert outcomes["R@1"].value == 50
+    expected = (1 + 3 / np.log2(3)) / (3 + 1 / np.log2(3))
+    assert outcomes["nDCG@10"].value == pytest.approx(100 * expected, abs=0.01)
+
+
+def test_tsv_and_signature(files):
+    test = read_passage_set(files, ("en", "en"))
+    assert test.queries.lines == list(QUERIES.values())[:2]
+    protocol = Passages(queries=files[0], passages=files[1], relevant=files[2], lang_pairs="en-en")
+    [[score]] = protocol.plan().measure(Vectors(VECTORS))
+    assert score.task == "en->en"
+    assert score.values["MRR@10"] == 75
+    assert score.values["R@1"] == 50
+    start = "passages|metric:nn-cosine|queries:2|passages:3|distractors:0|relevant:2|text:"
+    assert score.signature.startswith(start)
+    assert "|model:golden|" in score.signature
+
+
+def test_bm25_finds_words(files):
+    pytest.importorskip("bm25s")
+    options = dict(zip(("queries", "passages", "relevant"), files, strict=True))
+    protocol = Passages(**options, metric=("nn", "bm25"))
+    _, [score] = protocol.plan().measure(Vectors(VECTORS))
+    assert score.task == "queries->passages"
+    assert score.values["R@1"] == 100
+    assert score.signature.startswith("passages|metric:bm25-k1.5-b0.75|")
+    assert "|model:bm25s-" in score.signature
+
+
+def test_beir(beir):
+    [[score]] = (
+        Passages(data=str(beir))
+        .plan()
+        .measure(Vectors(VECTORS | {f"T {text}": VECTORS[text] for text in PASSAGES.values()}))
+    )
+    assert score.settings["relevant"] == 3
+    # The first passage of query 2 is c, which is one of its two relevant passages.
+    assert score.values["MRR@10"] == 100
+    assert score.values["R@1"] == 75
+
+
+def test_xquad_within_and_across_languages(tmp_path):
+    write_xquad(tmp_path, "en", ["a dog", "a  cat"])
+    write_xquad(tmp_path, "de", ["ein Hund", "eine Katze"], order=(1, 0))
+    test = read_xquad(str(tmp_path), ("en", "de"))
+    assert test.queries.lines == ["en question 0", "en question 1"]
+    assert test.passages.lines == ["eine Katze", "ein Hund"]
+    assert test.relevant == [{1: 1.0}, {0: 1.0}]
+    assert read_xquad(str(tmp_path), ("en", "en")).passages.lines == ["a dog", "a cat"]
+
+
+def test_command_with_distractors(tmp_path):
+    write_xquad(tmp_path, "en", ["one red dog sees the cat", "two blue mice hear a horse"])
+    (tmp_path / "more.txt").write_text("three birds\nfour fish\n")
+    output = tmp_path / "scores.jsonl"
+    words = ["--model", COMPATIBILITY / "best.model", "--dataset", "xquad", "--data", tmp_path]
+    words += ["--lang-pairs", "en-en", "--distractors", tmp_path / "more.txt", "--output", output]
+    done = lxsr_here("eval", "passages", *words)
+    assert "passages|dataset:xquad|metric:nn-cosine|queries:2|passages:4|" in done.stdout
+    [score] = read_scores(output)
+    assert score.settings["distractors"] == 2
+    assert score.task == "en->en"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "place", "value"),
+    [
+        ("q.tsv", "q1 without tab\n", "line 1", "q1 without tab"),
+        ("p.tsv", "a\tx\na\ty\n", "p.tsv", "'a'"),
+        ("r.tsv", "q1\ta\nq9\ta\n", "line 2", "q9"),
+        ("r.tsv", "q1\tz\n", "line 1", "'z'"),
+        ("r.tsv", "q1\ta\t1\nq2\tb\tgood\n", "line 2", "good"),
+        ("r.tsv", "q1\ta\t0\n", "r.tsv", "relevant"),
+        ("r.tsv", "q1\n", "line 1", "q1"),
+    ],
+)
+def test_invalid_files(files, tmp_path, file, content, place, value):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(InputError) as error:
+        read_passage_set(files)
+    assert place in str(error.value)
+    assert value in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"data": 3}', '{"data": [{"paragraphs": [{}]}]}', "x"])
+def test_invalid_xquad(tmp_path, content):
+    (tmp_path / "xquad.en.json").write_text(content)
+    with pytest.raises(InputError, match=r"xquad\.en\.json"):
+        read_xquad(str(tmp_path), ("en", "en"))
+
+
+def test_invalid_options(files, tmp_path):
+    three = ["--queries", files[0], "--passages", files[1], "--relevant", files[2]]
+    for words, *expected in (
+        (["--queries", files[0]], "--passages", "--data"),
+        ([*three, "--data", tmp_path], "--data"),
+        (["--data", tmp_path], "queries.jsonl", tmp_path),
+        ([*three, "--lang-pairs", "en-fr,en-de"], "--lang-pairs", "2"),
+        (["--dataset", "xquad"], "--data", "--lang-pairs"),
+        (["--dataset", "xquad", "--data", tmp_path, "--lang-pairs", "en-xx"], "xquad.en.json"),
+        ([*three, "--metric", "bm26"], "bm26", "bm25"),
+    ):
+        model = ("--model", COMPATIBILITY / "best.model")
+        refused(lxsr_here("eval", "passages", *model, *words, check=False), *expected)
