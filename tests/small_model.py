@@ -3,6 +3,7 @@ fairseq-train writes it.
 """
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,11 @@ def checkpoint_state(data: Path, named: str | Path | None = None, **sizes) -> di
         "task_state": {ARCHITECTURE: "transformer"},
         "optimizer_history": [{"num_updates": 7}],
     }
+
+
+def drop_checksums(folder: Path) -> None:
+    """Leave in the modules.json of an export what sentence-transformers saves."""
+    path = folder / "modules.json"
+    names = ("idx", "name", "path", "type")
+    modules = json.loads(path.read_text())
+    path.write_text(json.dumps([{name: module[name] for name in names} for module in modules]))

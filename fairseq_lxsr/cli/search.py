@@ -349,7 +349,12 @@ def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
 
 
 def index_model(index: "CorpusIndex", folder: Path) -> str:
-    """Return the model that an index was built with."""
+    """Return the model folder that an index was built with.
+
+    Other models are not loaded because an index names them: it may come from anybody.
+    """
+    from fairseq_lxsr.embeddings import is_model_folder
+
     model = index.config["model_folder"]
     if model:
         restore_folder(model)
@@ -357,6 +362,11 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
         place = model or "an unknown place"
         raise InputError(
             f"{folder}: its model is no longer at {place}; specify the new location with --model"
+        )
+    if not is_model_folder(Path(model)):
+        raise InputError(
+            f"{folder}: names the model {model}, which is not a model folder of this package; if "
+            f"you trust it, specify it with --model {model}"
         )
     return model
 

@@ -16,6 +16,7 @@ from fairseq_lxsr.options import file_path
 # Advice on how to recreate damaged files, by the name of the description that lists them.
 MAKERS = {
     "config.json": "export the model again, or copy it again",
+    "modules.json": "export the model again, or copy it again",
     "index.json": "run `lxsr index` again",
     "stage.json": (
         "run `lxsr prepare` again; next to checkpoints, the next training writes it again"
@@ -165,10 +166,15 @@ def _listed(description: Path) -> Iterator[tuple[Path, str]]:
 
     A description has the SHA-256 of files, the CRC-32 of rows, or only the names of files.
     """
+    from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, stored_checksums
+
     advice = MAKERS.get(description.name, "embed the text again")
     advice = f"delete {_with(description)} and {advice}"
     try:
-        about = parse_json(description.read_text(encoding="utf-8"))
+        if description.name == MODULES_FILE:
+            about: dict[str, Any] = {"files": stored_checksums(description)}
+        else:
+            about = parse_json(description.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         if _is_ours(description):
             yield description, f"damaged ({error!r:.150}); {advice}"

@@ -2,7 +2,7 @@
 
 from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout
-from fairseq_lxsr.embeddings.load import load, model_files, refuse_idf
+from fairseq_lxsr.embeddings.load import is_model_folder, load, model_files, refuse_idf
 from fairseq_lxsr.embeddings.stored import (
     StoredEmbeddings,
     embedding_files,
@@ -48,6 +48,7 @@ __all__ = [
     "first_dimensions",
     "index_path",
     "is_embeddings_folder",
+    "is_model_folder",
     "load",
     "load_embeddings",
     "model_files",

@@ -231,6 +231,19 @@ def model_files(names: Names) -> Iterator[Path]:
             yield path
 
 
+def is_model_folder(path: Path) -> bool:
+    """Return whether `load` reads a path as a model folder of this package.
+
+    Only such a model may be loaded because a file names it: other libraries run more code, and
+    files may be pipes or of any size.
+    """
+    if (path / ST_MODULE).is_dir():
+        path = path / ST_MODULE
+    return (
+        (path / CONFIG_FILE).is_file() and not is_embeddings_folder(path) and _is_own_folder(path)
+    )
+
+
 def _load_one(
     name: ModelName,
     batch_size: int,

@@ -1,7 +1,10 @@
 """Implementations of `Encoder` for model folders, other libraries, and separate languages."""
 
+import contextlib
+import os
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,13 @@ from fairseq_lxsr.embeddings.contract import Encoder, Text, count_zeros, short_h
 from fairseq_lxsr.embeddings.stored import StoredEmbeddings
 from fairseq_lxsr.embeddings.truncated import TruncatedEncoder, check_truncate_dim
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    is_sentence_transformers_folder,
+    require_library,
+)
+from fairseq_lxsr.encoder.st_checksums import check_export
 from fairseq_lxsr.errors import InputError, first_line, listed
 from fairseq_lxsr.files.open import sha256
-from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
@@ -73,7 +80,16 @@ class LibraryModel:
         self.options = options
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
-        return count_zeros(self.model.encode(list(text), **self.options), counts)
+        try:
+            embeddings = self.model.encode(list(text), **self.options)
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise InputError(
+                f"the tokenizer of the model failed ({first_line(error):.150}); copy the model "
+                "folder again"
+            ) from None
+        return count_zeros(embeddings, counts)
 
 
 class ByLanguage:
@@ -190,19 +206,25 @@ def sentence_transformers_folder(
     Raises:
         InputError: if the library is missing, or if it cannot load the folder as an encoder.
     """
-    require("sentence_transformers", "st", f"{folder}:")
+    require_library(f"{folder}:")
+    folder = Path(folder)
+    if is_sentence_transformers_folder(folder):
+        check_export(folder)
     from sentence_transformers import SentenceTransformer
 
     try:
-        model = SentenceTransformer(
-            str(folder),
-            device=device,
-            local_files_only=True,
-            trust_remote_code=False,
-            model_kwargs={"use_safetensors": True},
-        )
-    except Exception as error:
+        with _held_stderr():
+            model = SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+    except BaseException as error:
         # Loading a damaged folder may raise almost any exception.
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
         raise InputError(
             f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})"
         ) from None
@@ -217,3 +239,33 @@ def sentence_transformers_folder(
     return LibraryModel(
         model, fingerprint, width, batch_size=batch_size, show_progress_bar=show_progress
     )
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Return whether a library that is written in Rust failed, such as tokenizers.
+
+    The type of this error cannot be imported, and is not derived from `Exception`.
+    """
+    return type(error).__name__ == "PanicException"
+
+
+@contextlib.contextmanager
+def _held_stderr() -> Iterator[None]:
+    """Write to standard error only at the end of the block, and nothing if the block fails.
+
+    Rust prints a report before it raises an error.
+    """
+    try:
+        stderr = os.dup(2)
+    except OSError:
+        # Standard error is closed.
+        yield
+        return
+    with tempfile.TemporaryFile() as held, os.fdopen(stderr, "wb") as stream:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+        held.seek(0)
+        stream.write(held.read())

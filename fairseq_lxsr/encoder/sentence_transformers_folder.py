@@ -10,6 +10,7 @@ import tempfile
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from fairseq_lxsr.encoder.model_folder import (
     check_weights,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export
+from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.machine import require
 from fairseq_lxsr.modules.sizes import TransformerConfig
 from fairseq_lxsr.text.sentencepiece_model import BPE, BYTE, NORMAL, UNIGRAM, Piece, model_of_pieces
 from fairseq_lxsr.text.tokenizer import (
@@ -42,14 +45,33 @@ from fairseq_lxsr.text.tokenizer import (
     Tokenizer,
 )
 
-# Files in a sentence-transformers folder.
-MODULES_FILE = "modules.json"
+# File in a sentence-transformers folder.
 TOKENIZER_FILE = "tokenizer.json"
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
+# Oldest major version that imports no module that only a local folder names.
+OLDEST_VERSION = 6
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
 # Code points after the Latin letters.
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
+
+
+def require_library(feature: str) -> None:
+    """Check that a version of sentence-transformers is installed that runs no code in a folder.
+
+    Args:
+        feature: what needs the library; begins the message.
+
+    Raises:
+        InputError: if the library is missing or too old.
+    """
+    require("sentence_transformers", "st", feature)
+    version = metadata.version("sentence-transformers")
+    if int(version.partition(".")[0]) < OLDEST_VERSION:
+        raise InputError(
+            f"{feature} needs sentence-transformers {OLDEST_VERSION} or later, because older ones "
+            f"run code in model folders; {version} is installed: {install_command('st')}"
+        )
 
 
 def is_sentence_transformers_folder(folder: Path) -> bool:
@@ -68,8 +90,9 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
         The encoder, its tokenizer, and the description that config.json of its model folder had.
 
     Raises:
-        InputError: if the folder is not such an export.
+        InputError: if the folder is not such an export, or if a file is not as it was exported.
     """
+    check_export(folder)
     tokenizer_path = folder / TOKENIZER_FILE
     weights_path = folder / WEIGHTS_FILE
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
-from fairseq_lxsr.encoder.sentence_transformers_folder import MODULES_FILE
+from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.export import onnx
@@ -57,6 +57,7 @@ def export_hub(
         if with_onnx:
             _add_onnx(exported, work, normalize)
         write_card(work, encoder, scores, sources, Path(output).resolve().name, ST, exported)
+        add_checksums(work)
         attributes = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE_FILES]
         (work / ".gitattributes").write_text("".join(attributes), encoding="ascii")
 

@@ -26,11 +26,12 @@ from fairseq_lxsr.encoder.model_folder import (
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
-    MODULES_FILE,
     TABLE_NAMES,
     TOKENIZER_FILE,
+    require_library,
     text_files,
 )
+from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums, check_export
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export.fast_tokenizer import (
     EXPORT_SIGN,
@@ -42,7 +43,7 @@ from fairseq_lxsr.export.fast_tokenizer import (
     tokenizer_json,
 )
 from fairseq_lxsr.files.write import atomic_folder
-from fairseq_lxsr.machine import is_missing, require
+from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.text.sentencepiece_model import read_sentencepiece
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
 
@@ -105,13 +106,15 @@ def export_sentence_transformers(
         encoder = without_order(encoder)
     check_libraries(encoder)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
-        return write_for_st(encoder, work, normalize, sample)
+        difference = write_for_st(encoder, work, normalize, sample)
+        add_checksums(work)
+    return difference
 
 
 def check_libraries(encoder: SentenceEncoder) -> None:
     """Check that the required libraries are installed; a model without layers needs none."""
     if not getattr(encoder.size, "is_bag", False):
-        require("sentence_transformers", "st", "this export")
+        require_library("this export")
 
 
 def write_for_st(
@@ -207,10 +210,12 @@ def _silence_transformers() -> None:
 
 def load_folder(folder: str | Path, device: str | None = None) -> Any:
     """Load a folder as a `SentenceTransformer`, without running its code or unpickling."""
+    require_library(f"{folder}:")
     from sentence_transformers import SentenceTransformer
 
     from fairseq_lxsr.export.st_module import load_sentence_transformer
 
+    check_export(Path(folder))
     if (Path(folder) / ST_MODULE).is_dir():
         return load_sentence_transformer(folder, device)
     safe_options: Any = {

@@ -21,11 +21,11 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import TEXT_FILES
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
-    MODULES_FILE,
     is_sentence_transformers_folder,
     module_folder,
     text_files,
 )
+from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, check_export
 from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
@@ -163,6 +163,8 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
         device: device of the computation, see `SentenceTransformer`.
     """
     folder = find_model(folder)
+    if is_sentence_transformers_folder(folder):
+        check_export(folder)
     encoder = SentenceEncoder.from_pretrained(module_folder(folder), "cpu")
     modules: list[Any] = [SentenceModule(encoder)]
     if is_sentence_transformers_folder(folder):

@@ -13,6 +13,7 @@ import numpy as np
 from fairseq_lxsr.embeddings import (
     Text,
     first_dimensions,
+    is_model_folder,
     load,
     model_of,
     truncate_dim_of,
@@ -261,8 +262,11 @@ class CorpusIndex:
         The model is loaded to ask for its teacher, which takes a moment.
         """
         model = model_of(self.fingerprint)
+        folder = Path(self.config["model_folder"])
+        if not is_model_folder(folder):
+            return model
         with suppress(InputError):
-            encoder: Any = load(Path(self.config["model_folder"] or "none"))
+            encoder: Any = load(folder)
             if model_of(encoder.fingerprint) == model:
                 return model_of(getattr(encoder, "space", model))
         return model
@@ -271,14 +275,16 @@ class CorpusIndex:
         """Return the function that embeds text with the model of the index; it is loaded once."""
         if self._encode is None:
             model = self.config["model_folder"]
-            if not model or not Path(model).exists():
+            if not model or not is_model_folder(Path(model)):
                 problem = "does not name its model"
                 if model:
                     problem = f"its model is no longer at {model}"
+                if model and Path(model).exists():
+                    problem = f"its model {model} is not a model folder of this package"
                 raise InputError(
                     f"{self.folder}: {problem}; pass the encoder to `search`, after the queries"
                 )
-            encoder = load(model)
+            encoder = load(Path(model))
             self.check_model(encoder)
             self._encode = encoder.embed
         return self._encode

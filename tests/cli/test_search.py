@@ -147,6 +147,8 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
     lxsr_here(*command, "stored", folder=folder)
     query = ("search", "--index", "vectors", "a cat", "--k", 1)
     done = lxsr_here(*query, check=False, folder=folder)
+    refused(done, "vectors: ", f"--model {folder / 'stored'}")
+    done = lxsr_here(*query, "--model", "stored", check=False, folder=folder)
     refused(
         done,
         "--model NAME",
@@ -163,7 +165,8 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
         "--input FILE",
     )
     found = ("search", "--index", "vectors", "--input", "whole", "--k", 1, "--output", "-")
-    assert "a cat\t1.000000\t1\ta cat" in lxsr_here(*found, folder=folder).stdout
+    done = lxsr_here(*found, "--model", "stored", folder=folder)
+    assert "a cat\t1.000000\t1\ta cat" in done.stdout
 
 
 def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):
@@ -172,5 +175,8 @@ def test_a_model_whose_replacement_was_interrupted_is_restored(tmp_path):
     with pytest.raises(InputError, match=f"index: .*{model}"):
         index_model(index, "index")
     (tmp_path / ".model.host.12.x.old").mkdir()
+    with pytest.raises(InputError, match=f"index: .*--model {model}"):
+        index_model(index, "index")
+    small_model.write_folder(model)
     assert index_model(index, "index") == str(model)
     assert model.is_dir()

@@ -69,14 +69,11 @@ def test_the_name_of_the_output_says_the_format(folder):
 
 
 def test_an_index_of_any_system(folder):
-    text, index = folder / "text.en", folder / "index"
-    lxsr_here("index", "--model", folder / "words.vec", "--input", text, "--output", index)
-    assert (
-        "1.00  black white red" in lxsr_here("search", "--index", index, "black red white").stdout
-    )
-    found = lxsr_here(
-        "search", "--index", index, "--input", text, "--k", "1", "--output", folder / "found.tsv"
-    )
+    text, index, model = folder / "text.en", folder / "index", folder / "words.vec"
+    lxsr_here("index", "--model", model, "--input", text, "--output", index)
+    query = ("search", "--index", index, "--model", model)
+    assert "1.00  black white red" in lxsr_here(*query, "black red white").stdout
+    found = lxsr_here(*query, "--input", text, "--k", "1", "--output", folder / "found.tsv")
     assert found.returncode == 0
     assert [row.split("\t")[2] for row in (folder / "found.tsv").read_text().splitlines()] == [
         "1",

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import small_model
 from fairseq_lxsr.embeddings import (
     ByLanguage,
     Layout,
+    LibraryModel,
     StoredEmbeddings,
     Text,
     WordVectors,
@@ -256,6 +259,25 @@ def test_an_error_without_a_message_is_named_by_its_type(tmp_path, monkeypatch):
     monkeypatch.setattr(pytest.importorskip("sentence_transformers"), "SentenceTransformer", refuse)
     with pytest.raises(InputError, match=r"\(AssertionError\)"):
         sentence_transformers_folder(tmp_path)
+
+
+class PanicException(BaseException):
+    """What a library in Rust raises; tokenizers does for a damaged tokenizer.json."""
+
+
+def panic(*arguments, **options):
+    os.write(2, b"thread panicked\n")
+    raise PanicException("Invalid byte 61")
+
+
+def test_a_panic_of_rust_is_an_error_in_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(pytest.importorskip("sentence_transformers"), "SentenceTransformer", panic)
+    with pytest.raises(InputError, match=rf"{tmp_path}: .*\(Invalid byte 61\)"):
+        sentence_transformers_folder(tmp_path)
+    assert capfd.readouterr().err == ""
+    model = LibraryModel(SimpleNamespace(encode=panic), "x", 2)
+    with pytest.raises(InputError, match="Invalid byte 61"):
+        model.embed(Text(["a"]))
 
 
 def test_a_folder_that_embeds_nothing_is_refused(tmp_path):

@@ -1,0 +1,83 @@
+"""Checksums of the files in a `lxsr export sentence-transformers` folder.
+
+They are stored in modules.json, where other libraries ignore them. sentence-transformers drops them
+when it saves over the folder, for example after training.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fairseq_lxsr.encoder.model_folder import ADVICE, CARD_FILE
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.records import SEAL, parse_json, sealed
+
+MODULES_FILE = "modules.json"
+# Field of the first module with the SHA-256 of each file by name.
+FILES = "files"
+
+
+def add_checksums(folder: Path) -> None:
+    """Store the checksums of all files of a complete export in its modules.json.
+
+    The model card and hidden files are left out, because users edit them.
+    """
+    checksums = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        is_edited = name in (MODULES_FILE, CARD_FILE) or name.startswith(".")
+        if path.is_file() and not is_edited:
+            checksums[name] = sha256(path)
+    path = folder / MODULES_FILE
+    modules = json.loads(path.read_text(encoding="utf-8"))
+    modules[0][FILES] = checksums
+    modules[0][SEAL] = _checksum(modules)
+    path.write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+
+
+def _checksum(modules: list[dict[str, Any]]) -> int:
+    """Return the checksum of modules.json itself."""
+    return sealed({"modules": modules})[SEAL]
+
+
+def stored_checksums(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that a modules.json lists, by name.
+
+    Args:
+        path: the modules.json; it has no checksums if another program or an older version wrote it.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    # `parse_json` reads objects only.
+    modules = parse_json('{"modules": ' + path.read_text(encoding="utf-8") + "}")["modules"]
+    first = modules[0] if isinstance(modules, list) and modules else None
+    if not isinstance(first, dict) or not first.keys() & {FILES, SEAL}:
+        return {}
+    checksum = first.pop(SEAL, None)
+    if checksum != _checksum(modules) or not isinstance(first.get(FILES), dict):
+        raise ValueError(f"damaged or edited: {SEAL} does not match the other fields")
+    return first[FILES]
+
+
+def check_export(folder: Path) -> None:
+    """Check that the files of a sentence-transformers folder are as they were exported.
+
+    Args:
+        folder: the folder; it is accepted if it has no checksums.
+
+    Raises:
+        InputError: if a file is missing or has another checksum.
+    """
+    path = folder / MODULES_FILE
+    try:
+        checksums = stored_checksums(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error!r:.150}; {ADVICE}") from None
+    for name, checksum in checksums.items():
+        file = folder / name
+        if not file.is_file():
+            raise InputError(f"{file}: no such file; expected a complete export: {ADVICE}")
+        if sha256(file) != checksum:
+            raise InputError(f"{file}: checksum mismatch with {MODULES_FILE}: {ADVICE}")
