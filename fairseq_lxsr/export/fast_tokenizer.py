@@ -57,6 +57,7 @@ SAMPLE = (
     "the <mask> of <pad> and <unk> in <s> </s>",
     "\uff76\uff9e\uff72\uff84\uff9e\uff8c\uff9e\uff6f\uff78 \uff8a\uff9f\uff98 "
     "か\u3099っこう ハ\u309aン",
+    "\u1112\u1161\u11ab\u1100\u1173\u11af \u110b\u1161\u11ab\u1102\u1167\u11bc \ud558\u11ab",
 )
 # Python lower-cases Σ to ς after a cased letter unless another one follows; marks and dots between
 # are ignored.
@@ -64,8 +65,13 @@ _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
 # A second dot after a dotted letter, with at most two marks between
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
+# Korean syllables in single letters, and as SentencePiece composes them
+SYLLABLES = {"\u1112\u1161\u11ab": "\ud55c", "\u1100\u1173": "\uadf8"}
+# What SentencePiece does not compose, but Unicode's form NFC does: marks, which it has rules for,
+# and a syllable with a last letter
+NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
 # A mark after a letter with marks, or after a letter that Unicode's form NFKC replaces by others
-MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
+MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
 
 
 def _letters_with_two_marks() -> dict[str, str]:
@@ -283,6 +289,7 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
         steps += [
             _replace({"Regex": MARK_AFTER_COMPOSED}, NONCHARACTER),
             _precompiled(file.charsmap),
+            *_syllables(tokenizer),
             _replace({"String": NONCHARACTER}, ""),
         ]
         if is_lowercased and not is_version_1:
@@ -304,6 +311,17 @@ def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[st
     for text, letter in pairs.items():
         steps.append(_replace({"String": text}, letter))
     return steps
+
+
+def _syllables(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return steps that compose Korean letters to syllables, if SentencePiece does.
+
+    There are too many syllables for rules, but Unicode's form NFC composes them. `NONCHARACTER`
+    keeps it from composing or reordering other letters, and has to be removed afterwards.
+    """
+    if len(_matching_rules(tokenizer, SYLLABLES)) < len(SYLLABLES):
+        return []
+    return [_replace({"Regex": NOT_COMPOSED}, NONCHARACTER), {"type": "NFC"}]
 
 
 def _pairs_with_piece(pairs: Mapping[str, str], file: SentencePieceFile) -> dict[str, str]:

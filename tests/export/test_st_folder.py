@@ -2,7 +2,9 @@
 ours.
 """
 
+import itertools
 import re
+import unicodedata
 from importlib.util import find_spec
 
 import numpy as np
@@ -58,11 +60,16 @@ def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path)
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
-def test_kana_with_voicing_marks_have_the_same_pieces():
+def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces():
     tokenizer = SentenceEncoder.from_pretrained("lxsr-static", "cpu").tokenizer
     fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
-    texts = [SAMPLE[-1], *(f"\uff71{text}" for text in VOICED)]
+    texts = [SAMPLE[-2], *(f"\uff71{text}" for text in VOICED)]
     texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]
+    texts += [unicodedata.normalize("NFD", "개가 지붕 위에서 자고 있다. Où est-il ? Σήμερα")]
+    # Syllables with a last letter, letters for keyboards, marks in an unusual order
+    letters = "\u1112\u1161\u11ab\ud558\u3131\u314f\u0301"
+    texts += map("".join, itertools.product(letters, repeat=3))
+    texts += ["\u0301\u0323 a\u0301\u0323"]
     assert [encoding.ids for encoding in fast.encode_batch(texts)] == [
         row.tolist() for row in tokenizer.encode(texts)
     ]

@@ -53,6 +53,20 @@ env.allowRemoteModels = false;
   console.log(JSON.stringify(found));
 })();
 """
+# As the page about other tools has it.
+RUNTIME = """
+const ort = require("node:module").createRequire(process.argv[1] + "/")("onnxruntime-node");
+(async () => {
+  const { ids, model } = JSON.parse(require("node:fs").readFileSync(0));
+  const session = await ort.InferenceSession.create(model);
+  const shape = [1, ids.length];
+  const { sentence_embedding } = await session.run({
+    input_ids: new ort.Tensor("int64", BigInt64Array.from(ids, BigInt), shape),
+    attention_mask: new ort.Tensor("int64", new BigInt64Array(ids.length).fill(1n), shape),
+  });
+  console.log(JSON.stringify([...sentence_embedding.data]));
+})();
+"""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +127,27 @@ def test_its_pipeline_gives_the_same_embeddings(exported):
         np.testing.assert_allclose(
             np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4
         )
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
+@pytest.mark.skipif(
+    not (LIBRARY / "node_modules" / "onnxruntime-node").is_dir(),
+    reason=f"no onnxruntime-node in {LIBRARY}",
+)
+def test_onnx_runtime_for_javascript_needs_the_mask(exported):
+    encoder, folder = exported["best"]
+    (ids,) = encoder.tokenizer.encode(SENTENCES[:1])
+    request = json.dumps({"ids": ids.tolist(), "model": str(folder / onnx_folder.MODEL_FILE)})
+
+    def run(script):
+        command = ["node", "-e", script, "--", str(LIBRARY)]
+        return subprocess.run(command, input=request, capture_output=True, text=True, timeout=60)
+
+    done = run(RUNTIME)
+    assert done.returncode == 0, done.stderr[-3000:]
+    np.testing.assert_allclose(json.loads(done.stdout), encoder.encode(SENTENCES[0]), atol=1e-4)
+    without_mask = "\n".join(line for line in RUNTIME.split("\n") if "mask" not in line)
+    assert "input 'attention_mask' is missing" in run(without_mask).stderr
 
 
 def test_pieces_that_the_library_would_not_find_are_not_for_it(tmp_path):
