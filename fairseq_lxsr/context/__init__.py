@@ -1,1 +1,1 @@
-"""Training without parallel text: mining similar sentences, and training in rounds."""
+"""Training without parallel text: sentence mining, and training in rounds."""

@@ -1,4 +1,4 @@
-"""Mines similar sentence pairs in two languages from random draws (Wang et al., stage 2a)."""
+"""Mine sentence pairs from random samples of monolingual text (Wang et al., stage 2a)."""
 
 import itertools
 import time
@@ -24,10 +24,10 @@ class MinedPair:
     """A mined sentence pair.
 
     Attributes:
-        score: the CSLS of the pair.
-        cosine: the cosine similarity of the two embeddings.
-        languages: the languages of the two sentences.
-        sentences: the line number of each sentence in the text of its language, from 0.
+        score: CSLS score of the pair.
+        cosine: cosine similarity of the two embeddings.
+        languages: languages of the two sentences.
+        sentences: zero-based line number of each sentence in the text file for its language.
     """
 
     score: float
@@ -39,13 +39,13 @@ class MinedPair:
 class LazyEmbeddings:
     """Normalized sentence embeddings of one language, computed on first access.
 
-    They are kept in a file, which has space for all sentences from the start.
+    The embeddings are stored in a file that has space for all sentences from the start.
 
     Args:
-        encoder: the encoder.
-        sentences: the sentences.
-        dtype: the precision of encoding.
-        file: the file, which is created.
+        encoder: encoder of the sentences.
+        sentences: all sentences of the language.
+        dtype: encoding precision.
+        file: path of the new file.
     """
 
     def __init__(self, encoder: SentenceEncoder, sentences: Lines, dtype: str, file: Path):
@@ -59,7 +59,8 @@ class LazyEmbeddings:
         self.is_computed = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        """Return the embeddings of the sentences at these indices: float32 [index, dimensions]."""
+        """Return the embeddings of the sentences at the given indices: float32 [index,
+        dimensions]."""
         missing = np.sort(index[~self.is_computed[index]])
         if len(missing):
             sentences = [self.sentences[number] for number in missing]
@@ -77,26 +78,26 @@ def mine_draws(
     seed: int,
     neighbours: int = 10,
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Mine pairs: repeatedly draw sentences in two languages, and keep the pairs with the best
-    CSLS.
+    """Mine sentence pairs: repeatedly sample sentences in two languages, and keep the pairs with
+    the highest CSLS scores.
 
-    The pairs of languages take turns.
+    Mining cycles through the language pairs.
 
     Args:
-        embedded: the embeddings of each language.
-        draw: the number of sentences of either side in a draw, m in the paper; all sentences if
-            there are fewer.
-        best: the maximum number of pairs kept from a draw.
-        count: the number of different pairs to mine.
-        seed: the seed of the draws.
-        neighbours: the number of neighbours of CSLS.
+        embedded: embeddings of each language.
+        draw: number of sentences sampled per language (m in the paper); all sentences if there are
+            fewer.
+        best: maximum number of pairs to keep from each sample.
+        count: number of distinct pairs to mine.
+        seed: random seed of the samples.
+        neighbours: number of neighbours for CSLS.
 
     Returns:
-        The pairs in the order in which they were mined, and the seconds of `encode` and `search`
-        with the number of `draws`.
+        The pairs in the order in which they were mined, and a dictionary with the seconds spent on
+        `encode` and `search` and the number of `draws`.
 
     Raises:
-        InputError: the draws stop yielding new pairs.
+        InputError: if the samples stop yielding new pairs.
     """
     rng = np.random.default_rng(seed)
     mined: dict[tuple, MinedPair] = {}
@@ -126,10 +127,10 @@ def mine_draws(
                 return list(mined.values()), seconds
             if empty_draws == MAX_EMPTY_ROUNDS * len(turns):
                 raise InputError(
-                    f"pairs {count:,}: only {len(mined):,} different pairs could be mined; ask for "
+                    f"pairs {count:,}: only {len(mined):,} distinct pairs could be mined; request "
                     "fewer, or add more text"
                 )
-    # The loop can only be left through one of the two statements above.
+    # The loop is only left by the return or the exception above.
     raise AssertionError
 
 
@@ -144,14 +145,14 @@ def _best_pairs(
     best: int,
     neighbours: int,
 ) -> Iterator[MinedPair]:
-    """Yield the pairs with the highest CSLS from a draw.
+    """Yield the pairs with the highest CSLS scores in one sample.
 
     Args:
         languages: the two languages.
-        sides: the line numbers of the drawn sentences of each language.
-        vectors: their embeddings: [sentences, dimensions] for each language.
-        best: the maximum number of pairs.
-        neighbours: the number of neighbours of CSLS.
+        sides: line numbers of the sampled sentences in each language.
+        vectors: embeddings of the sampled sentences in each language: [sentences, dimensions].
+        best: maximum number of pairs.
+        neighbours: number of neighbours for CSLS.
     """
     source, target = vectors
     limit = min(best, len(source) * len(target))
@@ -166,14 +167,14 @@ def _best_pairs(
 def precision(
     pairs: Sequence[MinedPair], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
 ) -> float:
-    """Return the precision: the share of true pairs among the mined pairs that can be judged.
+    """Return the precision: the fraction of true pairs among the mined pairs that can be judged.
 
-    A pair can be judged if one of its sentences occurs in the true pairs.
+    A pair can be judged if one of its sentences occurs in the reference pairs.
 
     Args:
-        pairs: the mined pairs.
-        texts: the sentences of each language.
-        gold: the true pairs, in either direction.
+        pairs: mined pairs.
+        texts: sentences of each language.
+        gold: reference pairs, in either direction.
 
     Returns:
         The precision from 0 to 1; NaN if no pair can be judged.

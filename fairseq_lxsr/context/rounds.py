@@ -1,4 +1,4 @@
-"""Training without parallel text: runs both stages and all rounds, and can be resumed."""
+"""Train without parallel text: run both stages and all rounds. An interrupted run resumes."""
 
 import contextlib
 import hashlib
@@ -52,7 +52,7 @@ CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{preset}" for preset in PRES
 class ContextConfig:
     """Options of both stages and all rounds.
 
-    The defaults are the values of Wang et al., as far as they state them.
+    The defaults are the values that Wang et al. report, if they report one.
     """
 
     documents: Mapping[str, str] = option("text file or folder of documents for each language")
@@ -67,47 +67,47 @@ class ContextConfig:
         16_000,
         at_least(1, 10_000_000),
     )
-    lowercase: bool = option("lower-case all text", True)
-    split_han: bool = option("treat every Chinese character as a word", True)
+    lowercase: bool = option("lowercase all text", True)
+    split_han: bool = option("treat every Chinese character as a separate word", True)
     valid_documents: int = option("number of held-out documents per language", 10, at_least(1))
     shards: int = option(
-        "number of shards of the training data, each with complete documents; the first stage "
-        "holds one shard at a time in memory",
+        "number of shards of the training data, each with whole documents; the first stage "
+        "loads one shard at a time",
         1,
         at_least(1, 512),
     )
     epochs: int = option("number of epochs of the first stage", 1, at_least(1))
     both_samples: bool = option(
-        "in the first stage, use every sentence twice per epoch, once in its own context and "
-        "once replaced by another, instead of choosing one at random",
+        "in the first stage, use every sentence twice per epoch, in its own context and "
+        "replaced by another sentence, instead of choosing one of the two at random",
         False,
     )
     negatives: str = option(
-        "where the first stage draws replacement sentences from: the same language, or the "
-        "corpus of all languages (Wang et al.)",
+        "source of the replacement sentences in the first stage: the same language, or the "
+        "corpus of all languages, as Wang et al. do",
         "language",
         CONTEXT_NEGATIVES,
     )
     rounds: int = option("number of rounds of mining and regression", 3, at_least(0))
     draw: int = option(
-        "number of sentences per language in a draw (m in the paper)", 10_000, at_least(1)
+        "number of sentences sampled per language (m in the paper)", 10_000, at_least(1)
     )
-    best: int = option("maximum number of pairs to keep from a draw", 1_000, at_least(1))
-    pairs: int = option("number of pairs to mine in a round", 100_000, at_least(1))
+    best: int = option("maximum number of pairs to keep from each sample", 1_000, at_least(1))
+    pairs: int = option("number of pairs to mine per round", 100_000, at_least(1))
     start_model: str = option(
-        "folder, name or URL of the model that mines the pairs of the first round, for example "
-        "one trained on a small parallel corpus; if empty, the model of the first stage is used",
+        "folder, name or URL of the model that mines the pairs of the first round, such as a model "
+        "trained on a small parallel corpus; if empty, the model of the first stage mines them",
         "",
         FileName(optional=True),
     )
     gold: str = option(
-        "file with true pairs, `sentence<TAB>sentence`, for reporting the precision of mined pairs",
+        "file of reference pairs, `sentence<TAB>sentence`, to report the precision of mined pairs",
         "",
         FileName(optional=True),
     )
     batch_size: int = option("number of samples per update", 128, at_least(1))
     learning_rate: float = option(
-        "initial learning rate in every stage and round, which decreases linearly to zero",
+        "initial learning rate in every stage and round; it decreases linearly to zero",
         1e-4,
         positive(),
     )
@@ -115,8 +115,8 @@ class ContextConfig:
     max_positions: int = option(
         "maximum number of word pieces in a sentence; longer ones are truncated", 150, at_least(2)
     )
-    seed: int = option("random seed for all draws and for training", 1, at_least(0))
-    workers: int = option("number of processes for preparing text", 2, at_least(1, 1024))
+    seed: int = option("random seed for sampling and training", 1, at_least(0))
+    workers: int = option("number of processes that prepare the text", 2, at_least(1, 1024))
     cpu_precision: str = option("training precision on a CPU", "auto", CPU_PRECISIONS)
     encode_dtype: str = option("encoding precision for mining", "float32", COMPUTE_DTYPES)
 
@@ -134,15 +134,15 @@ class ContextConfig:
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
             languages = listed(self.documents) or "none"
-            raise InputError(f"documents: {languages}; expected two languages or more")
+            raise InputError(f"documents: {languages}; at least two languages are required")
         if not self.documents:
             raise InputError(
-                "documents is empty; expected a value such as {en: en.txt, fr: fr.txt}"
+                "documents is empty; specify files by language, such as {en: en.txt, fr: fr.txt}"
             )
         work = os.path.abspath(self.work)
         if os.pathsep in work:
             raise InputError(
-                f"work: {work}; expected a path without {os.pathsep!r}, which separates shards"
+                f"work: {work} must not contain {os.pathsep!r}, which separates shards"
             )
 
 
@@ -161,15 +161,15 @@ DEFAULTS = {
 
 
 class Rounds:
-    """Runs the steps, each in its own folder: `stage1`, `round1`, `round2`, ...
+    """Runs the training steps, each in its own folder: `stage1`, `round1`, `round2`, ...
 
-    A step that is finished is kept, so an interrupted run can be resumed.
+    Finished steps are kept, so an interrupted run can be resumed.
 
     Args:
-        config: the options.
-        prepare: prepares the text, or finds it unchanged. It returns the data folders of the
-            shards and the folder of the texts train.LANG, and it is called with the work folder
-            locked.
+        config: options of the run.
+        prepare: function that prepares the text, unless it is already prepared. It is called while
+            the work folder is locked, and returns the shard folders and the folder with the
+            texts train.LANG.
     """
 
     shards: Sequence[Path]
@@ -184,11 +184,11 @@ class Rounds:
         """Run all unfinished steps.
 
         Returns:
-            The model folder of the last step.
+            Model folder of the last step.
 
         Raises:
-            InputError: the options or the text differ from those of an earlier run, a file cannot
-                be read, or the training fails.
+            InputError: if the options or the text differ from those of an earlier run, a file
+                cannot be read, or training fails.
         """
         # The training process inherits the lock, because it may outlive this process.
         with locked_work_folder(self.work) as self.lock:
@@ -203,19 +203,19 @@ class Rounds:
         return model
 
     def _step(self, name: str, previous: Path | None) -> Path:
-        """Run the first stage or a round, unless it is finished.
+        """Run the first stage or a round, unless it is already finished.
 
         Args:
-            name: the name of the step and its folder.
-            previous: the model folder of the previous step; None for the first stage.
+            name: name of the step, and of its folder.
+            previous: model folder of the previous step; None for the first stage.
 
         Returns:
-            The model folder of this step.
+            Model folder of this step.
         """
         folder = self.work / name
         model = folder / "model"
         if (model / CONFIG_FILE).is_file():
-            print(f"{folder}: done, kept")
+            print(f"{folder}: already finished")
             return model
         folder.mkdir(parents=True, exist_ok=True)
         if previous is None:
@@ -237,14 +237,14 @@ class Rounds:
         self._train(folder, self.config.epochs * sizes, options)
 
     def _train_round(self, folder: Path, previous: Path) -> None:
-        """Mine the pairs of a round, unless that is already done, and train on them."""
+        """Mine the sentence pairs of a round, unless they exist, and train on them."""
         mined = folder / "mined.tsv"
         if not mined.is_file():
             model = previous
             if folder.name == "round1" and self.config.start_model:
                 model = find_model(self.config.start_model)
             self._mine(model, mined, folder.name)
-        # Each pair provides two samples, one per direction.
+        # Each pair yields two samples, one per direction.
         samples = 2 * count_records(mined)
         last = previous.parent / "checkpoints" / "checkpoint_last.pt"
         options = ("--mined", mined, "--disable-validation", "--finetune-from-model", last)
@@ -253,7 +253,7 @@ class Rounds:
     # -- mining
 
     def _mine(self, model: Path, output: Path, name: str) -> None:
-        """Mine the pairs of one round, with their cosines under the model of the previous step."""
+        """Mine the pairs of one round and record their cosines under the previous step's model."""
         config = self.config
         start = time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
@@ -283,7 +283,7 @@ class Rounds:
         }
         if config.gold:
             report["precision"] = precision(pairs, texts, read_gold(Path(config.gold)))
-        # The report is written first, because a round that already has pairs is not mined again.
+        # Write the report first: a round that already has pairs is not mined again.
         add_report(self.work / REPORT, report)
         with atomic_write(output) as stream:
             stream.writelines(f"{row}\n" for row in format_pairs(pairs, texts))
@@ -295,9 +295,9 @@ class Rounds:
         """Train one step.
 
         Args:
-            folder: the folder of the step.
-            samples: the number of samples of every epoch of fairseq.
-            options: the options of fairseq-train that other steps do not have.
+            folder: folder of the step.
+            samples: number of samples in each fairseq epoch.
+            options: additional fairseq-train options for this step.
         """
         log = folder / "train.log"
         updates = sum(math.ceil(count / self.config.batch_size) for count in samples)
@@ -310,7 +310,7 @@ class Rounds:
         if run_logged(command, log, self.lock):
             reason = _reason_of_failure(log, earlier_lines)
             raise InputError(
-                f"{log}: training failed: {reason:.300}; fix the cause and run this again"
+                f"{log}: training failed: {reason:.300}; fix the cause and run the command again"
             )
         seconds = time.perf_counter() - start
         print(f"{folder}: trained in {seconds:.0f} s; {_last_figures(log)}")
@@ -341,7 +341,7 @@ class Rounds:
             "--save-dir": (folder / "checkpoints").absolute(),
             "--save-interval-updates": SAVE_INTERVAL,
             "--keep-interval-updates": 1,
-            # The number of updates and the learning rate are computed for one process.
+            # The number of updates and the learning rate assume a single process.
             "--distributed-world-size": 1,
         }
         command = [sys.executable, "-m", "fairseq_cli.train", data, "--no-epoch-checkpoints"]
@@ -352,9 +352,9 @@ class Rounds:
         return command
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Count the samples per epoch in the first stage.
+        """Count the samples per epoch of the first stage.
 
-        These are sentences that are not alone in their document.
+        A sentence counts unless it is the only one in its document.
         """
         count = 0
         for language in self.config.documents:
@@ -365,10 +365,10 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Return the options and text hashes to record in the work folder.
+        """Return the options and text hashes that the work folder records.
 
         Raises:
-            InputError: the training has begun with others.
+            InputError: if training has already started with different options or text.
         """
         documents = dict(self.config.documents)
         record = asdict(self.config) | {"documents": documents}
@@ -381,15 +381,15 @@ class Rounds:
         return record
 
     def _refuse_changes(self, record: dict[str, Any]) -> None:
-        """Compare the options with those that training started with."""
+        """Raise InputError if an option differs from the value that training started with."""
         path = self.work / RECORD
         try:
-            # An option that an older version did not record counts as its default.
+            # If an older version did not record an option, its default was used.
             recorded = DEFAULTS | parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(
-                f"{path}: damaged ({error!r}); expected the options of an earlier run: use another "
-                "work folder"
+                f"{path}: damaged ({error!r}), so the options of the earlier run are unknown; use "
+                "another work folder"
             ) from None
         changeable = set(CHANGEABLE)
         if not any(self.work.glob("round*/mined.tsv")):
@@ -397,16 +397,17 @@ class Rounds:
         for name in sorted(record.keys() - changeable):
             is_same = recorded.get(name) == record[name]
             if is_same and name == "documents":
-                # The language order matters, because mining alternates between languages.
+                # The order of the languages matters, because mining cycles through the language
+                # pairs.
                 is_same = list(recorded[name]) == list(record[name])
             if not is_same:
                 raise InputError(
                     f"{path}: {name} is {record[name]!r}, but training started with "
-                    f"{recorded.get(name)!r}; use the same value, or another work folder"
+                    f"{recorded.get(name)!r}; use the same value or another work folder"
                 )
 
     def _check_files(self) -> None:
-        """Check the input files of later rounds early, because the first stage may take days."""
+        """Check the input files of later rounds first, because the first stage may take days."""
         if self.config.gold:
             read_gold(Path(self.config.gold))
         if self.config.start_model and not (self.work / "round1" / "mined.tsv").is_file():
@@ -414,7 +415,7 @@ class Rounds:
 
 
 def count_records(path: Path) -> int:
-    """Count the lines in a log or a table."""
+    """Count the lines of a log or table file."""
     return sum(1 for _ in read_lines(path, is_sentence=False))
 
 
@@ -434,7 +435,7 @@ def _describe_mining(report: dict[str, Any]) -> str:
 
 
 def _reason_of_failure(log: Path, earlier_lines: int) -> str:
-    """Return the last error in the new lines of a log, or its last line if there is no error."""
+    """Return the last error among the new lines of a log, or the last line if there is none."""
     reason = ""
     error = ""
     for line in islice(read_lines(log, is_sentence=False), earlier_lines, None):
@@ -446,7 +447,7 @@ def _reason_of_failure(log: Path, earlier_lines: int) -> str:
 
 
 def _last_figures(log: Path) -> str:
-    """Return the metrics of the last epoch in a fairseq-train log."""
+    """Return the metrics of the last epoch from a fairseq-train log."""
     names = ("loss", "accuracy")
     markers = {"train": "| train |", "valid": "| valid on "}
     figures = {}
@@ -464,9 +465,9 @@ def _last_figures(log: Path) -> str:
 
 
 def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[str]:
-    """Format mined pairs as lines for the task sent_context.
+    """Format mined pairs as input lines for the task sent_context.
 
-    The task reads the columns up to the line numbers; the sentences that follow are for people.
+    The task reads the columns up to the line numbers; the sentences are for human readers.
     """
     for pair in pairs:
         columns = [f"{pair.score:.6f}", f"{pair.cosine:.6f}"]
@@ -480,13 +481,13 @@ def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[st
 def add_report(path: Path, report: dict[str, Any]) -> None:
     """Append the report of a round to a JSON Lines file.
 
-    It replaces the report of the same round, which an interrupted run may have left, and damaged
-    lines are dropped.
+    A report of the same round, which an interrupted run may have left, is replaced. Damaged lines
+    are dropped.
     """
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
         for line in lines:
-            # A run of an older version may have left an incomplete line when it was killed.
+            # An older version may have left an incomplete line when it was killed.
             with contextlib.suppress(ValueError):
                 if parse_json(line).get("round") != report["round"]:
                     stream.write(f"{line}\n")
@@ -497,7 +498,7 @@ def hash_source(path: Path) -> str:
     """Return the hash of a file, or of all files in a folder.
 
     Returns:
-        The hash; empty if there is no file, which is an error when the text is read.
+        The hash, or an empty string if there is no such file; reading the text then fails.
     """
     files = [path]
     if path.is_dir():
@@ -509,25 +510,25 @@ def hash_source(path: Path) -> str:
 
 
 def read_gold(path: Path) -> frozenset[tuple[str, str]]:
-    """Read true pairs, one `sentence<TAB>sentence` per line.
+    """Read reference pairs, one `sentence<TAB>sentence` per line.
 
     Raises:
-        InputError: a line has no tab.
+        InputError: if a line has no tab.
     """
     pairs = set()
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
         first, tab, second = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
-        # Whitespace is normalized as in the documents.
+        # Normalize whitespace as the document reader does.
         pairs.add((" ".join(first.split()), " ".join(second.split())))
     return frozenset(pairs)
 
 
 def restore_last_checkpoint(checkpoint: Path) -> None:
-    """Replace a missing or damaged last checkpoint by the newest intact one.
+    """Replace a missing or damaged last checkpoint with the newest intact one.
 
-    If all are damaged, they are removed, because fairseq-train would refuse to start.
+    If all checkpoints are damaged, they are removed, because fairseq-train would refuse to start.
     """
     try:
         read_checkpoint(checkpoint)
@@ -546,14 +547,14 @@ def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
     """Run a command and append its output to a log; SIGTERM to this process also stops the command.
 
     Args:
-        command: the command.
-        log: the log.
-        lock: the file descriptors of the lock, which the command inherits.
+        command: program and arguments.
+        log: path of the log file.
+        lock: file descriptors of the lock, which the command inherits.
 
     Returns:
         The exit status of the command.
     """
-    # subprocess.run() kills the command if an exception interrupts it.
+    # subprocess.run() kills the command if an exception interrupts the call.
     with sigterm_as_interrupt(), log.open("a", encoding="utf-8") as stream:
         return subprocess.run(
             command, stdout=stream, stderr=subprocess.STDOUT, pass_fds=lock

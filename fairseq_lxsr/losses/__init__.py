@@ -1,9 +1,9 @@
 """Loss functions on tensors, independent of fairseq.
 
 Notation, here and in the rest of the package: B sentence pairs in a batch, T tokens in a sentence,
-D width, V vocabulary, R rows of logits (one row per encoder pass, or per masked piece), K entries
-of a sparse target. Every loss is computed in float32, whatever the precision of the training is. It
-is a sum, which the caller divides by B.
+D the embedding width, V the vocabulary size, R rows of logits (one per encoder pass, or per masked
+piece), K entries of a sparse target. Every loss is computed in float32, whatever the training
+precision, and summed over the batch; the caller divides it by B.
 """
 
 from fairseq_lxsr.losses.alignment import (

@@ -1,4 +1,4 @@
-"""Contrastive alignment: each sentence must find its translation among the candidates."""
+"""Contrastive alignment: each sentence must retrieve its translation among the candidates."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ SHARED_SCALE = 40
 
 
 class Candidates(NamedTuple):
-    """Candidates from all workers for `alignment_loss`.
+    """Candidate embeddings gathered from all workers, for `alignment_loss`.
 
     Example:
         >>> # Two workers have two pairs each; this worker has the last two.
@@ -25,9 +25,9 @@ class Candidates(NamedTuple):
     Attributes:
         u: [C, D] embeddings of the source side.
         v: [C, D] embeddings of the target side.
-        first: row of the first pair of the batch; pair i is row `first + i`.
-        is_candidate: [C] bool, False for rows that are not negatives, such as padding. The row of a
-            pair is always a candidate for it.
+        first: row index of the first pair of this worker's batch; pair i is row `first + i`.
+        is_candidate: [C] bool, False for rows that are not used as negatives, such as padding. A
+            pair's own row is always a candidate for that pair.
     """
 
     u: Tensor
@@ -37,20 +37,20 @@ class Candidates(NamedTuple):
 
 
 class Negatives(NamedTuple):
-    """One additional negative candidate for each pair, such as a slightly changed translation.
+    """One extra negative candidate per pair, such as a slightly altered translation.
 
-    It is not a candidate for other pairs.
+    It is a candidate for its own pair only.
 
     Example:
         >>> u = v = torch.eye(2, 8)
-        >>> # The candidates are for u only.
+        >>> # The extra candidates are used for u, but not for v.
         >>> is_candidate = torch.tensor([[True, False], [True, False]])
         >>> negatives = Negatives(0.9 * v, is_candidate)
         >>> loss = alignment_loss(u, v, negatives=negatives)
 
     Attributes:
-        embeddings: [B, D] embeddings of the candidates.
-        is_candidate: [B, 2] bool, whether the candidate of a pair is one for u, and for v.
+        embeddings: [B, D] embeddings of the extra candidates.
+        is_candidate: [B, 2] bool, whether the extra candidate of each pair is used for u and for v.
     """
 
     embeddings: Tensor
@@ -69,16 +69,16 @@ def alignment_loss(
     negatives: Negatives | None = None,
     cosines: Tensor | None = None,
 ) -> Tensor:
-    """Return the cross-entropy of finding each translation among the candidates, in both
+    """Return the cross-entropy of retrieving each translation among the candidates, in both
     directions.
 
-    This is the cross-entropy of the diagonal of S = u v^T over its rows plus over its columns,
-    summed over the pairs.
+    This is the cross-entropy of the diagonal of S = u v^T, normalized over rows and over columns,
+    summed over both directions and all pairs.
 
-    Use it for retrieval. The other sentences of the batch are the negatives, so large batches of
-    varied text help. It can be the only loss, or be added to a generative loss.
-    `matryoshka_alignment_loss` is for embeddings that are truncated, and `distance_constraint` has
-    a margin instead of a softmax.
+    Use it to train for retrieval. The other sentences in the batch serve as negatives, so large,
+    varied batches help. It can be the only loss, or be added to a generative loss. If embeddings
+    will be truncated, use `matryoshka_alignment_loss`; `distance_constraint` uses a margin instead
+    of a softmax.
 
     Source: Mao et al. 2021, Eq. 5 (inner product, scale 1); cosine with a scale as in CLIP (Radford
     et al. 2021).
@@ -93,27 +93,27 @@ def alignment_loss(
         u: [B, D] embeddings of the source side.
         v: [B, D] embeddings of the target side.
         similarity: one of `ALIGN_SIMILARITIES`.
-        scale: factor on the similarities (1 / temperature).
-        candidates: the candidates of all workers; None uses only the batch.
-        same_text: [2, B, C] bool, True for candidates (of v, then of u) with the same text as the
-            true translation, which are left out.
-        negatives: one additional candidate for each pair.
-        cosines: [B, B] `cosine_similarities(u, v)`, if they are already computed.
+        scale: factor applied to the similarities (1 / temperature).
+        candidates: candidates from all workers; None uses only the batch.
+        same_text: [2, B, C] bool, first for candidates from v, then from u: True for candidates
+            whose text equals the true translation, which are excluded.
+        negatives: one extra negative candidate per pair.
+        cosines: [B, B] `cosine_similarities(u, v)`, if already computed.
 
     Returns:
-        A scalar, in nats.
+        The loss, a scalar in nats.
 
     Raises:
         ValueError: if the similarity is unknown, or if the shapes of u and v differ.
     """
     if similarity not in ALIGN_SIMILARITIES:
-        raise ValueError(f"similarity is {similarity!r}; expected one of {ALIGN_SIMILARITIES}")
+        raise ValueError(f"unknown similarity {similarity!r}; choose from {ALIGN_SIMILARITIES}")
     if u.shape != v.shape:
-        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)}; expected the same shape")
+        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)} must have the same shape")
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     u = unit(u)
     v = unit(v)
-    # Similarities [B] to the additional candidates, separately for u and v.
+    # Similarities [B] to the extra candidates, separately for u and v.
     extra: list[Tensor] = []
     if negatives is not None:
         for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
@@ -148,11 +148,11 @@ def alignment_loss(
 
 
 def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
-    """Return the loss for cosines [B, B], computing each exponential once for rows and columns."""
+    """Return the loss for cosines [B, B], computing each exponential once for both directions."""
     if cosines.shape[0] != cosines.shape[1]:
         raise ValueError(
-            f"cosines has shape {tuple(cosines.shape)}; expected a square matrix, with as many "
-            "rows in u as in v"
+            f"cosines has shape {tuple(cosines.shape)}; it must be square, with one row per "
+            "row of u and of v"
         )
     partitions = _LogPartitions.apply(cosines, scale)
     if extra:
@@ -161,10 +161,10 @@ def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
 
 
 class _LogPartitions(torch.autograd.Function):
-    """Logsumexp of scale x cosines [B, B] over rows and over columns, [B] each.
+    """Logsumexp of scale x cosines [B, B] over rows and over columns: two tensors [B].
 
-    Cosines are at most 1, so their maximum need not be computed. Neither pass allocates more than
-    one [B, B] tensor.
+    Cosines are at most 1, so their maximum need not be computed. The forward and the backward pass
+    each allocate at most one [B, B] tensor.
     """
 
     @staticmethod
@@ -178,7 +178,7 @@ class _LogPartitions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, of_rows: Tensor, of_columns: Tensor):
-        """Return the gradient of the cosines: the derivative of a logsumexp is the softmax."""
+        """Return the gradient for the cosines: the derivative of a logsumexp is the softmax."""
         terms, rows, columns = ctx.saved_tensors
         factors = (ctx.scale * of_rows / rows)[:, None] + ctx.scale * of_columns / columns
         return factors.mul_(terms), None
@@ -186,7 +186,7 @@ class _LogPartitions(torch.autograd.Function):
 
 @in_float32
 def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
-    """Return the cosines [B, B] of all pairs of rows of u and v, both [B, D], in float32.
+    """Return the cosines [B, B] between all rows of u [B, D] and v [B, D], in float32.
 
     Example:
         >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()
@@ -197,14 +197,13 @@ def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
 
 @torch.no_grad()
 def in_batch_accuracy(cosines: Tensor) -> Tensor:
-    """Count the sentences whose nearest neighbour (cosine) in the batch is their translation.
+    """Count the sentences whose nearest neighbour in the batch, by cosine, is their translation.
 
     Args:
         cosines: [B, B] `cosine_similarities` of the two sides.
 
     Returns:
-        Counts in float32, [2]: from source to target, and from target to source. A tie is not
-        counted.
+        Two counts, float32 [2]: source to target, and target to source. Ties are not counted.
 
     Example:
         >>> in_batch_accuracy(cosine_similarities(torch.eye(2), torch.eye(2))).tolist()
@@ -212,5 +211,5 @@ def in_batch_accuracy(cosines: Tensor) -> Tensor:
     """
     true = cosines.diagonal()
     wrong = cosines.detach().clone().fill_diagonal_(float("-inf"))
-    # amax over the wrong pairs is three times as fast as argmax over all pairs.
+    # amax over the wrong pairs is three times faster than argmax over all pairs.
     return torch.stack([(true > wrong.amax(dim=dim)).sum() for dim in (1, 0)]).float()

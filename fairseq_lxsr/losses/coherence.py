@@ -1,4 +1,4 @@
-"""Losses for the coherence between a sentence and its context, which need no parallel text.
+"""Coherence losses between a sentence and its context, which need no parallel text.
 
 Source: Wang, Hou, Li, Tong, Jiang, "Learning Multilingual Sentence Embeddings from Monolingual
 Corpus".
@@ -12,10 +12,10 @@ from fairseq_lxsr.losses.precision import in_float32
 
 @in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 1: is a sentence the original one of its context?
+    """Return the loss of stage 1: was this sentence the original one in its context?
 
-    It is the binary cross-entropy. Use it for text without translations: half of the samples have a
-    random sentence in place of the original one. If there is parallel text, use `alignment_loss`.
+    This is a binary cross-entropy. Use it for text without translations: in half of the samples, a
+    random sentence replaces the original one. If you have parallel text, use `alignment_loss`.
 
     Source: Wang et al., stage 1.
 
@@ -30,17 +30,17 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
         labels: [R] 1 for the original sentence, 0 for a random one.
 
     Returns:
-        A scalar, summed over the rows, in nats.
+        The loss, a scalar in nats, summed over the rows.
     """
     return F.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="sum")
 
 
 @in_float32
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 2: how well does a sentence fit its context?
+    """Return the loss of stage 2: how well does a sentence match its context?
 
-    It is the squared error. Use it after stage 1, on pairs that were mined with its embeddings: a
-    sentence is replaced by its neighbour in another language.
+    This is a squared error. Use it after stage 1, on pairs mined with the embeddings of stage 1: a
+    sentence is replaced by its mined neighbour in another language.
 
     Source: Wang et al., stage 2.
 
@@ -51,16 +51,16 @@ def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         scores: [R] predictions.
-        labels: [R] cosines of the mined pairs.
+        labels: [R] cosine similarities of the mined pairs.
 
     Returns:
-        A scalar, summed over the rows.
+        The loss, a scalar, summed over the rows.
 
     Raises:
         ValueError: if the shapes differ.
     """
     if scores.shape != labels.shape:
         raise ValueError(
-            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)}; expected equal shapes"
+            f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must have equal shapes"
         )
     return (scores - labels.to(scores.dtype)).square().sum()

@@ -1,4 +1,4 @@
-"""Distance constraint: translations must be closer than other sentences in the batch by a margin.
+"""Distance constraint: translations must be closer than other batch sentences by a margin.
 
 Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020 (the c of cLASER
 and cT-LASER).
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# Added to the divisor of distances, to avoid dividing by zero.
+# Added to the denominator of distances, to avoid dividing by zero.
 SMALLEST_NORM = 1e-6
-# Limit on the sine in arcsin, whose derivative is infinite at 1 (opposite vectors).
+# Upper limit for the argument of arcsin, whose derivative is infinite at 1 (opposite vectors).
 LARGEST_SINE = 1 - 1e-6
 
 
@@ -29,15 +29,14 @@ def distance_constraint(
     negatives: Tensor | None = None,
     detach_scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return L_pair = sum_j d(u_j, v_j), and L_neg, the hinge loss over negatives in both
-    directions.
+    """Return the pair distances L_pair = sum_j d(u_j, v_j) and the hinge loss L_neg over negatives.
 
-    Add it to a translation loss, which alone need not bring embeddings of translations near each
-    other: Li and Mak add 0.25 (L_pair + 0.5 L_neg). For an encoder without a decoder, use
+    Add it to a translation loss, which alone does not always bring the embeddings of translations
+    close together: Li and Mak add 0.25 (L_pair + 0.5 L_neg). For an encoder without a decoder, use
     `alignment_loss`.
 
-    L_neg = mean over the draws of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))) + the same
-    with u, v exchanged.
+    L_neg is the mean over permutations pi of sum_j max(0, margin + d(u_j, v_j) - d(u_j, v_pi(j))),
+    plus the same term with u and v exchanged.
 
     Example:
         >>> u, v = torch.eye(4, 8), torch.eye(4, 8)
@@ -50,23 +49,23 @@ def distance_constraint(
         u: [B, D] embeddings of the source side.
         v: [B, D] embeddings of the target side.
         metric: one of `DISTANCES`.
-        margin: distance by which negatives must be farther away than the translation, in units of
-            the metric.
-        negatives: [2, N, B] permutations from `draw_negatives`, N in each direction; None uses all
-            other sentences of the batch, which gives the mean over all draws.
-        detach_scale: whether the gradient treats the unit of distance as a constant; `angular` has
-            no unit.
+        margin: how much farther away than the translation each negative must be, in units of the
+            metric.
+        negatives: [2, N, B], N permutations per direction from `draw_negatives`; None uses all
+            other sentences in the batch, which yields the mean over all draws.
+        detach_scale: whether to exclude the distance unit from the gradient; `angular` has no unit.
 
     Returns:
-        L_pair and L_neg, scalars. L_neg is 0 for a batch of one pair, which has no negatives.
+        L_pair and L_neg, both scalars. L_neg is 0 if the batch has only one pair, and so no
+        negatives.
 
     Raises:
         ValueError: if the metric is unknown, or if the shapes of u and v differ.
     """
     if metric not in DISTANCES:
-        raise ValueError(f"metric is {metric!r}; expected one of {tuple(DISTANCES)}")
+        raise ValueError(f"unknown metric {metric!r}; choose from {tuple(DISTANCES)}")
     if u.shape != v.shape:
-        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)}; expected the same shape")
+        raise ValueError(f"u {tuple(u.shape)} and v {tuple(v.shape)} must have the same shape")
     u, v, to_distance = DISTANCES[metric](u, v, detach_scale)
     # [B]
     pair = to_distance((u - v).norm(dim=1))
@@ -74,7 +73,7 @@ def distance_constraint(
         return pair.sum(), pair.sum() * 0
     # [B, B] distance from u_i to v_j
     between = to_distance(_Distances.apply(u, v))
-    # [B, B] by how much v_j is too close to u_i, and u_j to v_i
+    # [B, B] margin violation: how much too close v_j is to u_i, and u_j to v_i
     nearer_v = F.relu(margin + pair[:, None] - between)
     nearer_u = F.relu(margin + pair[:, None] - between.T)
     if negatives is None:
@@ -90,7 +89,7 @@ def distance_constraint(
 class _Distances(torch.autograd.Function):
     """Euclidean distances [B, B'] between u [B, D] and v [B', D], without a [B, B', D] tensor.
 
-    torch's own derivative of cdist allocates such a tensor on CUDA; this one uses matrix products.
+    The derivative of torch.cdist allocates such a tensor on CUDA; this one uses matrix products.
     """
 
     @staticmethod
@@ -104,7 +103,7 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradients of u and v: (u_i - v_j) / |u_i - v_j|, or 0 for equal vectors."""
+        """Return the gradients for u and v: (u_i - v_j) / |u_i - v_j|, or 0 for equal vectors."""
         u, v, distances = ctx.saved_tensors
         share = torch.where(distances > 0, gradient / distances, 0)
         with torch.autocast(u.device.type, enabled=False):
@@ -114,42 +113,41 @@ class _Distances(torch.autograd.Function):
 
 
 def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
-    """Draw permutations without fixed points, which map each pair to its negative.
+    """Draw permutations without fixed points that assign a negative to each pair.
 
-    Each index is mapped to its successor in a random cycle, so all other sentences are equally
-    likely to be the negative of a sentence.
+    Each index is mapped to its successor in a random cycle, so every other sentence is equally
+    likely to be the negative.
 
     Example:
         >>> draw_negatives(1, 2, torch.device("cpu")).tolist()
         [[[1, 0]], [[1, 0]]]
 
     Args:
-        draws: N, number of permutations in each direction.
-        pairs: B, number of pairs, at least 2.
+        draws: number of permutations per direction (N).
+        pairs: number of pairs (B), at least 2.
         device: device of the result.
 
     Returns:
-        Indices [2, N, B].
+        Permutation indices [2, N, B].
     """
     circle = torch.rand(2 * draws, pairs, device=device).argsort(dim=1)
     permutations = torch.empty_like(circle).scatter_(1, circle, circle.roll(1, dims=1))
     return permutations.view(2, draws, pairs)
 
 
-# u, v, and a function that turns the norm of their difference into a distance.
+# A metric: u, v, and a function that converts the norm of a difference into a distance.
 Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the metric ||x - y|| divided by the mean norm of all embeddings in the batch."""
+    """Return the distance ||x - y|| divided by the mean norm of all embeddings in the batch."""
     return _in_units(u, v, torch.cat((u, v)).norm(dim=1).mean(), detach_scale)
 
 
 def _norm_of_mean(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the metric ||x - y|| divided by the norm of the mean embedding of a side.
+    """Return the distance ||x - y|| divided by the norm of the mean embedding.
 
-    The unit is the average over both sides, as in the code of Li and Mak (cross_entropy_dist.py,
-    line 344).
+    The norm is averaged over both sides, as in Li and Mak's code (cross_entropy_dist.py, line 344).
     """
     return _in_units(u, v, (u.mean(dim=0).norm() + v.mean(dim=0).norm()) / 2, detach_scale)
 
@@ -162,9 +160,9 @@ def _in_units(u: Tensor, v: Tensor, unit: Tensor, detach_scale: bool) -> Metric:
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the angular metric: the angle between x and y divided by pi.
+    """Return the angular distance: the angle between x and y divided by pi.
 
-    It is computed from the chord, which is exact and smooth for nearly equal vectors.
+    The angle is computed from the chord, which is exact and smooth for nearly equal vectors.
     """
 
     def angle(chord: Tensor) -> Tensor:

@@ -7,21 +7,20 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.targets import merge_duplicates
 
-# Number of float32 values that are processed at once. On a CPU, 24 MB stay in the cache, and malloc
-# reuses them in the next step. On a GPU, smaller chunks would be dominated by kernel launches.
+# Number of float32 values to process at once. On a CPU, 24 MB stay in the cache, and malloc reuses
+# them in the next step. On a GPU, smaller chunks would be dominated by kernel launches.
 CPU_CHUNK = 6_000_000
 GPU_CHUNK = 256_000_000
 
 
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-    """Return KL(q || softmax(logits)) for each row; q need not sum to 1.
+    """Return KL(q || softmax(logits)) for each row; the target q need not sum to 1.
 
-    Use it for a target of few of the V pieces, such as a bag of words;
-    `label_smoothed_cross_entropy` is for a single piece.
-
-    It is computed as sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits), so only the
+    Use it for a target with few of the V pieces, such as a bag of words; for a single piece, use
+    `label_smoothed_cross_entropy`.
+    The divergence is sum_w q log q - sum_w q(w) logit(w) + (sum_w q) logsumexp(logits), so only the
     entries of q are gathered, and no [R, V] target is built (Mao et al. 2021, Eq. 2; the last term
-    has the total mass as its factor, because `types` sums to less than 1).
+    is multiplied by the total mass, because `types` targets sum to less than 1).
 
     Example:
         >>> ids, weights = torch.tensor([[3, 7]]), torch.tensor([[0.5, 0.5]])
@@ -29,12 +28,12 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         1.609
 
     Args:
-        logits: [R, V], any floating type; the arithmetic is at least float32.
-        ids: [R, K] ids of the sparse target, see `targets`.
-        weights: [R, K] their weights.
+        logits: [R, V] of any floating-point dtype; computed in float32 or higher.
+        ids: [R, K] vocabulary ids of the sparse target (see `targets`).
+        weights: [R, K] target weights of the ids.
 
     Returns:
-        float32 [R], in nats.
+        Divergence of each row, float32 [R], in nats.
     """
     ids, mass = merge_duplicates(ids, weights)
     cross_entropy, _ = _CrossEntropy.apply(logits, ids, mass, 0.0)
@@ -44,12 +43,12 @@ def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
 def label_smoothed_cross_entropy(
     logits: Tensor, gold: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy -sum_w q(w) log softmax(logits)(w) for each row.
+    """Return the cross-entropy -sum_w q(w) log softmax(logits)(w) of each row.
 
-    q is 1 - smoothing for the gold piece, and smoothing / (V - 1) for each other piece. Use it for
-    translation, for each piece of the target; smoothing keeps the model from overconfidence.
+    q is 1 - smoothing for the gold piece, and smoothing / (V - 1) for every other piece. Use it for
+    translation, on each piece of the target; smoothing prevents overconfidence.
 
-    Source: Szegedy et al. 2016, section 7, with the smoothing mass distributed as in fairseq.
+    Source: Szegedy et al. 2016, section 7; the smoothing mass is distributed as fairseq does.
 
     Example:
         >>> logits, gold = torch.zeros(1, 4), torch.tensor([2])
@@ -59,13 +58,13 @@ def label_smoothed_cross_entropy(
         (1.386, 1.386)
 
     Args:
-        logits: [R, V], any floating type; the arithmetic is at least float32.
+        logits: [R, V] of any floating-point dtype; computed in float32 or higher.
         gold: [R] ids of the gold pieces.
-        smoothing: mass that the other pieces share, 0 to 1.
+        smoothing: probability mass that the other pieces share, 0 to 1.
 
     Returns:
-        The loss, float32 [R], and -log softmax(logits)(gold), float32 [R] without gradient; both in
-        nats.
+        The loss, float32 [R], and the loss without smoothing, -log softmax(logits)(gold), float32
+        [R] without gradient; both in nats.
     """
     everywhere = smoothing / (logits.shape[1] - 1)
     ids = gold[:, None]
@@ -76,10 +75,10 @@ def label_smoothed_cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy for a target q that puts mass on `ids`, plus a constant on every piece.
+    """Cross-entropy for a target q that has mass on `ids`, plus a constant on every piece.
 
-    autograd's own backward pass allocates five [R, V] tensors in float32; this one allocates one.
-    `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
+    The backward pass of autograd would allocate five float32 tensors [R, V]; this one allocates
+    one. `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
     """
 
     @staticmethod
@@ -101,7 +100,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _):
-        """Return the gradient of the logits: ((sum q) softmax(w) - q(w)) x gradient of the row."""
+        """Return the gradient for the logits: ((sum q) softmax(w) - q(w)) x gradient of the row."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
         total = (total * grad)[:, None]

@@ -1,7 +1,7 @@
-"""Generative objectives: the encoder predicts words of a sentence and of its translation.
+"""Generative objectives: predict words of a sentence and of its translation from an embedding.
 
-They are the five rows of the table in Mao et al. 2021, section 3.2. Pass l reads sentence S_l, and
-l' is the other language.
+These are the five objectives in the table of Mao et al. 2021, section 3.2. There is one encoder
+pass per side: the source pass encodes the source sentence, the target pass the target sentence.
 """
 
 import torch
@@ -22,9 +22,9 @@ def sentence_targets(
     weighting: str = "types",
     overlap: str = "sum",
 ) -> tuple[Target, Target]:
-    """Return the target distributions that sentence embeddings must predict in `sentence_loss`.
+    """Return the target distributions that the sentence embeddings must predict (`sentence_loss`).
 
-    `ugt` is the objective of the paper. `xtr` needs no masks, and retrieves about as many
+    `ugt` is the objective proposed in the paper. `xtr` needs no masks, and retrieves about as many
     translations in the paper's tables.
 
     Source: Mao et al. 2021, Eq. 1 to 4.
@@ -33,28 +33,28 @@ def sentence_targets(
         >>> tokens = torch.tensor([[4, 5]]), torch.tensor([[6, 1]])
         >>> masked = torch.tensor([[1]]), torch.tensor([[1]])
         >>> _, target = sentence_targets("xtr", tokens, masked, padding_idx=1, weighting="counts")
-        >>> # The target pass must predict the two pieces of the source, with half of the mass each.
+        >>> # The target pass must predict the two source pieces, each with half of the mass.
         >>> target[0].tolist(), target[1].tolist()
         ([[4, 5]], [[0.5, 0.5]])
 
     Args:
-        objective: `xtr` predicts the words of the translation; `smlm` predicts the single masked
+        objective: `xtr` predicts the words of the translation; `smlm` predicts the only masked
             piece of the pair, on whichever side it is; `ugt` and `mlm_xtr` predict the words of the
-            translation, with half of the mass on the masked pieces of the pass if it has any, and
-            differ in how many pieces are masked.
-        tokens: ids of source and target that the opposite pass predicts, [B, T] and [B, T']; in the
-            paper they are not masked.
+            translation, but reserve half of the mass for the masked pieces of the pass if it has
+            any. `ugt` and `mlm_xtr` differ in how many pieces are masked.
+        tokens: source and target ids, [B, T] and [B, T'], that the pass of the other side predicts;
+            unmasked in the paper.
         masked_ids: masked ids of source and target, [B, M] and [B, M'], with `padding_idx` at
             unused positions.
         padding_idx: id of padding.
         weighting: one of `TARGET_WEIGHTS`.
-        overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr`, see `targets.mix`.
+        overlap: one of `TARGET_OVERLAPS`, for `ugt` and `mlm_xtr` (see `targets.mix`).
 
     Returns:
-        The targets of the source pass and of the target pass.
+        Targets of the source pass and of the target pass.
 
     Raises:
-        ValueError: if the objective is not one of these.
+        ValueError: if the objective is unknown, or is `mlm`.
     """
     masked_pieces = [spread(pieces, padding_idx) for pieces in masked_ids]
     if objective == "smlm":
@@ -68,7 +68,7 @@ def sentence_targets(
         target = mix(masked_pieces[1], translation[1], overlap)
         return source, target
     raise ValueError(
-        f"objective is {objective!r}; expected one of {OBJECTIVES} except mlm, whose loss is "
+        f"invalid objective {objective!r}; choose from {OBJECTIVES} except mlm, whose loss is "
         "token_loss"
     )
 
@@ -76,13 +76,13 @@ def sentence_targets(
 def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
     """Return KL(q || softmax(logits)), summed over both sides and all pairs.
 
-    There is one row of logits per sentence instead of per piece, which makes the lightweight model
-    cheap.
+    There is one row of logits per sentence instead of one per piece, which makes the lightweight
+    model cheap to train.
 
-    Source: Mao et al. 2021, Eq. 2, with q and p as in the last version, KL(q || p).
+    Source: Mao et al. 2021, Eq. 2, with the order KL(q || p) of the paper's last version.
 
     Example:
-        >>> # One pair, and V = 8
+        >>> # One pair, vocabulary size V = 8
         >>> logits, target = torch.zeros(2, 8), (torch.tensor([[4]]), torch.ones(1, 1))
         >>> round(sentence_loss(logits, target, target).item(), 3)  # 2 log 8
         4.159
@@ -93,7 +93,7 @@ def sentence_loss(logits: Tensor, source: Target, target: Target) -> Tensor:
         target: target distribution of the target passes.
 
     Returns:
-        A scalar, in nats.
+        The loss, a scalar in nats.
     """
     width = max(source[0].shape[1], target[0].shape[1])
     # [2B, K] each
@@ -110,12 +110,12 @@ def token_loss(
     masked_index: tuple[Tensor, Tensor],
     padding_idx: int,
 ) -> Tensor:
-    """Return the cross-entropy of masked pieces, averaged within and summed over sentences.
+    """Return the cross-entropy of masked pieces, averaged over each sentence and then summed.
 
-    This is masked language modelling (`mlm`), the baseline of the paper: each masked piece is
-    predicted from its own state. It does not align languages, and retrieves few translations.
+    This is masked language modelling (`mlm`), the paper's baseline: each masked piece is predicted
+    from its own state. It does not align languages, and retrieves few translations.
 
-    The paper does not say how pieces are averaged. Here each sentence has the same weight, as in
+    The paper does not say how pieces are averaged. Here all sentences have the same weight, as in
     the other objectives.
 
     Example:
@@ -131,7 +131,7 @@ def token_loss(
         padding_idx: id of padding.
 
     Returns:
-        A scalar, in nats.
+        The loss, a scalar in nats.
     """
     # [K + K'] each
     ids, weights = (

@@ -1,4 +1,4 @@
-"""Matryoshka training: embeddings stay usable when truncated to their first units."""
+"""Matryoshka training: embeddings remain usable when truncated to their first dimensions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,40 +19,40 @@ def matryoshka_alignment_loss(
     cosines: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """Return the alignment loss on the first d units of the embeddings, summed over all widths d.
+    """Return the alignment loss on the first d dimensions, summed over all widths d.
 
-    Use it for embeddings that users truncate to save memory. At full width, accuracy is within a
-    point of that of `alignment_loss`.
+    Use it for embeddings that users truncate to save memory. At full width, accuracy stays within
+    one point of `alignment_loss`.
 
     Source: Kusupati et al. 2022, Eq. 1, with all relative importances c_m = 1, as in their
-    experiments. With cosines, the first d units are normalized separately.
+    experiments. With cosine similarity, the first d dimensions are normalized separately.
 
     Example:
         >>> u = v = torch.eye(4, 8)
         >>> loss = matryoshka_alignment_loss(u, v, (4, 8), similarity="cosine", scale=20.0)
-        >>> # Units 5 to 8 are zero, so both widths have the same loss.
+        >>> # Dimensions 5 to 8 are zero, so both widths have the same loss.
         >>> torch.equal(loss, 2 * alignment_loss(u, v, similarity="cosine", scale=20.0))
         True
 
     Args:
         u: [B, D] embeddings of the source side.
         v: [B, D] embeddings of the target side.
-        widths: the widths d, each from 1 to D.
-        candidates: see `alignment_loss`.
-        negatives: see `alignment_loss`.
-        cosines: see `alignment_loss`; they are used for the full width only.
+        widths: the widths d, each between 1 and D.
+        candidates: candidates from all workers (see `alignment_loss`).
+        negatives: one extra negative candidate per pair (see `alignment_loss`).
+        cosines: [B, B] precomputed cosines, used for the full width only.
         **options (Any): further options of `alignment_loss`.
 
     Returns:
-        A scalar, in nats: roughly the number of widths times one alignment loss.
+        The loss, a scalar in nats: roughly the number of widths times one alignment loss.
 
     Raises:
-        ValueError: if a width is not 1 to D, and as in `alignment_loss`.
+        ValueError: if a width is not between 1 and D, or as `alignment_loss` does.
     """
     total = []
     for width in widths:
         if not 1 <= width <= u.shape[1]:
-            raise ValueError(f"width is {width}; expected 1 to {u.shape[1]}")
+            raise ValueError(f"invalid width {width}; it must be between 1 and {u.shape[1]}")
         if candidates is not None:
             options["candidates"] = candidates._replace(
                 u=candidates.u[:, :width], v=candidates.v[:, :width]

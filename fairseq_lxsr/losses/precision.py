@@ -1,4 +1,4 @@
-"""Keeps loss computation in float32 when training in lower precision."""
+"""Computes losses in float32 when training in lower precision."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorator that disables autocast in a loss, and converts half-precision arguments to
+    """Decorator for a loss: disables autocast and converts half-precision arguments to
     float32."""
 
     def widen(value):

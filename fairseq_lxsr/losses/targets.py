@@ -1,10 +1,10 @@
 """Sparse target distributions for the generative objectives.
 
 A target q over the vocabulary is a pair (ids, weights), both [R, K]: q(w) is the sum of the weights
-of the entries with id w. Entries of weight 0 are padding. No [R, V] tensor is ever built.
+of all entries with id w. Entries of weight 0 are padding. No [R, V] tensor is ever built.
 
 Source: Mao et al., "Lightweight Cross-Lingual Sentence Representation Learning", ACL 2021, Eq. 1-4
-and the footnote on weights (3 or 4, by version).
+and the footnote on weights (number 3 or 4, depending on the version).
 """
 
 import torch
@@ -17,7 +17,7 @@ Target = tuple[Tensor, Tensor]
 
 
 def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") -> Target:
-    """Return q(w) = n(w) / length for the pieces w of a sentence (Eq. 3), the target of `xtr`.
+    """Return the target of `xtr`: q(w) = n(w) / length for each piece w of a sentence (Eq. 3).
 
     Example:
         >>> bag_of_pieces(torch.tensor([[4, 4, 5, 1]]), padding_idx=1)[0].tolist()
@@ -26,12 +26,12 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
     Args:
         tokens: [R, T] ids, with `padding_idx` at unused positions.
         padding_idx: id of padding.
-        weighting: with `counts`, n(w) is the number of times that w occurs, and q sums to 1; with
-            `types`, n(w) is 1 for each different w, and q sums to at most 1. The authors used
+        weighting: with `counts`, n(w) is the number of occurrences of w, and q sums to 1; with
+            `types`, n(w) is 1 for each distinct w, and q sums to at most 1. The authors used
             `types`, according to their footnote.
 
     Returns:
-        Ids [R, T], and weights in float32 [R, T].
+        Ids [R, T] and weights, float32 [R, T].
 
     Raises:
         ValueError: if the weighting is unknown.
@@ -42,13 +42,13 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
     if weighting == "counts":
         return tokens, weights
     if weighting != "types":
-        raise ValueError(f"weighting is {weighting!r}; expected one of {TARGET_WEIGHTS}")
+        raise ValueError(f"unknown weighting {weighting!r}; choose from {TARGET_WEIGHTS}")
     ids, order = tokens.sort(dim=1)
     return ids, weights.gather(1, order) * _starts_run(ids)
 
 
 def spread(tokens: Tensor, padding_idx: int) -> Target:
-    """Return a target with equal weights for all given pieces in each row [R, K].
+    """Return a target with equal weights for all pieces of each row of `tokens` [R, K].
 
     In a row without pieces, q is 0. With one masked piece per row, this is the one-hot target of
     `smlm`.
@@ -63,7 +63,7 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
 def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     """Return q = 1/2 first + 1/2 second, or q = second in rows where `first` is empty (Eq. 4).
 
-    `first` has mass in sentences with masked pieces.
+    `first` is only non-empty for sentences with masked pieces.
 
     Example:
         >>> masked = spread(torch.tensor([[4]]), padding_idx=1)
@@ -74,17 +74,17 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
     Args:
         first: ids and weights, both [R, K1].
         second: ids and weights, both [R, K2].
-        overlap: mass of an id that is in both, for which the equation is ambiguous. With `sum` it
-            is the sum of the two halves, so that q stays a distribution. With `translation` it is
-            only 1/2 second, which is the first of the printed cases that applies, and what the
-            released code does (modeling/bertModel.py, lines 462 to 470, where the second half
-            overwrites the first).
+        overlap: mass of an id that occurs in both targets, for which the equation is ambiguous.
+            With `sum` it is the sum of the two halves, so that q remains a distribution. With
+            `translation` it is only 1/2 second. This is the first case of the equation that
+            applies, and it is what the released code does (modeling/bertModel.py, lines 462 to
+            470, where the second half overwrites the first).
 
     Returns:
         Ids and weights, both [R, K1 + K2].
 
     Raises:
-        ValueError: if the overlap is unknown.
+        ValueError: if `overlap` is unknown.
     """
     # [R, 1]
     share = first[1].sum(dim=1, keepdim=True).gt(0) * 0.5
@@ -94,7 +94,7 @@ def mix(first: Target, second: Target, overlap: str = "sum") -> Target:
         in_both = (first[0][:, :, None] == second[0][:, None, :]) & second[1].gt(0)[:, None, :]
         first_weights = first_weights.masked_fill(in_both.any(dim=2), 0)
     elif overlap != "sum":
-        raise ValueError(f"overlap is {overlap!r}; expected one of {TARGET_OVERLAPS}")
+        raise ValueError(f"unknown overlap {overlap!r}; choose from {TARGET_OVERLAPS}")
     second_weights = second[1] * (1 - share)
     ids = torch.cat((first[0], second[0]), dim=1)
     return ids, torch.cat((first_weights, second_weights), dim=1)
@@ -104,19 +104,19 @@ def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
     """Merge duplicate ids in each row by summing their weights.
 
     Returns:
-        Ids, sorted in each row, and weights, both [R, K]. The first of several equal ids has their
-        total weight, and the rest have weight 0.
+        Ids, sorted in each row, and weights, both [R, K]. The first of several equal ids receives
+        their total weight, and the rest receive weight 0.
     """
     ids, order = ids.sort(dim=1)
     starts = _starts_run(ids)
-    # [R, K] index of the run of equal ids that an entry belongs to
+    # [R, K] index of the run of equal ids to which each entry belongs
     run = starts.cumsum(dim=1) - 1
     mass = torch.zeros_like(weights).scatter_add(1, run, weights.gather(1, order))
     return ids, mass.gather(1, run) * starts
 
 
 def _starts_run(sorted_ids: Tensor) -> Tensor:
-    """Return whether each entry is the first in a run of equal ids, bool [R, K]."""
+    """Return whether each entry starts a run of equal ids, bool [R, K]."""
     starts = torch.ones_like(sorted_ids, dtype=torch.bool)
     starts[:, 1:] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
     return starts
