@@ -1,6 +1,6 @@
-"""Neural networks, in torch and without fairseq.
+"""Neural network modules in torch, without fairseq.
 
-torch is imported when a name is first used; `sizes` works without it.
+torch is imported only when a name is first used; `sizes` works without torch.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ __all__ = [
     "mean_max_pool",
     "mean_pool",
 ]
-# Names defined in each module.
+# The names that each module defines.
 _MODULES = {
     "laser": ("LaserConfig", "LaserSentenceEncoder"),
     "network": ("SentenceNetwork", "all_networks"),

@@ -1,4 +1,4 @@
-"""Data types and process settings for fast training on a CPU."""
+"""CPU data types and process settings for fast training."""
 
 import contextlib
 import ctypes
@@ -11,9 +11,9 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
-# File that describes the processor on Linux.
+# Linux file that describes the processor.
 CPUINFO = "/proc/cpuinfo"
-# CPU flags for matrix multiplication instructions by dtype, named as in this file, on x86 and Arm.
+# Flags of matrix multiplication instructions on x86 and Arm, by dtype, as that file names them.
 FLAGS = {
     "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},
@@ -21,14 +21,14 @@ FLAGS = {
 # Parameters for mallopt, from glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
-# Number of updates after which training returns freed memory to the system.
+# Number of updates after which training returns unused memory to the system.
 TRIM_INTERVAL = 50
 
 
 def cpu_has(dtype: str) -> bool | None:
-    """Return whether the CPU has matrix multiplication instructions for a dtype in `FLAGS`.
+    """Return whether the CPU has matrix multiplication instructions for a dtype from `FLAGS`.
 
-    None if the system does not tell.
+    The result is None if the system does not report its CPU flags.
     """
     try:
         with open(CPUINFO, encoding="utf-8") as cpuinfo:
@@ -41,15 +41,15 @@ def warn_if_slow(dtype: str) -> None:
     """Log a warning if the CPU has no matrix multiplication instructions for a dtype."""
     if dtype in FLAGS and cpu_has(dtype) is False:
         logger.warning(
-            f"{dtype}: slower than float32 on this processor, which has no matrix multiplication "
+            f"{dtype} is slower than float32 on this CPU, which has no matrix multiplication "
             "instructions for it"
         )
 
 
 def cpu_has_bfloat16_lstm() -> bool:
-    """Return whether torch can compute an LSTM in bfloat16.
+    """Return whether torch supports bfloat16 LSTMs on this CPU.
 
-    oneDNN cannot on processors with AVX2 only.
+    oneDNN does not support them on processors that only have AVX2.
     """
     return not torch.backends.mkldnn.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
@@ -64,30 +64,30 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 @functools.cache
 def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
-    """Return the dtype in which matrix multiplications are faster, forward and backward together.
+    """Return the dtype in which matrix multiplications are faster (forward plus backward pass).
 
-    The measurement takes tens of milliseconds, once per process.
+    The benchmark takes tens of milliseconds and runs once per process.
     """
     times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
-    # bfloat16 must be clearly faster, so that a resumed run rarely picks another dtype only because
-    # the machine is busy.
+    # bfloat16 must be clearly faster, so that a resumed run rarely switches to another dtype only
+    # because the machine is busy.
     is_faster = times[torch.bfloat16] < 0.8 * times[torch.float32]
     dtype = torch.bfloat16 if is_faster else torch.float32
     float32_time = f"{1e3 * times[torch.float32]:.1f} ms"
     bfloat16_time = f"{1e3 * times[torch.bfloat16]:.1f} ms"
     logger.info(
-        f"--cpu-precision auto: {str(dtype).removeprefix('torch.')}; the matrix multiplications of "
-        f"a layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
+        f"--cpu-precision auto: selected {str(dtype).removeprefix('torch.')}; the matrix "
+        f"multiplications of a layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
     )
     return dtype
 
 
 def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
-    """Time the matrix multiplications of a layer in seconds: best of three runs after a warm-up.
+    """Time one layer's matrix multiplications in seconds: the best of three runs after a warm-up.
 
-    The products are [rows, width] x [width, width], forward and backward.
+    Each multiplication is [rows, width] x [width, width], with forward and backward pass.
     """
-    # The device is explicit, because a model may currently be built on the meta device.
+    # Set the device explicitly, because a model may currently be under construction on meta.
     x = torch.ones(rows, width, device="cpu")
     weight = torch.ones(width, width, device="cpu", requires_grad=True)
     times = []
@@ -104,14 +104,14 @@ def _seconds(dtype: torch.dtype, rows: int, width: int) -> float:
 
 
 def on_cpu(x: Tensor) -> bool:
-    """Return whether to use the CPU implementation; all other devices use the GPU one."""
+    """Return whether to use the CPU implementation; all other devices use the GPU version."""
     return x.device.type == "cpu"
 
 
 def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
-    """Return a context manager that computes matrix multiplications on a CPU in `dtype`.
+    """Return a context manager that runs matrix multiplications in `dtype` on a CPU.
 
-    On a GPU, fairseq decides the precision.
+    On a GPU, fairseq selects the precision.
     """
     return torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16 and on_cpu(tokens))
 
@@ -119,11 +119,11 @@ def cpu_autocast(dtype: torch.dtype, tokens: Tensor) -> torch.autocast:
 def tune_cpu() -> None:
     """Configure this process for fast training on a CPU.
 
-    Call this before the first parallel operation, whose threads inherit the settings.
+    Call this before the first parallel operation, because worker threads inherit the settings.
 
-    Denormal numbers become zero: softmax gradients contain many of them, and they slow a step down
-    by up to 4 times. The process keeps freed memory: otherwise the page faults of the [V, D]
-    gradients take a third of a step. The latter is done with glibc only.
+    Denormal numbers are flushed to zero: softmax gradients contain many of them, and they can make
+    a step 4 times slower. The process keeps freed memory: otherwise page faults in the [V, D]
+    gradients take a third of each step. Keeping memory requires glibc.
     """
     torch.set_flush_denormal(True)
     # Windows raises TypeError.
@@ -134,10 +134,10 @@ def tune_cpu() -> None:
 
 
 def trim_memory() -> None:
-    """Return freed memory, which is retained after `tune_cpu`, to the system (glibc only).
+    """Return the freed memory that `tune_cpu` retains to the system (glibc only).
 
-    Batches of many lengths break it into parts that later batches cannot use, and forked processes
-    hold a copy of it.
+    Batches of many different lengths fragment that memory so that later batches cannot use it, and
+    forked processes hold a copy of it.
     """
     # Windows raises TypeError.
     with contextlib.suppress(OSError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""A dropout layer that is fast on a CPU too."""
+"""Dropout layer that is fast on CPUs as well as on GPUs."""
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,9 @@ LEAST_INT64 = torch.iinfo(torch.int64).min
 class Dropout(nn.Module):
     """Dropout like torch.nn.Dropout, but faster on a CPU.
 
-    On a CPU, torch draws a random number of 32 bits for each value, which takes 15 percent of a
-    training step of T-LASER. Here one random number of 64 bits is used for four values, and the
-    probability is rounded to a multiple of 1/65,536.
+    On a CPU, torch draws a 32-bit random number for each value, which takes 15 percent of a T-LASER
+    training step. This layer draws one 64-bit random number for every four values, and rounds the
+    probability to a multiple of 1/65,536.
     """
 
     def __init__(self, p: float):
@@ -24,7 +24,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Set values of x to 0 with probability p, and scale the rest by 1/(1 - p)."""
+        """Set each value of x to 0 with probability p, and scale the others by 1/(1 - p)."""
         if not (self.training and self.p):
             return x
         dropped = round(self.p * LEVELS)

@@ -1,4 +1,4 @@
-"""LASER's sentence encoder: bidirectional LSTM layers and max pooling."""
+"""LASER's sentence encoder: bidirectional LSTM layers followed by max pooling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from fairseq_lxsr.modules.sizes import PROBABILITY, SOME_LAYERS, WIDTH, EncoderS
 from fairseq_lxsr.options import limited
 
 Module = TypeVar("Module", bound=nn.Module)
-# LASER's initial weights are drawn uniformly from ±0.1.
+# LASER draws its initial weights uniformly from ±0.1.
 INIT = 0.1
-# Ids that are the same in every fairseq dictionary.
+# Special ids that are the same in every fairseq dictionary.
 BOS_IDX = 0
 EOS_IDX = 2
 
 
 @dataclass(frozen=True)
 class LaserConfig(EncoderSize):
-    """Sizes of a `LaserSentenceEncoder`, and whether it adds BOS and EOS to a sentence.
+    """Sizes of a `LaserSentenceEncoder`, and whether it adds BOS and EOS to each sentence.
 
-    Sentences may have any length.
+    Sentence length is not limited.
 
     Example:
         >>> LaserConfig(vocab_size=50_000, padding_idx=1, num_layers=6).output_dim  # LASER_6
@@ -43,7 +43,7 @@ class LaserConfig(EncoderSize):
 
     @property
     def output_dim(self) -> int:
-        """Width of an embedding, which combines the states of both directions."""
+        """Embedding width: the states of both directions are concatenated."""
         return 2 * self.hidden_size
 
     @property
@@ -60,14 +60,14 @@ def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
 
 
 def uniform_(module: Module) -> Module:
-    """Initialize all parameters of a module as LASER does."""
+    """Initialize all parameters of a module as LASER does, and return the module."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -INIT, INIT)
     return module
 
 
 class LSTM(nn.LSTM):
-    """torch's LSTM, except that it stays in float32 on CPUs without bfloat16 LSTM support."""
+    """torch's LSTM, but always in float32 on CPUs without bfloat16 LSTM support."""
 
     def forward(self, x: Tensor, states: Any = None) -> Any:  # type: ignore[override]
         if not (on_cpu(x) and torch.is_autocast_enabled("cpu")) or cpu_has_bfloat16_lstm():
@@ -79,9 +79,9 @@ class LSTM(nn.LSTM):
 
 
 class BidirectionalLSTM(nn.Module):
-    """Bidirectional LSTM layer with two LSTMs that both process padding after the sentence.
+    """Bidirectional LSTM layer with one LSTM per direction; both process padding after the text.
 
-    Sequences therefore need no packing, which takes two to three times as long on a CPU.
+    Sequences therefore need no packing, which would take two to three times as long on a CPU.
     """
 
     def __init__(self, input_size: int, hidden_size: int):
@@ -94,8 +94,7 @@ class BidirectionalLSTM(nn.Module):
 
         Args:
             x: [B, T, E] inputs.
-            mirrored: [B, T] for each position, the position of the piece that the backward LSTM
-                reads there.
+            mirrored: [B, T] position of the piece that the backward LSTM processes at each step.
         """
         ahead, _ = self.ahead(x)
         back, _ = self.back(torch.take_along_dim(x, mirrored[..., None], dim=1))
@@ -103,13 +102,13 @@ class BidirectionalLSTM(nn.Module):
 
 
 class LaserSentenceEncoder(SentenceNetwork):
-    """LASER's encoder: bidirectional LSTM layers and max pooling, from ids to embeddings.
+    """LASER's encoder: bidirectional LSTM layers and max pooling map ids to embeddings.
 
-    Use it for comparison with LASER, and for text of any length. It computes one step per piece, so
+    Use it to compare with LASER, and for text of any length. It computes one step per piece, so
     `TLaserSentenceEncoder` trains faster and `TransformerSentenceEncoder` encodes faster.
 
     Source: Artetxe and Schwenk 2019, section 3; sizes of LASER_1 and LASER_6 from Li and Mak 2020,
-    who did not train a model of five layers.
+    who did not train a five-layer model.
 
     Example:
         >>> encoder = LaserSentenceEncoder(LaserConfig(20, 1, embed_dim=8, hidden_size=4)).eval()
@@ -125,7 +124,7 @@ class LaserSentenceEncoder(SentenceNetwork):
         "prepend_bos": "encoder_prepend_bos",
         "append_eos": "encoder_append_eos",
     }
-    # int8 is missing, because quantization does not cover LSTMs.
+    # int8 is not listed, because LSTMs cannot be quantized.
     dtypes = ("float32", "bfloat16", "float16")
 
     def __init__(self, config: LaserConfig):
@@ -159,7 +158,8 @@ class LaserSentenceEncoder(SentenceNetwork):
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings of ids [B, S] and [C, T], encoded as one batch.
 
-        An LSTM computes one step per position, so one batch takes fewer steps than two.
+        An LSTM computes one step per position, so one joint batch needs fewer steps than two
+        batches.
         """
         embeddings = self(stacked((source, target), self.config.padding_idx))
         u, v = embeddings.split((len(source), len(target)))

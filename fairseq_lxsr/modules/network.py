@@ -1,4 +1,4 @@
-"""Base class and registry of encoder networks, and networks that have only shapes."""
+"""Base class and registry of encoder networks, and a way to build them without values."""
 
 import contextlib
 import functools
@@ -15,15 +15,15 @@ from torch.overrides import TorchFunctionMode
 from fairseq_lxsr.modules.packing import BATCH_PIECES, Batches, FlatPieces, padded_batches
 from fairseq_lxsr.options import COMPUTE_DTYPES
 
-# Config fields that change the embeddings, but not the shape of any weight.
+# Config fields that affect the embeddings, but not the shape of any weight.
 WITHOUT_SHAPE = ("append_eos", "prepend_bos", "num_heads", "layer_norm_eps")
 
 
 class SentenceNetwork(nn.Module):
     """Base class of networks that map word piece ids to sentence embeddings.
 
-    Each module of this folder has at most one network. Subclasses set the attributes;
-    docs/extend/encoder.md shows how to add one.
+    Each module in this folder defines at most one network. Subclasses set the attributes below;
+    docs/extend/encoder.md shows how to add a network.
 
     Example:
         >>> network = all_networks()["laser"]
@@ -32,11 +32,11 @@ class SentenceNetwork(nn.Module):
         torch.Size([1, 8])
 
     Attributes:
-        name: name of the network in config.json and in the state of a training task.
+        name: name of the network in config.json and in the training task's state.
         Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`,
-            `output_dim` (E, the width of an embedding) and `max_positions` (None for any length);
-            every field declares its range.
-        options: for a field of `Config`, the option of fairseq-train with its value in a
+            `output_dim` (E, the embedding width) and `max_positions` (None if unlimited); every
+            field declares its range.
+        options: maps a `Config` field to the fairseq-train option that stores its value in a
             checkpoint.
         dtypes: supported precisions, from `options.COMPUTE_DTYPES`.
     """
@@ -52,13 +52,13 @@ class SentenceNetwork(nn.Module):
     def grown(self) -> tuple[str, ...]:
         """Name prefixes of weights that may be missing from a checkpoint.
 
-        Their initial values change no embedding.
+        The initial values of these weights do not change any embedding.
         """
         return ()
 
     @property
     def options_without_shape(self) -> dict[str, Any]:
-        """fairseq-train options that change the embeddings, but not the shape of any weight."""
+        """fairseq-train options that affect the embeddings, but not the shape of any weight."""
         values = {}
         for field, option in self.options.items():
             if field in WITHOUT_SHAPE:
@@ -71,23 +71,23 @@ class SentenceNetwork(nn.Module):
         """Split sentences into batches for `embed_batch`.
 
         Args:
-            pieces: the sentences.
-            batch_size: maximum number of sentences of a batch.
-            batch_pieces: maximum number of pieces of a batch, with padding.
+            pieces: word pieces of the sentences.
+            batch_size: maximum number of sentences per batch.
+            batch_pieces: maximum number of pieces per batch, including padding.
 
         Yields:
-            The numbers of the sentences of a batch, and the arrays that `embed_batch` takes.
+            Sentence indices of a batch, and the input arrays for `embed_batch`.
         """
         return padded_batches(pieces, batch_size, self.config.padding_idx, batch_pieces)
 
     def embed_batch(self, *inputs: Tensor) -> Tensor:
-        """Return the embeddings [S, E] of one batch from `batches`."""
+        """Return the embeddings [S, E] of one batch yielded by `batches`."""
         return self(*inputs)
 
     def embed_padded(self, tokens: Tensor) -> Tensor:
         """Return the embeddings [B, E] of ids [B, T], padded at the end with `padding_idx`.
 
-        This method passes gradients, so training can use it.
+        Gradients are propagated, so training can use this method.
         """
         return self(tokens)
 
@@ -102,7 +102,7 @@ def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
 
 @functools.cache
 def all_networks() -> dict[str, type[SentenceNetwork]]:
-    """Import and return all networks by name.
+    """Import all networks, and return them by name.
 
     Example:
         >>> all_networks()["tlaser"].__name__
@@ -115,13 +115,13 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """Torch mode that skips computing values, which tensors on the meta device do not have.
+    """Torch mode that skips computing values, because tensors on the meta device have none.
 
-    For some of them torch would import its compiler, which takes seconds.
+    For some operations torch would otherwise import its compiler, which takes seconds.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Call the function, unless it draws random numbers or multiplies by a plain number."""
+        """Call the function, unless it draws random numbers or multiplies by a Python number."""
         options = kwargs or {}
         name = func.__name__
         if name == "randn":
@@ -134,6 +134,6 @@ class _NoValues(TorchFunctionMode):
 
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
-    """Context manager in which networks are built on the meta device, with shapes but no values."""
+    """Context manager that builds networks on the meta device: weights have shapes, not values."""
     with torch.device("meta"), _NoValues():
         yield

@@ -1,23 +1,23 @@
-"""Inference-only linear layers, with weights packed for fast matrix multiplication on a CPU."""
+"""Inference-only linear layers whose weights are packed for fast CPU matrix multiplication."""
 
 import platform
 
 import torch
 from torch import Tensor, nn
 
-# Machine types on which packed layers were measured to be faster.
+# Processor types on which packed layers were measured to be faster.
 X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(nn.Module):
-    """Like torch.nn.Linear, but faster, only for CPUs and without gradients.
+    """Replacement for torch.nn.Linear that is faster on CPUs, but computes no gradients.
 
-    torch converts bfloat16 weights to the layout of oneDNN in every call, and computes float32 with
-    MKL, which is slow on AMD's processors. On one core with AVX-512, packed products take 0.87 of
-    the time in bfloat16, and 0.78 in float32.
+    torch converts bfloat16 weights to oneDNN's layout in every call, and computes float32 with MKL,
+    which is slow on AMD processors. On one core with AVX-512, packed layers take 87 % of torch's
+    time in bfloat16, and 78 % in float32.
 
     Args:
-        linear: the layer to replace, in a precision for which `can_pack` is true.
+        linear: the layer to replace, in a precision that `can_pack` accepts.
     """
 
     def __init__(self, linear: nn.Linear):
@@ -31,7 +31,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Return whether torch and the processor support packed layers in this precision."""
+    """Return whether torch and the CPU support packed layers in this precision."""
     operations = torch.ops.mkldnn
     required = ("_reorder_linear_weight", "_linear_pointwise")
     has_operations = all(hasattr(operations, name) for name in required)
@@ -44,9 +44,9 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def pack_linears(network: nn.Module) -> None:
-    """Replace all linear layers in a network on a CPU by packed ones."""
+    """Replace all linear layers of a network on a CPU with packed layers."""
     for module in network.modules():
         for name, child in module.named_children():
-            # Subclasses are not replaced, because other code accesses their weights.
+            # Subclasses of Linear are kept, because other code accesses their weights.
             if type(child) is nn.Linear and can_pack(child.weight.dtype):
                 setattr(module, name, PackedLinear(child))

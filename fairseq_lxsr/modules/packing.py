@@ -1,6 +1,6 @@
-"""Packs sentences of various lengths into rows of only a few widths.
+"""Packs sentences of various lengths into rows of only a few different widths.
 
-This reduces padding, and leads to matrix sizes that are computed fast.
+This reduces padding, and results in matrix sizes that are fast to multiply.
 """
 
 from collections.abc import Iterator
@@ -8,20 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Maximum number of pieces per batch on a CPU. Their states fit into the processor cache, and larger
+# Maximum number of pieces per batch on a CPU. Their states fit into the processor cache; larger
 # batches are not faster.
 BATCH_PIECES = 2048
-# Smallest row width. Attention is twice as fast for widths that are multiples of 32 as, for
-# example, for a width of 12.
+# Smallest row width. Attention is twice as fast for multiples of 32 as for a width such as 12.
 NARROW = 64
 
-# Batches, each with its sentence numbers and the input arrays of the network.
+# Batches, each with its sentence indices and the input arrays of the network.
 Batches = Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True)
 class FlatPieces:
-    """The word pieces of N sentences; sentence i is ids[starts[i] : starts[i] + lengths[i]].
+    """Concatenated word pieces of N sentences.
+
+    The pieces of sentence i are ids[starts[i] : starts[i] + lengths[i]].
 
     Attributes:
         ids: [P] dictionary ids of all sentences.
@@ -36,14 +37,14 @@ class FlatPieces:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Rows of equal width, each containing several consecutive sentences.
+    """Rows of equal width, each containing one or more sentences.
 
     Attributes:
-        width: W, number of pieces of a row.
+        width: number of pieces per row (W).
         count: number of rows.
-        sentences: [n] numbers of the sentences, ordered by row.
-        row: [n] row of each sentence, ascending.
-        place: [n] position in its row at which each sentence begins.
+        sentences: [n] sentence indices, ordered by row.
+        row: [n] row index of each sentence, ascending.
+        place: [n] start position of each sentence within its row.
     """
 
     width: int
@@ -55,7 +56,7 @@ class PackedRows:
     def batches(self, rows: int, sentences: int) -> Iterator["PackedRows"]:
         """Split the rows into batches of at most `rows` rows and `sentences` sentences.
 
-        A part of a single row may have more sentences.
+        A batch of a single row may contain more sentences.
         """
         ends = np.searchsorted(self.row, np.arange(self.count), side="right")
         start = 0
@@ -82,20 +83,20 @@ class PackedRows:
 def pack(lengths: np.ndarray) -> list[PackedRows]:
     """Pack sentences into rows by best-fit-decreasing bin packing.
 
-    All sentences of a length are packed together, which is fast. Empty sentences are left out. The
-    width of a row is the smallest `NARROW` x 2^k that its longest sentence fits into.
+    All sentences of equal length are packed together, which is fast. Empty sentences are skipped.
+    The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence.
 
     Args:
         lengths: [N] number of pieces of each sentence.
 
     Returns:
-        The rows of each width.
+        The packed rows, grouped by width.
     """
     # Sort the longest sentences first.
     order = np.argsort(-lengths, kind="stable")
     # [longest + 1] number of unassigned sentences of each length
     left = np.bincount(lengths[lengths > 0], minlength=1)
-    # For each length, the index in `order` of its next sentence.
+    # For each length, the index in `order` of the next sentence with that length.
     next_of_length = np.concatenate([left[::-1].cumsum()[::-1][1:], [0]])
     parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
     counts: dict[int, int] = {}
@@ -121,16 +122,16 @@ def pack(lengths: np.ndarray) -> list[PackedRows]:
 
 
 def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
-    """Choose the sentence lengths in a row, as pairs of a length and a number of sentences.
+    """Choose sentences for one row, as pairs (length, number of sentences).
 
-    The row is filled with the longest sentence that still fits, until none fits.
+    The longest sentence that still fits is added until none fits.
 
     Args:
-        left: [longest + 1] number of sentences of each length that are in no row yet.
-        width: number of pieces of the row.
+        left: [longest + 1] number of unassigned sentences of each length.
+        width: number of pieces in the row.
     """
     pattern: list[tuple[int, int]] = []
-    # Lengths below this one still fit.
+    # Only lengths below this value still fit.
     end = width + 1
     while len(fitting := left[:end].nonzero()[0]):
         length = int(fitting[-1])
@@ -144,7 +145,7 @@ def _fill(left: np.ndarray, width: int) -> list[tuple[int, int]]:
 def _joined(
     width: int, count: int, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> PackedRows:
-    """Concatenate arrays of sentences, rows and positions, sorted by row."""
+    """Concatenate the parts (sentences, rows and positions), and sort them by row."""
     sentences, row, place = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row, kind="stable")
     return PackedRows(width, count, sentences[order], row[order], place[order])
@@ -156,10 +157,10 @@ def row_batches(
     """Pack sentences into rows for `TransformerSentenceEncoder.forward_rows`.
 
     Args:
-        pieces: the sentences.
-        batch_size: maximum number of sentences of a batch.
+        pieces: word pieces of the sentences.
+        batch_size: maximum number of sentences per batch.
         padding: id of padding.
-        batch_pieces: maximum number of pieces of a batch, with padding.
+        batch_pieces: maximum number of pieces per batch, including padding.
     """
     for rows in pack(pieces.lengths):
         for batch in rows.batches(max(1, batch_pieces // rows.width), batch_size):
@@ -171,7 +172,7 @@ def padded_batches(
 ) -> Batches:
     """Create padded batches of sentences of similar length, longest first.
 
-    Empty sentences are left out. The arguments are those of `row_batches`.
+    Empty sentences are skipped. For the arguments, see `row_batches`.
     """
     order = np.argsort(-pieces.lengths, kind="stable")[: np.count_nonzero(pieces.lengths)]
     while len(order):
@@ -185,7 +186,7 @@ def padded_batches(
 
 
 def row_inputs(rows: PackedRows, sentences: FlatPieces, padding: int) -> tuple[np.ndarray, ...]:
-    """Return the arguments of `forward_rows` for the given rows."""
+    """Return the `forward_rows` arguments for the given rows."""
     starts = sentences.starts[rows.sentences]
     lengths = sentences.lengths[rows.sentences]
     first = lengths.cumsum() - lengths

@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
-    """Return the mean of the states of each sentence, summed in float32: [B, D].
+    """Return the mean state of each sentence, summed in float32.
 
-    Padding does not change it, and a sentence without pieces gives zeros.
+    Padding is ignored, and a sentence without pieces yields zeros.
 
     Example:
         >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
@@ -19,6 +19,9 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
     Args:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
+
+        Returns:
+            Sentence vectors [B, D].
     """
     # [B, T] float32
     weights = is_token / is_token.sum(dim=1, keepdim=True).clamp_min(1)
@@ -28,9 +31,9 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
 
 
 def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
-    """Return the maximum of each unit over all pieces of a sentence: [B, D].
+    """Return the maximum of each state dimension over all pieces of a sentence.
 
-    A sentence without pieces gives zeros.
+    A sentence without pieces yields zeros.
 
     Example:
         >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
@@ -40,15 +43,18 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     Args:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
+
+        Returns:
+            Sentence vectors [B, D].
     """
     hidden = states.masked_fill(~is_token[..., None], float("-inf")).max(dim=1).values
     return hidden.masked_fill(~is_token.any(dim=1, keepdim=True), 0)
 
 
 def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
-    """Return the concatenation of `mean_pool` and `max_pool`: [B, 2D].
+    """Return the concatenation of `mean_pool` and `max_pool`.
 
-    The encoder that is trained without parallel text has this pooling (Wang et al.).
+    The encoder for training without parallel text uses this pooling (Wang et al.).
 
     Example:
         >>> states = torch.tensor([[[2.0], [4.0], [9.0]]])
@@ -58,21 +64,27 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
     Args:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
+
+        Returns:
+            Sentence vectors [B, 2D].
     """
     return torch.cat((mean_pool(states, is_token), max_pool(states, is_token)), dim=1)
 
 
 def order_weights(is_token: Tensor, count: int) -> Tensor:
-    """Return the weight of each piece in a sentence's cosine coefficients: [count + 1, B, T].
+    """Return the weights of each piece in a sentence's cosine coefficients.
 
-    The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are a discrete cosine transform: c_0
-    is the mean, and c_1 compares the beginning with the end.
+    The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are a discrete cosine transform of
+    the T piece embeddings x_t: c_0 is the mean, and c_1 contrasts the beginning with the end.
 
-    Source: Almarwani, Aldarmaki and Diab 2019, who concatenate the c_k of the embeddings.
+    Source: Almarwani, Aldarmaki and Diab 2019, who concatenate the coefficients.
 
     Args:
-        is_token: [B, T] bool, False at padding, which gets the weight 0.
-        count: the largest k.
+        is_token: [B, T] bool, False at padding, which has weight 0.
+        count: largest k.
+
+        Returns:
+            Weights [count + 1, B, T].
     """
     # [B, 1]
     lengths = is_token.sum(dim=1, keepdim=True).clamp_min(1)
@@ -80,12 +92,15 @@ def order_weights(is_token: Tensor, count: int) -> Tensor:
 
 
 def cosine_weights(position: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """Return the weights cos(pi k (t + 1/2) / T) / T for k from 0 to `count`: [count + 1, ...].
+    """Return the weights cos(pi k (t + 1/2) / T) / T for k from 0 to `count`.
 
     Args:
-        position: [...] t, the position of each piece.
-        lengths: [...] T, the length of its sentence.
-        count: the largest k.
+        position: [...] position t of each piece.
+        lengths: [...] length T of the piece's sentence.
+        count: largest k.
+
+        Returns:
+            Weights [count + 1, ...].
     """
     angle = math.pi * (position + 0.5) / lengths
     return torch.stack([torch.cos(k * angle) / lengths for k in range(count + 1)])

@@ -1,6 +1,6 @@
-"""Encoder sizes and their valid ranges, without importing torch.
+"""Encoder sizes and their valid ranges; does not import torch.
 
-Larger values are mistakes, and would exhaust the memory.
+Values above these ranges are mistakes, and would exhaust the memory.
 """
 
 from dataclasses import dataclass, field
@@ -12,21 +12,21 @@ WIDTH = at_least(1, 65_536)
 LAYERS = at_least(0, 1000)
 SOME_LAYERS = at_least(1, 1000)
 POSITIONS = at_least(1, 65_536)
-# Range for the number of dictionary entries.
+# Valid number of dictionary entries.
 ENTRIES = at_least(1, 2**27)
 COEFFICIENTS = at_least(0, 1000)
 PROBABILITY = below(1)
-# Default LayerNorm epsilon, the same as torch's.
+# Default LayerNorm epsilon, which equals torch's.
 EPSILON = Range(1e-30, 1)
 LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """Size fields shared by all encoders, each checked against the range in its metadata.
+    """Size fields that all encoders share; each is checked against the range in its metadata.
 
     Raises:
-        InputError: if a value is out of its range.
+        InputError: if a value is outside its range.
     """
 
     vocab_size: int = field(metadata={"range": ENTRIES})
@@ -42,7 +42,7 @@ class EncoderSize:
 
     @property
     def layer_norm_eps(self) -> float:
-        """LayerNorm epsilon in heads; encoders that make it configurable declare a field
+        """LayerNorm epsilon in heads; encoders with a configurable epsilon declare a field
         instead."""
         return LAYER_NORM_EPS
 
@@ -51,11 +51,12 @@ class EncoderSize:
 class TransformerConfig(EncoderSize):
     """Sizes of a `TransformerSentenceEncoder`.
 
-    With `num_layers` 0, a sentence embedding is the mean of the token embeddings. If `gated` is
-    false, positions are added to these, and they are normalized.
+    If `num_layers` is 0, a sentence embedding is the mean of the token embeddings. Unless `gated`
+    is set, position embeddings are first added to the token embeddings, and the sums are
+    normalized.
 
     Raises:
-        InputError: if a size is out of its range, or if sizes do not fit together.
+        InputError: if a size is outside its range, or if sizes are incompatible.
 
     Example:
         >>> TransformerConfig(vocab_size=50_000, padding_idx=1, num_layers=0, gated=True).is_bag
@@ -79,18 +80,17 @@ class TransformerConfig(EncoderSize):
         super().__post_init__()
         if self.embed_dim % self.num_heads:
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an embed_dim "
-                "that is a multiple of num_heads"
+                f"embed_dim {self.embed_dim} is not a multiple of num_heads {self.num_heads}"
             )
         if self.order_coefficients and self.pooling != "mean":
             raise InputError(
-                f"order_coefficients {self.order_coefficients}, pooling {self.pooling}; expected "
-                "order_coefficients 0, or pooling mean"
+                f"order_coefficients {self.order_coefficients} requires pooling mean, not "
+                f"{self.pooling}"
             )
 
     @property
     def output_dim(self) -> int:
-        """Width E of an embedding: D, or 2D if pooling concatenates mean and maximum."""
+        """Embedding width E: D, or 2D if pooling concatenates mean and maximum."""
         return self.embed_dim if self.pooling == "mean" else 2 * self.embed_dim
 
     @property

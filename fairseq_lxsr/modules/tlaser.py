@@ -1,6 +1,6 @@
-"""T-LASER's sentence encoder: a pre-LayerNorm transformer that reads a tag and a sentence.
+"""T-LASER's sentence encoder: a pre-LayerNorm transformer with a tag before each sentence.
 
-The embedding is the last state of the tag.
+The embedding is the last hidden state of the tag.
 """
 
 import math
@@ -23,12 +23,12 @@ from fairseq_lxsr.options import limited
 
 @dataclass(frozen=True)
 class TLaserConfig(EncoderSize):
-    """Sizes of a `TLaserSentenceEncoder`, and whether it appends EOS to a sentence.
+    """Sizes of a `TLaserSentenceEncoder`, and whether it appends EOS to each sentence.
 
-    `max_positions` counts neither the tag nor EOS.
+    `max_positions` excludes the tag and EOS.
 
     Raises:
-        InputError: if a size is out of its range, or `embed_dim` is odd or not a multiple of
+        InputError: if a size is outside its range, or `embed_dim` is odd or not a multiple of
             `num_heads`.
 
     Example:
@@ -50,24 +50,24 @@ class TLaserConfig(EncoderSize):
         super().__post_init__()
         if self.embed_dim % self.num_heads or self.embed_dim % 2:
             raise InputError(
-                f"embed_dim {self.embed_dim}, num_heads {self.num_heads}; expected an even "
-                "embed_dim that is a multiple of num_heads"
+                f"embed_dim {self.embed_dim} must be even and a multiple of num_heads "
+                f"{self.num_heads}"
             )
 
     @property
     def output_dim(self) -> int:
-        """Width of an embedding."""
+        """Embedding width."""
         return self.embed_dim
 
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
     """Return the sinusoidal position embeddings of Vaswani et al. 2017: [count, D].
 
-    The first half of the units are sines, and the second half cosines, of wavelengths from 2 pi to
-    20,000 pi.
+    The first half of the dimensions are sines, the second half cosines, with wavelengths from 2 pi
+    to 20,000 pi.
     """
     table = torch.empty(count, embed_dim)
-    # Skipped for meta tensors, for which sin() would import torch's compiler.
+    # Skip meta tensors, for which sin() would import torch's compiler.
     if table.is_meta:
         return table
     frequencies = torch.exp(
@@ -78,7 +78,7 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention in which only the first positions attend, to all positions."""
+    """Multi-head attention: only the first positions are queries, and they attend to all."""
 
     def __init__(self, config: TLaserConfig):
         super().__init__()
@@ -97,8 +97,8 @@ class Attention(nn.Module):
 
         Args:
             x: [B, T, D] states.
-            num_queries: Q.
-            attends: [B, 1, 1, T] bool, True for positions that are attended to.
+            num_queries: number of query positions Q.
+            attends: [B, 1, 1, T] bool, True for positions to attend to.
         """
         query = self._heads(self.q_proj(x[:, :num_queries]))
         key, value = (self._heads(part) for part in self.kv_proj(x).chunk(2, dim=-1))
@@ -120,13 +120,13 @@ class PreNormLayer(LayerParts):
 
     def __init__(self, config: TLaserConfig):
         super().__init__(config)
-        # The order is fixed, because checkpoints store optimizer moments in it.
+        # Keep this order: checkpoints store the optimizer moments by position.
         for name in ("self_attn", "final_layer_norm", "fc1", "fc2"):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Return the new states of the first Q positions [B, Q, D]; see `Attention` for the
-        arguments."""
+        """Return the new states [B, Q, D] of the first Q positions; for the arguments, see
+        `Attention`."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
         # [B, Q, F]
@@ -137,8 +137,8 @@ class PreNormLayer(LayerParts):
 class TLaserSentenceEncoder(SentenceNetwork):
     """T-LASER's encoder: the last hidden state of a prepended tag is the sentence embedding.
 
-    Use it for documents of up to hundreds of pieces, and for comparison with T-LASER. It is about
-    eight times as large as `TransformerSentenceEncoder`, which is for sentences.
+    Use it for documents of up to hundreds of pieces, and to compare with T-LASER. It is about eight
+    times larger than `TransformerSentenceEncoder`, which is better suited to sentences.
 
     Source: Li and Mak, "Transformer based Multilingual document Embedding model", 2020.
 
@@ -166,7 +166,7 @@ class TLaserSentenceEncoder(SentenceNetwork):
         self.embed_tokens = scaled_embedding(
             config.vocab_size, config.embed_dim, config.padding_idx
         )
-        # The tag, STR_TAG in the paper.
+        # The tag (STR_TAG in the paper).
         self.tag = nn.Parameter(torch.randn(config.embed_dim) * config.embed_dim**-0.5)
         num_positions = 1 + config.max_positions + config.append_eos
         self.register_buffer(
@@ -193,6 +193,6 @@ class TLaserSentenceEncoder(SentenceNetwork):
     def forward_both(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings of ids [B, S] and [C, T].
 
-        They are encoded separately: padding to a common width would only add computation.
+        The two are encoded separately: padding to a common width would only add computation.
         """
         return self(source), self(target)

@@ -1,6 +1,6 @@
-"""The default sentence encoder: token embeddings, N transformer layers, and pooling.
+"""The default sentence encoder: token embeddings, transformer layers, and pooling.
 
-It needs no language tag, BOS or EOS.
+It uses no language tag, BOS or EOS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ from fairseq_lxsr.modules.pooling import POOLINGS, cosine_weights, order_weights
 from fairseq_lxsr.modules.sizes import LAYER_NORM_EPS, TransformerConfig
 from fairseq_lxsr.modules.weighted_sums import WeightedBags
 
-# Number of positions per word piece above which a CPU groups rows by length.
+# If a batch has more positions per word piece than this, a CPU groups its rows by length.
 MUCH_PADDING = 1.5
-# Number of rows in such a group.
+# Number of rows per group.
 GROUP_ROWS = 32
 
 
@@ -30,8 +30,8 @@ def plain_attention(
 ) -> Tensor:
     """Return softmax(Q K^T / sqrt(D / H)) V, as `scaled_dot_product_attention` does.
 
-    On sentences of 10 to 50 pieces, the bfloat16 backward pass of torch's own CPU kernel takes 4
-    times longer.
+    For sentences of 10 to 50 pieces, the bfloat16 backward pass of torch's own CPU kernel takes 4
+    times as long.
     """
     # [B, H, T, T]
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
@@ -47,18 +47,18 @@ def attention_kernel(x: Tensor, training: bool):
 def scaled_embedding(vocab_size: int, embed_dim: int, padding_idx: int) -> nn.Embedding:
     """Return token embeddings with a standard deviation of D^-0.5.
 
-    T-LASER and gated layers multiply them by D^0.5.
+    T-LASER and gated layers multiply the embeddings by D^0.5.
     """
     embedding = nn.Embedding(vocab_size, embed_dim, padding_idx)
-    # With a standard deviation of 1, the first losses would be about 200 nats, softmax gradients
-    # would be denormal numbers, and a step on a CPU would take 4 times as long.
+    # With a standard deviation of 1, initial losses would be about 200 nats, softmax gradients
+    # would be denormal numbers, and a CPU step would take 4 times as long.
     nn.init.normal_(embedding.weight, std=embed_dim**-0.5)
     nn.init.zeros_(embedding.weight[padding_idx])
     return embedding
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with a single projection for query, key and value."""
+    """Multi-head self-attention with one joint projection for query, key and value."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
 
         Args:
             x: [B, T, D] states.
-            attends: [B, 1, T or 1, T] bool, True for positions that are attended to.
+            attends: [B, 1, T or 1, T] bool, True for positions to attend to.
         """
         b, t, d = x.shape
         qkv = self.in_proj(x).view(b, t, 3, self.num_heads, d // self.num_heads)
@@ -91,7 +91,7 @@ class SelfAttention(nn.Module):
 
 
 class LayerParts(nn.Module):
-    """Parts of a transformer layer (self-attention, feed-forward, LayerNorms) for subclasses."""
+    """Common parts of transformer layers: self-attention, feed-forward and LayerNorms."""
 
     attention: ClassVar[type[nn.Module]] = SelfAttention
 
@@ -113,9 +113,9 @@ class TransformerLayer(LayerParts):
     """A transformer layer with LayerNorm after each residual sum (post-LayerNorm)."""
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
-        """Return the new states [B, T, D]; see `SelfAttention` for the arguments."""
-        # Sums are computed in place if gradients are off, because allocating memory takes longer
-        # than adding.
+        """Return the new states [B, T, D]; for the arguments, see `SelfAttention`."""
+        # Without gradients, sums are computed in place, because allocating memory takes longer than
+        # adding.
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         # [B, T, F]
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))
@@ -125,10 +125,10 @@ class TransformerLayer(LayerParts):
 class GatedLayer(LayerParts):
     """A pre-LayerNorm transformer layer in which gates scale the output of each sublayer.
 
-    The gates are zero initially.
+    The gates are initially zero.
 
-    Source: ReZero (Bachlechner et al. 2021), with a gate for each unit as in LayerScale (Touvron et
-    al. 2021).
+    Source: ReZero (Bachlechner et al. 2021), with one gate per dimension, as in LayerScale (Touvron
+    et al. 2021).
     """
 
     def __init__(self, config: TransformerConfig):
@@ -140,7 +140,7 @@ class GatedLayer(LayerParts):
 
         Args:
             x: [B, T, D] states.
-            attends: as in `SelfAttention`.
+            attends: see `SelfAttention`.
             positions: [T, D] or [B, T, D] position embeddings.
         """
         attention, feed_forward = self.gates
@@ -152,11 +152,11 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Encoder with few or no transformer layers, which averages the last hidden states.
+    """Encoder that averages the last hidden states of a few transformer layers, or none.
 
-    This is the lightweight model of Mao et al. 2021, section 3.1, whose layers are post-LayerNorm.
-    With `gated`, training starts from the mean of the token embeddings, which retrieves more
-    translations after training on little text; without layers, encoding is as fast as a look-up.
+    This is the lightweight model of Mao et al. 2021, section 3.1, with post-LayerNorm layers. With
+    `gated`, training starts from the mean of the token embeddings, which improves retrieval after
+    training on little text; without layers, encoding is as fast as a table lookup.
 
     Example:
         >>> config = TransformerConfig(20, 1, embed_dim=8, num_heads=2)
@@ -187,7 +187,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         )
         if config.num_layers or not config.gated:
             self.embed_positions = nn.Embedding(config.max_positions, config.embed_dim)
-            # Gated layers add positions to normalized states, which have a standard deviation of 1.
+            # Gated layers add positions to normalized states, whose standard deviation is 1.
             nn.init.normal_(
                 self.embed_positions.weight, std=1 if config.gated else config.embed_dim**-0.5
             )
@@ -197,14 +197,14 @@ class TransformerSentenceEncoder(SentenceNetwork):
         layer = GatedLayer if config.gated else TransformerLayer
         self.layers = nn.ModuleList(layer(config) for _ in range(config.num_layers))
         if config.order_coefficients:
-            # Weights of the cosine coefficients for each unit, initially zero.
+            # One weight per cosine coefficient and dimension, initially zero.
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
         """Draw initial weights from torch's defaults, as the released code of Mao et al. 2021 does.
 
-        In its modeling/bertModel.py (lines 47, 65 and 224), all layers start as copies of one
-        layer.
+        In that code (modeling/bertModel.py, lines 47, 65 and 224), all layers start as copies of
+        one layer.
         """
         for module in self.modules():
             if isinstance(module, nn.Embedding | nn.Linear):
@@ -214,24 +214,24 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     @property
     def grown(self) -> tuple[str, ...]:
-        """Name prefixes of weights that may be missing from a checkpoint, as they are initially
-        zero."""
+        """Name prefixes of weights that may be missing from a checkpoint, because they are
+        initially zero."""
         return ("order", "layers.", "embed_positions.") if self.config.gated else ("order",)
 
     def forward(self, *batches: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Encode batches of sentences.
 
         Args:
-            *batches (Tensor): ids [B, T], each padded at the end with `padding_idx`; T is at most
-                `max_positions`, and may differ between batches.
+            *batches (Tensor): ids [B, T], each padded at the end with `padding_idx`; T may differ
+                between batches, and must not exceed `max_positions`.
 
         Returns:
-            For each batch, the sentence embeddings [B, E], pooled from the last states of real
+            For each batch, the sentence embeddings [B, E], pooled from the last states of all real
             pieces, and these states [B, T, D].
         """
         if len(batches) > 1 and not on_cpu(batches[0]):
             return self._forward_together(batches)
-        # All batches share one embedding lookup, because each lookup has its own [V, D] gradient.
+        # All batches share one embedding lookup, because every lookup allocates a [V, D] gradient.
         looked_up = self.embed_tokens(torch.cat([tokens.flatten() for tokens in batches]))
         parts = looked_up.split([tokens.numel() for tokens in batches])
         return [
@@ -240,10 +240,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def _forward_together(self, batches: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Run `forward` on several batches as one, padded to the longest sentence.
+        """Run `forward` on several batches joined into one, padded to the longest sentence.
 
-        On a GPU, small batches take the time of their kernel launches, and this halves their
-        number. A CPU computes the additional padding more slowly than two batches.
+        On a GPU, kernel launches dominate small batches, and joining halves their number. On a CPU,
+        the additional padding is slower than two batches.
         """
         tokens = stacked(batches, self.config.padding_idx)
         embeddings, states = self._encode(tokens, self.embed_tokens(tokens))
@@ -256,9 +256,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """Return only the sentence embeddings of `forward`, [B, E] for each batch.
+        """Return only the sentence embeddings of `forward`: [B, E] for each batch.
 
-        An encoder without layers computes no states for them.
+        An encoder without layers does not compute states for them.
         """
         if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
@@ -271,13 +271,13 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return list(pooled.split([len(part) for part in batches]))
 
     def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
-        """Return whether so much is padding that grouping rows by length is faster.
+        """Return whether there is enough padding for grouping rows by length to be faster.
 
-        On a GPU it is never computed so, because the host would have to wait for the answer.
+        This is always False on a GPU, because the host would have to wait for the answer.
         """
         if not on_cpu(batches[0]):
             return False
-        # Converting CPU tensors to NumPy makes no copy.
+        # Converting CPU tensors to NumPy does not copy them.
         pieces = sum(
             np.count_nonzero(tokens.numpy() != self.config.padding_idx) for tokens in batches
         )
@@ -285,7 +285,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
         """Return the embeddings [R, E] of ids [R, T], computed in groups of similar length
-        (CPU)."""
+        (CPU only)."""
         places = np.arange(1, tokens.shape[1] + 1)
         # [R]
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)
@@ -301,7 +301,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         table = self.embed_tokens.weight
         # [k + 1, R, T]
         weights = order_weights(tokens.ne(padding), self.config.order_coefficients).to(table.dtype)
-        # All weights share one embedding lookup, because each lookup has its own [V, D] gradient.
+        # All weights share one embedding lookup, because every lookup allocates a [V, D] gradient.
         if on_cpu(tokens) and table.dtype == torch.float32:
             sums = WeightedBags.apply(table, tokens, weights, padding)
             return self._weigh(sums) * self.config.embed_dim**0.5
@@ -313,8 +313,10 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """Sum the coefficients [k + 1, B, D], the first of which is the mean, with learnt weights:
-        [B, D]."""
+        """Return the sum [B, D] of the coefficients [k + 1, B, D], multiplied by learnt weights.
+
+        The first coefficient is the mean, which has no weight.
+        """
         if not self.config.order_coefficients:
             return coefficients[0]
         return coefficients[0] + (self.order[:, None] * coefficients[1:]).sum(dim=0)
@@ -327,7 +329,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def _encode(self, tokens: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         # [B, T]
         is_token = tokens.ne(self.config.padding_idx)
-        # In an empty sentence, padding attends to itself; otherwise the softmax would be 0/0.
+        # Padding in an empty sentence attends to itself; otherwise the softmax would be 0/0.
         attends = is_token[:, None, None, :] | ~is_token.any(dim=1)[:, None, None, None]
         x = self._states(embedded, attends, slice(tokens.shape[1]))
         if not self.config.order_coefficients:
@@ -342,8 +344,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
 
         Args:
             embedded: [B, T, D] token embeddings.
-            attends: as in `SelfAttention`.
-            positions: the position of each piece, [B, T], or a slice for all rows.
+            attends: see `SelfAttention`.
+            positions: position of each piece, [B, T], or a slice for all rows.
         """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
@@ -370,16 +372,15 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def forward_rows(
         self, tokens: Tensor, positions: Tensor, sentence: Tensor, pieces: Tensor, starts: Tensor
     ) -> Tensor:
-        """Return the same embeddings as `forward`, float32 [S, E], for sentences packed into rows.
+        """Return the embeddings that `forward` computes, float32 [S, E], for packed sentences.
 
         Args:
             tokens: [R, W] ids of the pieces.
             positions: [R, W] position of each piece in its sentence.
-            sentence: [R, W] number of the sentence of each piece; for padding -1, or another number
-                that no sentence has.
-            pieces: [P] indices of the pieces of all sentences in the flattened rows, in the order
-                of the sentences.
-            starts: [S] index of the first piece of each sentence in `pieces`.
+            sentence: [R, W] sentence index of each piece; padding has -1, or an index that no
+                sentence has.
+            pieces: [P] indices in the flattened rows of all pieces, sentence by sentence.
+            starts: [S] index in `pieces` of the first piece of each sentence.
         """
         # [R, 1, W, W]
         attends = sentence[:, None, :, None] == sentence[:, None, None, :]
@@ -392,7 +393,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             )
         # [S]
         lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))
-        # output_size is given, because otherwise the host would wait for the device to compute it.
+        # output_size is given; otherwise the host would wait for the device to compute it.
         first, length = (
             part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths)
         )
@@ -409,7 +410,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
 class ReconstructionHead(nn.Module):
     """Head for the generative losses: maps sentence or token states to vocabulary logits.
 
-    The layers are Linear(E, D), swish, LayerNorm, then the tied token embeddings plus a bias.
+    The layers are Linear(E, D), swish, LayerNorm, and the tied token embeddings plus a bias.
     Contrastive losses and users take the embedding before the head.
 
     Source: Mao et al. 2021, section 3.1.
@@ -433,5 +434,5 @@ class ReconstructionHead(nn.Module):
         self.bias = nn.Parameter(self.dense.bias.new_zeros(num_embeddings))
 
     def forward(self, states: Tensor, embeddings: Tensor) -> Tensor:
-        """Return the logits [R, V] of states [R, E], computed with the token embeddings [V, D]."""
+        """Return the logits [R, V] of states [R, E]; token embeddings [V, D] are the last layer."""
         return F.linear(self.layer_norm(F.silu(self.dense(states))), embeddings, self.bias)

@@ -1,4 +1,4 @@
-"""Weighted sums of token embeddings, whose forward and backward passes need no padding."""
+"""Weighted sums of token embeddings; forward and backward pass need no padding."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from torch import Tensor
 class WeightedBags(torch.autograd.Function):
     """Weighted sums s_kr = sum_t w_krt x_rt of the token embeddings x in each sentence r, on a CPU.
 
-    The weights w are given for several weightings k.
+    There may be several weightings k, with weights w.
 
     The forward and the backward pass each call `embedding_bag` without padding, for which torch has
-    a fast kernel: the gradient of a row of the table is a weighted sum too, of the gradients of
-    sentences. Both passes take half the time of `embedding_bag` with padding and its own
-    derivative, whose forward pass uses one thread.
+    a fast kernel: the gradient of a table row is a weighted sum too, of sentence gradients. Both
+    passes take half the time of `embedding_bag` with padding and torch's derivative, whose forward
+    pass uses one thread.
     """
 
     @staticmethod
@@ -25,11 +25,11 @@ class WeightedBags(torch.autograd.Function):
         """Return the sums [K, R, D].
 
         Args:
-            ctx: the context of autograd.
-            table: [V, D] the table.
-            tokens: [R, T] ids of its rows.
-            weights: [K, R, T] float32, which get no gradient.
-            padding_idx: the id of padding.
+            ctx: autograd context.
+            table: [V, D] embedding table.
+            tokens: [R, T] ids, which select rows of the table.
+            weights: [K, R, T] float32 weights, which receive no gradient.
+            padding_idx: id of padding.
         """
         # [P]
         places = tokens.flatten().ne(padding_idx).nonzero().squeeze(1)
@@ -48,7 +48,7 @@ class WeightedBags(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of the embedding table [V, D], given that of the sums [K, R, D]."""
+        """Return the gradient for the embedding table [V, D], given that for the sums [K, R, D]."""
         ids, rows, weights = ctx.saved_tensors
         entries, sentences = ctx.sizes
         order = ids.argsort()
@@ -65,10 +65,10 @@ class WeightedBags(torch.autograd.Function):
 
 
 def _starts(groups: Tensor, count: int) -> Tensor:
-    """Return the start index of each group [count].
+    """Return the start index of each group: [count].
 
     Args:
-        groups: [P] the group of each element.
+        groups: [P] group index of each element.
         count: number of groups.
     """
     sizes = groups.bincount(minlength=count)
