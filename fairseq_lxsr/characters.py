@@ -1,8 +1,8 @@
-"""Removes invisible characters, such as soft hyphens and direction marks.
+"""Removes invisible characters, such as soft hyphens and direction marks, from text.
 
-Text is read without them. They are the characters with the Unicode property
-Default_Ignorable_Code_Point, and the blank cell of Braille. Three of them carry meaning in some
-scripts and are kept there: joiners, the zero-width space, and the blank cell.
+These are the characters with the Unicode property Default_Ignorable_Code_Point, and the empty
+Braille cell. Three kinds are meaningful in some scripts and are kept there: joiners, the zero-width
+space, and the empty Braille cell.
 """
 
 import re
@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 
 # First and last code point of each range with the Unicode property Default_Ignorable_Code_Point,
-# including the ranges reserved for later Unicode versions.
+# including ranges reserved for later Unicode versions.
 DEFAULT_IGNORABLE = (
     (0xAD, 0xAD),
     (0x34F, 0x34F),
@@ -30,8 +30,8 @@ DEFAULT_IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),
 )
-# Unicode blocks of the scripts with joining or clustering letters: Arabic, Syriac, N'Ko, Mongolian,
-# the scripts of South Asia, Tibetan, Burmese, Khmer, Javanese, Adlam.
+# Unicode blocks of scripts with joining or clustering letters: Arabic, Syriac, N'Ko, Mongolian,
+# South Asian scripts, Tibetan, Burmese, Khmer, Javanese, Adlam.
 JOINING_BLOCKS = (
     (0x600, 0x77F),
     (0x7C0, 0x7FF),
@@ -58,7 +58,7 @@ JOINING_BLOCKS = (
     (0x11F00, 0x11F5F),
     (0x1E900, 0x1E95F),
 )
-# Unicode blocks of the scripts written without spaces between words: Thai, Lao, Tibetan, Burmese,
+# Unicode blocks of scripts written without spaces between words: Thai, Lao, Tibetan, Burmese,
 # Khmer, Tai, Javanese.
 UNSPACED_BLOCKS = (
     (0xE00, 0x109F),
@@ -72,12 +72,12 @@ UNSPACED_BLOCKS = (
 ZERO_WIDTH_SPACE = "\u200b"
 BLANK_CELL = "\u2800"
 JOINERS = "\u200c\u200d"
-# The canonical combining class of viramas.
+# Canonical combining class of viramas.
 VIRAMA_CLASS = 9
 
 
 def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
-    """Format code point ranges as character class contents, valid in any regex dialect."""
+    """Format code point ranges as character class contents, valid in every regex dialect."""
     parts = []
     for first, last in ranges:
         part = _in_pattern(first)
@@ -88,14 +88,15 @@ def in_brackets(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _in_pattern(code: int) -> str:
-    # ASCII punctuation may be special inside a character class.
+    # Some ASCII punctuation is special inside a character class.
     if code > 127 or chr(code).isalnum():
         return chr(code)
     return f"\\u{code:04x}"
 
 
 def _viramas() -> str:
-    """Return the viramas, which mute a letter's vowel; a joiner after one selects its shape."""
+    """Return all viramas: signs that mute a letter's vowel. A joiner after one selects its
+    shape."""
     signs = []
     for first, last in JOINING_BLOCKS:
         letters = map(chr, range(first, last + 1))
@@ -109,8 +110,8 @@ _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
 _JOINING = in_brackets(JOINING_BLOCKS)
 _UNSPACED = in_brackets(UNSPACED_BLOCKS)
 _CELLS = "\u2801-\u28ff"
-# Regular expressions and their replacements, applied in this order. They must work in Python, in
-# JavaScript and in the tokenizers library.
+# Regular expressions and their replacements, applied in this order. They must work in Python,
+# JavaScript and the tokenizers library.
 STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),
@@ -150,7 +151,7 @@ _ARABIC_STEPS = [(re.compile(pattern), replacement) for pattern, replacement in 
 
 
 def steps_of(version: int) -> tuple[tuple[str, str], ...]:
-    """Return (regular expression, replacement) pairs for a `TextOptions` version."""
+    """Return the (regular expression, replacement) pairs for a version of `TextOptions`."""
     return (STEPS[:0], STEPS, STEPS + ARABIC_STEPS)[version - 1]
 
 
@@ -165,13 +166,13 @@ def without_marks(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return text without its invisible characters.
+    """Remove invisible characters from text.
 
         visible("hy\\u00adphen")  # "hyphen"
 
-    A joiner is kept between letters of a script whose letters join (Arabic, Persian, the scripts of
-    India), and after a sign that takes the vowel from a letter. A zero-width space becomes a blank
-    next to letters of a script without spaces (Thai, Khmer), and so does the blank cell of Braille
+    Joiners are kept between letters of scripts whose letters join (such as Arabic and South Asian
+    scripts), and after signs that mute a letter's vowel. A zero-width space becomes a space next to
+    letters of scripts without spaces (such as Thai and Khmer), and so does the empty Braille cell
     next to other cells.
     """
     if text.isascii() or not _INVISIBLE_PATTERN.search(text):

@@ -1,6 +1,6 @@
-"""Report bad input in one line, with exit status 2 and without a traceback.
+"""Reports bad input in one line, with exit status 2 and without a traceback.
 
-A message has the form `PLACE: the VALUE and its problem; expected something: what to do`.
+A message has the form `PLACE: PROBLEM with the VALUE; expected EXPECTED: WHAT TO DO`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 EXIT_STATUS = 2
-# 128 plus the signal number of SIGINT, the exit status that shells report after Ctrl-C.
+# 128 plus the number of the signal SIGINT: the exit status that shells report after Ctrl-C.
 INTERRUPTED = 130
 # Maps each optional module to the extra of this package that installs it.
 EXTRAS = {"torch": "torch", "faiss": "faiss"}
@@ -39,7 +39,7 @@ _SHORT.maxlong = 80
 class InputError(ValueError):
     """An error caused by input or options, which the user can fix.
 
-    The message names the offending value, its place, what was expected and what to do.
+    The message names the place, the invalid value, what was expected, and what to do.
     """
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class SentenceError(InputError):
 
         raise SentenceError(0, "a dog", "longer than 3 pieces")
 
-    The arguments are the number of the sentence, from 0, its text, and the problem.
+    The arguments are the zero-based index of the sentence, its text, and the problem.
     """
 
     def __str__(self) -> str:
@@ -70,10 +70,10 @@ def printable(text: str, but: str = "") -> str:
 
 
 def shown(value: Any) -> str:
-    """Quote a value for a message, shortened so that time and memory do not depend on its size.
+    """Quote a value for a message, shortened so that its size does not affect time or memory.
 
     Args:
-        value: any value, also one that cannot be printed.
+        value: any value, even one that cannot be printed.
     """
     try:
         return f"{_SHORT.repr(value):.{LONGEST_SHOWN}}"
@@ -83,10 +83,10 @@ def shown(value: Any) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join names for a message: the first `MAX_LISTED`, and the number of remaining names.
+    """Join names for a message: the first `MAX_LISTED`, and the number of further names.
 
     Args:
-        names: names that the user's data contains, of any number and length.
+        names: any number of names from the user's data.
     """
     names = list(names)
     text = ", ".join(f"{name:.{LONGEST_SHOWN}}" for name in names[:MAX_LISTED])
@@ -95,17 +95,17 @@ def listed(names: Iterable[str]) -> str:
 
 
 def check_text_list(name: str, texts: Any) -> None:
-    """Raise `InputError` if a list of texts is instead a table, a mapping, a set or a string.
+    """Raise `InputError` if a list of texts is really a table, a mapping, a set or a string.
 
-    These can be iterated, but their elements are names of columns, keys or letters, or have no
-    order. Generators are not consumed.
+    These are iterable, but iterating yields column names, keys or letters, or has no order.
+    Generators are not consumed.
 
     Args:
         name: name of the argument.
         texts: value of the argument.
 
     Raises:
-        InputError: the message says what to pass instead.
+        InputError: if it is; the message says what to pass instead.
     """
     kind = type(texts).__name__
     if isinstance(texts, str | bytes):
@@ -149,9 +149,9 @@ def first_line(error: BaseException) -> str:
 
 
 def error_message(error: BaseException) -> str | None:
-    """Return the message to report instead of a traceback; None if the error is a bug.
+    """Return the message to show instead of a traceback; None if the error is a bug.
 
-    Reported are `InputError`, errors of the file system, and extras that are not installed.
+    User errors are `InputError`, file system errors, and extras that are not installed.
     """
     # torch re-raises an error from a worker process with the traceback in the message.
     relayed = re.findall(r"^fairseq_lxsr\.errors\.InputError: (.+)$", str(error), re.MULTILINE)
@@ -165,14 +165,14 @@ def error_message(error: BaseException) -> str | None:
         return printable(f"{place}{problem}; check the path, the permissions and the free space")
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         command = install_command(EXTRAS[error.name])
-        return f"this needs {error.name}, which is not installed: {command}"
+        return f"{error.name} is required but not installed: {command}"
     return None
 
 
 def install_command(extra: str) -> str:
     """Return the shell command that installs an extra's packages for this Python.
 
-    The command names the packages themselves, because no package index may have this one.
+    The command names the packages themselves, because this package may not be in any package index.
     """
     # Imported here because it is slow and needed only after an error.
     from importlib import metadata
@@ -180,7 +180,7 @@ def install_command(extra: str) -> str:
     try:
         packages = list(_packages(extra, metadata.requires("fairseq-lxsr") or []))
     except metadata.PackageNotFoundError:
-        # This package is not installed; it is imported from a source folder.
+        # This package is not installed, but imported from a source folder.
         packages = ["-e", f"{Path(__file__).parents[1]}[{extra}]"]
     words = [sys.executable, "-m", "pip", "install", *packages]
     if os.name == "nt":
@@ -199,7 +199,7 @@ def _packages(extra: str, requirements: list[str]) -> Iterator[str]:
 
     Args:
         extra: name of the extra.
-        requirements: all requirements of this package, as its metadata lists them.
+        requirements: all requirements in this package's metadata.
     """
     condition = re.compile(rf"""(?: and )?\bextra == (["']){extra}\1""")
     for requirement in requirements:
@@ -230,7 +230,7 @@ def exit_on_input_error(program: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """Prefix errors about an option's value with the name of the option: `k is 4; ...`."""
+    """Add the option's name to errors about its value: `--k: k is 4; ...`."""
     try:
         yield
     except InputError as error:
@@ -242,7 +242,7 @@ def naming_option(option: str) -> Iterator[None]:
 def say(line: str) -> None:
     """Print a line to standard error, or nothing if standard error is closed."""
     if sys.stderr is None:
-        # print would write to standard output instead, among the results.
+        # print() would write to standard output instead, in the middle of the results.
         return
     try:
         print(printable(line), file=sys.stderr, flush=True)
@@ -251,9 +251,9 @@ def say(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard the data that could not be written to a closed stream.
+    """Discard data that could not be written to a closed stream.
 
-    Python would try to write it again at exit, fail, and exit with status 120.
+    Otherwise Python would try to write the data at exit, fail, and exit with status 120.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -266,7 +266,7 @@ class Terminated(KeyboardInterrupt):
 def sigterm_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C inside the block, so that partial files are removed.
 
-    If the program ignores SIGTERM, or has a handler for it, nothing changes.
+    Nothing changes if the program ignores SIGTERM or already handles it.
     """
     is_main = threading.current_thread() is threading.main_thread()
     is_default = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -291,9 +291,9 @@ def install_excepthook(
     """Make fairseq-train report bad input in one line, by replacing `sys.excepthook`.
 
     Args:
-        program: name of the program, which begins the line.
+        program: name of the program, which starts the message.
         explain: returns the message for an error, or None to print the traceback.
-        interrupted: the message for Ctrl-C.
+        interrupted: message for Ctrl-C.
     """
     previous = sys.excepthook
     # With several processes, torch replaces sys.stderr while this hook runs, and discards anything

@@ -1,6 +1,6 @@
-"""Declare options, and check their values.
+"""Declares options, and checks their values.
 
-They are declared once, at the option, and checked in the same way on the command line, in YAML and
+Each option is declared once. Its value is checked in the same way on the command line, in YAML and
 in JSON.
 """
 
@@ -17,15 +17,15 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.machine import require
 
 Config = TypeVar("Config")
-# Default upper limit for whole numbers.
+# Default upper limit for integers.
 LARGEST_INT = 2**31 - 1
 
 
 class Allowed:
     """A set of allowed option values.
 
-    `value in allowed` checks a value, `str(allowed)` describes what is expected, and argparse takes
-    the object as `type=`.
+    `value in allowed` checks a value, `str(allowed)` describes the allowed values, and an instance
+    can be used as argparse's `type=`.
     """
 
     def __contains__(self, value: Any) -> bool:
@@ -34,19 +34,19 @@ class Allowed:
     def check(self, name: str, value: Any) -> None:
         """Raise `InputError` unless a value from YAML, JSON or fairseq is allowed."""
         if value not in self:
-            raise InputError(f"{name} {shown(value)}; expected {self}")
+            raise InputError(f"{name} {shown(value)} is invalid; expected {self}")
 
     def from_text(self, text: str) -> Any:
         """Convert a command-line string to a value, and check it.
 
-        If it cannot be converted, the result is a value that is not allowed.
+        If the string cannot be converted, return a value that is not allowed.
         """
         return text
 
     def __call__(self, text: str) -> Any:
         value = self.from_text(text)
         if value not in self:
-            raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {self}")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r:.60}; expected {self}")
         return value
 
 
@@ -58,11 +58,11 @@ class Range(Allowed):
         dropout: float = field(default=0.1, metadata={"help": "...", "range": below(1)})
 
     Attributes:
-        least: lower end.
-        most: upper end.
-        whole: allow whole numbers only.
-        open_least: exclude the lower end itself.
-        open_most: exclude the upper end itself.
+        least: lower limit.
+        most: upper limit.
+        whole: allow integers only.
+        open_least: exclude the lower limit itself.
+        open_most: exclude the upper limit itself.
         infinite: allow infinity.
     """
 
@@ -90,7 +90,7 @@ class Range(Allowed):
             return False
 
     def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
+        kind = "an integer" if self.whole else "a number"
         return f"{kind} {self._describe_ends()}".rstrip()
 
     def _describe_ends(self) -> str:
@@ -114,22 +114,22 @@ class Range(Allowed):
 
 
 def at_least(least: int, most: int = LARGEST_INT) -> Range:
-    """Return the range of whole numbers from `least` to `most`."""
+    """Return the range of integers from `least` to `most`."""
     return Range(least, most, whole=True)
 
 
 def between(least: float, most: float) -> Range:
-    """Return the range from `least` to `most`, including both."""
+    """Return the range from `least` to `most`, both inclusive."""
     return Range(least, most)
 
 
 def below(most: float) -> Range:
-    """Return the range from 0 (inclusive) to `most` (exclusive), for example for dropout."""
+    """Return the range from 0 (inclusive) to `most` (exclusive), as used for dropout."""
     return Range(0.0, most, open_most=True)
 
 
 def positive(infinite: bool = False) -> Range:
-    """Return the range of numbers above 0."""
+    """Return the range of numbers greater than 0."""
     return Range(0, open_least=True, infinite=infinite)
 
 
@@ -145,18 +145,18 @@ TEMPERATURE = Range(1e-6, 1_000_000)
 class FileName(Allowed):
     """Strings that can name a file or folder: valid UTF-8, without NUL, and not empty.
 
-    An empty path would be the current folder. PyTorch, safetensors, SentencePiece and faiss cannot
-    open a file whose name is not UTF-8, and some of them call it damaged.
+    An empty path would mean the current folder. PyTorch, safetensors, SentencePiece and faiss
+    cannot open a file whose name is not UTF-8, and some of them report the file as damaged.
 
     Attributes:
-        optional: allow an empty text, which stands for no file.
-        excluded: a character that the name must not contain; empty for none.
-        description: the expected value, for messages.
+        optional: allow an empty string, which means that there is no file.
+        excluded: character that the name must not contain; empty for none.
+        description: description of the allowed names, for messages.
     """
 
     optional: bool = False
     excluded: str = ""
-    description: str = "a file name in UTF-8"
+    description: str = "a UTF-8 file name"
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, str) or not (self.optional or value.strip()):
@@ -166,7 +166,7 @@ class FileName(Allowed):
         try:
             return b"\0" not in os.fsencode(value) + value.encode()
         except UnicodeEncodeError:
-            # Lone surrogates, which Python uses for bytes that are not UTF-8.
+            # Python represents bytes that are not UTF-8 as lone surrogates.
             return False
 
     def __str__(self) -> str:
@@ -176,16 +176,16 @@ class FileName(Allowed):
 FILE_NAME = FileName()
 WORK_FOLDER = FileName(
     excluded=os.pathsep,
-    description=f"a folder name in UTF-8 without {os.pathsep!r}, which separates data folders",
+    description=f"a UTF-8 folder name without {os.pathsep!r}, which separates data folders",
 )
 
 
 @dataclass(frozen=True)
 class NumberList(Allowed):
-    """Strings that list distinct whole numbers in any order, for example `64,128`.
+    """Strings that list distinct integers in any order, such as `64,128`.
 
     Attributes:
-        numbers: the range of each number.
+        numbers: allowed range of each number.
     """
 
     numbers: Range
@@ -194,13 +194,13 @@ class NumberList(Allowed):
         try:
             numbers = self.parse(value)
         except (AttributeError, ValueError):
-            # Not a string, or not a list of whole numbers.
+            # Not a string, or not a list of integers.
             return False
         are_different = len(set(numbers)) == len(numbers)
         return are_different and all(number in self.numbers for number in numbers)
 
     def __str__(self) -> str:
-        return f"{self.numbers}, or several different ones separated by commas"
+        return f"{self.numbers}, or several distinct numbers separated by commas"
 
     def parse(self, text: str) -> list[int]:
         """Parse a comma-separated list, and return the numbers in ascending order."""
@@ -213,17 +213,17 @@ def file_path(text: str) -> Path:
 
 
 def work_path(text: str) -> Path:
-    """Check and return the path of a folder for training data; used as `type=` in argparse."""
+    """Check a training data folder's name and return it as a path; used as `type=` in argparse."""
     return Path(WORK_FOLDER(text))
 
 
 def output_path(text: str) -> Path:
     """Check and return an output path; used as `type=` in argparse.
 
-    `.` and `/` are refused, because the names of side files are derived from the output's name.
+    `.` and `/` are rejected, because the names of side files are derived from the output's name.
     """
     if not file_path(text).name:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}; expected {FILE_NAME}")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r:.60}; expected {FILE_NAME}")
     return Path(text)
 
 
@@ -234,7 +234,7 @@ def limited(default: Any, allowed: Allowed | Sequence[str]) -> Any:
 
     Args:
         default: default value.
-        allowed: the allowed values: an `Allowed`, or a sequence of words.
+        allowed: an `Allowed`, or a sequence of allowed words.
     """
     return option("", default, allowed)
 
@@ -248,18 +248,18 @@ def option(
 ) -> Any:
     """Declare a dataclass field that is also a command-line option.
 
-    See `cli.options.add_options`.
+    `cli.options.add_options` adds the options of a dataclass to a parser.
 
         @dataclass(frozen=True)
         class SearchOptions:
-            k: int = option("neighbours of a query", 5, at_least(1))
+            k: int = option("neighbours per query", 5, at_least(1))
 
     Args:
-        help: description for `--help`; the default is appended, unless the text contains the word.
-        default: default value; without it, the option is required.
-        allowed: what `check_fields` allows: an `Allowed` or a sequence of words.
-        only_in_files: whether the option is for YAML files only.
-        arguments: other arguments of `add_argument`, for example `nargs`, `metavar` or `type`.
+        help: description for `--help`; "(default: ...)" is appended unless the text has the word.
+        default: default value; an option without one is required.
+        allowed: an `Allowed`, or a sequence of allowed words, for `check_fields`.
+        only_in_files: whether the option can only be set in YAML files.
+        arguments: further arguments of `add_argument`, such as `nargs`, `metavar` or `type`.
     """
     metadata: dict[str, Any] = {
         "help": help,
@@ -279,16 +279,16 @@ def check_fields(
     spell: Callable[[str], str] = str,
     optional: bool = False,
 ) -> None:
-    """Check a dataclass's field values against their types, `range` and `choices`.
+    """Check a dataclass's field values against the declared types, `range` and `choices`.
 
     Args:
         values: the dataclass, or another object with the fields of `kind`.
-        kind: the dataclass that declares the fields, by default the type of `values`.
-        spell: returns the name of a field as the user writes it, for example `--align-weight`.
+        kind: dataclass that declares the fields; defaults to the type of `values`.
+        spell: converts a field name to the user's spelling, such as `--align-weight`.
         optional: whether every field may be None.
 
     Raises:
-        InputError: for the first field with a value that is not allowed.
+        InputError: if a value is not allowed; reports the first such field.
     """
     kind = kind or type(values)
     hints = get_type_hints(kind)
@@ -305,10 +305,10 @@ def _check_field(name: str, value: Any, hint: Any, item: Field) -> None:
     allowed = item.metadata.get("range")
     is_list = get_origin(hint) is tuple
     if choices is not None and (not isinstance(value, str) or value not in choices):
-        raise InputError(f"{name} {shown(value)}; expected one of {', '.join(choices)}")
+        raise InputError(f"{name} {shown(value)} is invalid; choose from {', '.join(choices)}")
     # For a plain value, checking the range also checks the type.
     if (allowed is None or is_list) and not fits(value, hint):
-        raise InputError(f"{name} {shown(value)}; expected {_describe_in_yaml(hint)}")
+        raise InputError(f"{name} {shown(value)} is invalid; expected {_describe_in_yaml(hint)}")
     if allowed is not None:
         for element in value if is_list else (value,):
             allowed.check(name, element)
@@ -323,7 +323,7 @@ def _describe_in_yaml(hint: Any) -> str:
 
 PLAIN_TYPES = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     str: "text",
     NoneType: "null",
@@ -331,9 +331,9 @@ PLAIN_TYPES = {
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value matches a type: a plain type, or a union, mapping or tuple of them.
+    """Return whether a value matches a type hint: a plain type, or a union, mapping or tuple.
 
-    A bool does not fit a number, and an int fits a float. Any value fits other types.
+    A bool does not match a number type, and an int matches float. Any value matches other types.
     """
     origin = get_origin(hint)
     inner = get_args(hint)
@@ -355,7 +355,7 @@ def _fits_mapping(value: Any, key_hint: Any, value_hint: Any) -> bool:
 
 
 def describe_type(hint: Any) -> str:
-    """Describe a type in words, for messages."""
+    """Describe a type in words for a message."""
     origin = get_origin(hint)
     inner = get_args(hint)
     if origin in (Union, UnionType):
@@ -370,7 +370,7 @@ def describe_type(hint: Any) -> str:
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
     """Read a YAML file into a dataclass, and check its values.
 
-    File names in it are relative to the current folder.
+    File names in the file are relative to the current folder.
     """
     content = read_yaml(path)
     try:
@@ -393,9 +393,9 @@ def read_yaml(path: Path) -> Any:
             return super().construct_mapping(node, deep)
 
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a YAML file")
+        raise InputError(f"{path}: no such file; specify a YAML file")
     try:
-        # A subclass of SafeLoader creates plain values only.
+        # A subclass of SafeLoader only creates plain values.
         return yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (
         yaml.YAMLError,
@@ -412,13 +412,13 @@ def from_mapping(content: Any, kind: type[Config], place: str) -> Config:
     """Create a dataclass from a mapping, and check its keys and values.
 
     Args:
-        content: what was read from YAML or JSON; nested mappings and lists become nested
-            dataclasses and tuples.
-        kind: the dataclass.
-        place: names the mapping in messages.
+        content: parsed YAML or JSON; nested mappings and lists become nested dataclasses and
+            tuples.
+        kind: the dataclass to create.
+        place: name of the mapping in messages.
 
     Raises:
-        InputError: for anything but a mapping, an unknown key, or a missing one.
+        InputError: if the content is not a mapping, or a key is unknown or missing.
     """
     items = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     _check_keys(content, items, place)
@@ -451,10 +451,10 @@ def _check_keys(content: Any, items: Mapping[str, Field], place: str) -> None:
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16", "int8")
 # Precisions for training on a CPU.
 CPU_PRECISIONS = ("float32", "bfloat16", "auto")
-# Data types of a trained model's weights, and of weights on disk.
+# Data types of a trained model's weights, and of stored weights.
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
-# Where training on monolingual text samples replacement sentences from.
+# Source of replacement sentences for training on monolingual text.
 CONTEXT_NEGATIVES = ("language", "corpus")
 # Names of the pooling functions in modules/pooling.py.
 POOLING_NAMES = ("mean", "mean_max")
@@ -475,20 +475,20 @@ RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-rati
 # The same for passages.
 PASSAGE_METRICS = {"nn": "nn-cosine", "bm25": "bm25-k1.5-b0.75"}
 
-# BUCC variants: threshold learned on another part of the data, threshold tuned on the same part,
-# and the two variants of mteb, which have no threshold.
+# BUCC variants: threshold learnt on other data, threshold tuned on the evaluation data, and the
+# two mteb variants, which have no threshold.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")
 
 CLASSIFIERS = ("mlp", "linear")
 XNLI_PRESETS = ("laser", "wang")
-# Which epoch to keep if several have equal scores.
+# Which of several equally good epochs to keep.
 TIES = ("first", "last")
 
 # Number of bootstrap samples.
 BOOTSTRAP_DRAWS = 1000
 
-# Removed options of fairseq-train, each with the only value that commands, recipes and checkpoints
+# Removed fairseq-train options, each with the only value that commands, recipes and checkpoints
 # may still specify.
 REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,

@@ -55,8 +55,8 @@ def test_what_is_in_a_range(allowed, inside, outside):
 @pytest.mark.parametrize(
     ("allowed", "text"),
     [
-        (at_least(1), "a whole number of at least 1"),
-        (at_least(0, 10_000), "a whole number from 0 to 10,000"),
+        (at_least(1), "an integer of at least 1"),
+        (at_least(0, 10_000), "an integer from 0 to 10,000"),
         (between(0, 1), "a number from 0 to 1"),
         (below(1), "a number of at least 0.0 and below 1"),
         (positive(), "a number above 0"),

@@ -1,4 +1,4 @@
-"""Training recipes: YAML files in this folder, which set fields of `Recipe`."""
+"""Training recipes: YAML files in this folder that set the fields of `Recipe`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,34 +23,33 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.data_folder import count_pairs, split_shards
 
 FOLDER = Path(__file__).parent
-# Both options set the length of training, so setting either one replaces both.
+# Both options set the training length, so setting one of them replaces both.
 LENGTH = {"max-update", "max-epoch"}
 ALIASES = {"max-sentences": "batch-size"}
-# Number of times to validate and save, if the recipe determines the length of training.
+# How often to validate and save if the recipe determines the training length.
 VALIDATIONS = 10
 
 Option = bool | int | float | str
 Value = TypeVar("Value")
-# The values that follow an option on the command line; none for a flag.
+# The words that follow an option on the command line; empty for a flag.
 Words = list[str]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training recipe, as written in its YAML file.
+    """A training recipe, as its YAML file defines it.
 
     Attributes:
-        description: what it trains, in one line.
-        source: the paper with its equation or table, or the place of the measurement.
-        extends: another recipe, whose options it inherits unless it states them itself.
-        finetunes: the recipe of the checkpoint from which training must start.
-        warmup: with --lr-scheduler polynomial_decay, the share of all updates during which the
-            learning rate rises.
-        options: options of fairseq-train, without their dashes; true for a flag, false to remove an
-            inherited option.
-        updates: number of updates by number of pairs, used if no option states the length of
-            training. It is interpolated, and constant outside the given numbers of pairs. Training
-            is then validated and saved `VALIDATIONS` times.
+        description: one-line summary.
+        source: the paper and its equation or table, or where the result was measured.
+        extends: name of a recipe to inherit from; options given here override it.
+        finetunes: name of the recipe whose checkpoint this recipe must start from.
+        warmup: fraction of updates used for warmup, with --lr-scheduler polynomial_decay.
+        options: fairseq-train options without the leading dashes; true for a flag, false to remove
+            an inherited option.
+        updates: maps a number of pairs to a number of updates; used unless an option sets the
+            training length. Values are interpolated, and constant outside the given range. Training
+            then validates and saves `VALIDATIONS` times.
     """
 
     description: str = ""
@@ -68,7 +67,7 @@ class Recipe:
 def names() -> list[str]:
     """Return the sorted names of the recipes.
 
-    Files whose names begin with `_` contain options that several recipes share.
+    Files whose names begin with `_` only hold options that several recipes share.
     """
     return sorted(path.stem for path in FOLDER.glob("[!_]*.yaml"))
 
@@ -83,7 +82,8 @@ def read_recipe(name: str) -> Recipe:
     """
     if name not in names():
         raise InputError(
-            f"--recipe {shown(name)}; expected one of {', '.join(names())}: see `lxsr recipes`"
+            f"unknown --recipe {shown(name)}; choose from {', '.join(names())} (see "
+            "`lxsr recipes`)"
         )
     return _read(name)
 
@@ -103,7 +103,7 @@ def _read(name: str) -> Recipe:
 
 
 def override(options: Mapping[str, Value], by: Mapping[str, Value]) -> dict[str, Value]:
-    """Return `options` updated with those in `by`."""
+    """Return `options`, updated with the options in `by`."""
     merged = dict(options)
     if LENGTH & by.keys():
         for name in LENGTH:
@@ -118,18 +118,18 @@ def table() -> str:
 
 
 def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> list[str]:
-    """Return the command-line arguments for fairseq-train.
+    """Return the fairseq-train arguments for a recipe.
 
         train_command(read_recipe("best"), "data-bin", ["--lr", "0.01"])
 
     Args:
         recipe: the recipe.
         data: the data folder, or several shards joined by ':'.
-        user_options: options of fairseq-train, which replace those of the recipe. `--no-X` removes
-            the recipe's `--X`, but never the user's.
+        user_options: fairseq-train options that override the recipe. `--no-X` removes the recipe's
+            `--X`, but never the user's.
 
     Raises:
-        InputError: for options from which the length of training cannot be computed.
+        InputError: if the training length cannot be computed from the options.
     """
     given = _parse(user_options)
     options = without_removed(_merge(recipe, given))
@@ -161,16 +161,17 @@ def _with_defaults(options: dict[str, Words], defaults: dict[str, Words]) -> dic
 
 
 def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the options without those that this package has removed.
+    """Return the options, without those that this package no longer supports.
 
     Raises:
-        InputError: if one of them has another value than the one that training now always uses.
+        InputError: if a removed option has a value other than the one that training now always
+            uses.
     """
     for name in REMOVED_OPTIONS.keys() & options.keys():
         words = " ".join(options[name])
         if not _is_value(words, REMOVED_OPTIONS[name]):
             raise InputError(
-                f"--{name} {words}: this option was removed (training always uses "
+                f"--{name} {words} is no longer supported (training always uses "
                 f"{REMOVED_OPTIONS[name]}); omit it"
             )
     return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}
@@ -193,7 +194,7 @@ def _words(value: Option) -> Words:
 
 
 def _parse(user_options: Sequence[str]) -> dict[str, Words]:
-    """Return the words that follow each option; if an option is repeated, the last one counts."""
+    """Return the words after each option; if an option is repeated, the last occurrence counts."""
     options: dict[str, Words] = {}
     words: Words | None = None
     for word in user_options:
@@ -205,16 +206,16 @@ def _parse(user_options: Sequence[str]) -> dict[str, Words]:
             words.append(word)
         else:
             raise InputError(
-                f"unexpected {shown(word)} after the data folder; expected options, for example "
+                f"unexpected {shown(word)} after the data folder; only options may follow, such as "
                 "--lr 0.001"
             )
     return options
 
 
 def _schedule(options: dict[str, Words], warmup: float, data: str) -> dict[str, Words]:
-    """Return the options for a linear learning rate schedule.
+    """Return the options for a linear learning rate schedule with warmup.
 
-    The learning rate rises for a share of all updates, and falls to zero at the last one.
+    The rate rises during the warmup fraction of the updates, then falls to zero at the last update.
     """
     if "total-num-update" in options:
         total = _number(options, "total-num-update")
@@ -241,7 +242,7 @@ def _count_updates(options: dict[str, Words], data: str) -> int:
 def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     """Return the number of updates in `--max-epoch` epochs.
 
-    Each epoch reads one shard in turn, on as many GPUs as fairseq-train uses.
+    Each epoch uses one shard in turn, split over the GPUs that fairseq-train uses.
     """
     _check_batches_are_countable(options)
     batch_size = _number(options, "batch-size")
@@ -255,7 +256,7 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
     for batches in islice(cycle(batches_of_shards), _number(options, "max-epoch")):
         batches_of_worker = math.ceil(batches / gpus)
         if "skip-remainder-batch" in options:
-            # fairseq skips the last batches of each worker even if they form a complete update.
+            # fairseq skips the last batches of each worker even if they form a whole update.
             updates += (batches_of_worker - 1) // batches_per_update
         else:
             updates += math.ceil(batches_of_worker / batches_per_update)
@@ -263,30 +264,30 @@ def _updates_of_epochs(options: dict[str, Words], data: str) -> int:
 
 
 def _check_batches_are_countable(options: dict[str, Words]) -> None:
-    """Check that the number of batches in an epoch depends on --batch-size only."""
-    advice = "expected --max-update: the learning rate falls to zero at the last update"
+    """Check that the number of batches per epoch depends on --batch-size alone."""
+    advice = "specify --max-update: the learning rate falls to zero at the last update"
     if "batch-size" not in options:
-        raise InputError(f"--max-epoch needs --batch-size to count the updates; {advice}")
+        raise InputError(f"--max-epoch requires --batch-size to count the updates; {advice}")
     for name in ("max-tokens", "sampling-temperature", "source-temperature"):
         value = " ".join(options.get(name, []))
         has_no_effect = name != "max-tokens" and value in ("1", "1.0")
         if value and not has_no_effect:
             raise InputError(
-                f"--max-epoch with --{name} {value}: the number of updates per epoch is not known "
+                f"--max-epoch with --{name} {value}: the number of updates per epoch is unknown "
                 f"in advance; {advice}"
             )
 
 
 def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
-    """Return the number of sentence pairs in each shard, per language pair."""
+    """Return the number of sentence pairs per language pair, for each shard."""
     lang_pairs = ",".join(options.get("lang-pairs", []))
     shards = []
     for shard in split_shards(data):
         counts = list(count_pairs(shard, lang_pairs).values())
         if not sum(counts):
-            languages = f" of {lang_pairs}" if lang_pairs else ""
+            languages = f" for {lang_pairs}" if lang_pairs else ""
             raise InputError(
-                f"{data}: contains no sentence pairs{languages}; expected a data folder from "
+                f"{data}: no sentence pairs{languages}; expected a data folder from "
                 "`lxsr prepare`"
             )
         shards.append(counts)
@@ -294,15 +295,15 @@ def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
 
 
 def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> dict[str, Words]:
-    """Return options that set the number of updates, based on the number of pairs.
+    """Return options that set the number of updates according to the number of pairs.
 
-    They also state when training is validated and saved.
+    They also set when training validates and saves.
     """
     shards = split_shards(data)
     lang_pairs = ",".join(options.get("lang-pairs", []))
     count = sum(sum(count_pairs(shard, lang_pairs).values()) for shard in shards)
     updates = _number(options, "max-update", _interpolate(recipe.updates, count))
-    # The option has one value per epoch; the last one applies to all further epochs.
+    # The option has one value per epoch; the last value applies to all later epochs.
     update_freq = " ".join(options.get("update-freq", ["1"])).rpartition(",")[2]
     pairs_per_update = (
         _number(options, "batch-size", 1024)
@@ -318,7 +319,7 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
     if "interval-updates" in intervals:
         length["keep-interval-updates"] = ["1"]
     for unit, number in intervals.items():
-        # Save whenever validating; otherwise the best model would be lost.
+        # Save at every validation; otherwise the best model would be lost.
         interval = options.get(f"validate-{unit}", [str(number)])
         length[f"validate-{unit}"] = interval
         length[f"save-{unit}"] = interval
@@ -326,7 +327,7 @@ def _length_by_pairs(options: dict[str, Words], recipe: Recipe, data: str) -> di
 
 
 def _interpolate(updates: Mapping[int, int], count: int) -> int:
-    """Return the number of updates for a number of pairs, by interpolation on a log-log scale."""
+    """Interpolate the number of updates for a number of pairs on a log-log scale."""
     sizes = sorted(updates)
     lengths = [updates[size] for size in sizes]
     return round(math.exp(np.interp(math.log(max(1, count)), np.log(sizes), np.log(lengths))))
@@ -335,7 +336,7 @@ def _interpolate(updates: Mapping[int, int], count: int) -> int:
 def _gpus(options: dict[str, Words]) -> int:
     if "distributed-world-size" in options:
         return _number(options, "distributed-world-size")
-    # Without torch, the command can still be printed, to be run on another machine.
+    # Without torch, the command can still be printed and run on another machine.
     if "cpu" in options or find_spec("torch") is None:
         return 1
     import torch
@@ -344,7 +345,7 @@ def _gpus(options: dict[str, Words]) -> int:
 
 
 def _number(options: dict[str, Words], name: str, default: int | None = None) -> int:
-    """Return the value of an option, which must be a whole number of at least 1."""
+    """Return the value of an option, which must be an integer of at least 1."""
     value = " ".join(options.get(name, [str(default)]))
     number = int(value) if value.isdecimal() else value
     at_least(1).check(f"--{name}", number)

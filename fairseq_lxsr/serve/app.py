@@ -456,7 +456,7 @@ def is_blank(text: str) -> bool:
 
 
 def is_tokens(given: Any) -> bool:
-    """Return whether a value is a non-empty list of whole numbers."""
+    """Return whether a value is a non-empty list of integers."""
     return isinstance(given, list) and bool(given) and all(type(token) is int for token in given)
 
 

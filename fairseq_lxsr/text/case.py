@@ -1,19 +1,19 @@
-"""Lower-case conversion that leaves no capital letters and adds no combining marks."""
+"""Lowercasing that leaves no capital letters and adds no combining marks."""
 
 import re
 import unicodedata
 
 from fairseq_lxsr.characters import in_brackets
 
-# The combining character "dot above"
+# The character "combining dot above".
 DOT = "\u0307"
-# Letters that already have a dot, and marks that may precede a second dot. Lower-casing adds a
+# Letters that already have a dot, and marks that may precede a second dot. Lowercasing adds a
 # second dot to İ and to accented Lithuanian letters.
 DOTTED = "[ijįɉɨʝḭị\u03f3\u0456\u0458]"
 MARKS = "[\u0316-\u0333\u0339-\u033c]"
 SECOND_DOT = f"({DOTTED}{MARKS}*){DOT}"
-# Blocks with styled letters, such as U+2115 (N) and №, that have no lower case themselves, but
-# whose NFKC form does
+# Unicode blocks with styled capitals, such as U+2115 (N) and №, that have no lower case, although
+# their NFKC forms do.
 STYLED_BLOCKS = (
     (0x3D2, 0x3D4),
     (0x1D2C, 0x1D42),
@@ -32,9 +32,9 @@ _ODD = re.compile(f"[{DOT}{in_brackets(STYLED_BLOCKS)}]")
 
 
 def lower(text: str) -> str:
-    """Return text in lower case, such that NFKC normalization does not reintroduce capitals.
+    """Lowercase text so that NFKC normalization does not reintroduce capitals.
 
-    For example, İ becomes i, and № becomes no. No capital is left, and no mark is added.
+    For example, İ becomes i, and № becomes no. No capital remains, and no mark is added.
     """
     text = text.lower()
     if text.isascii() or not _ODD.search(text):
@@ -43,12 +43,12 @@ def lower(text: str) -> str:
 
 
 def without_second_dot(text: str) -> str:
-    """Remove a combining dot above letters that already have a dot, such as lower-cased İ."""
+    """Remove a combining dot above letters that already have a dot, such as lowercased İ."""
     return _SECOND_DOT.sub(r"\1", text) if DOT in text else text
 
 
 def _plain(match: re.Match[str]) -> str:
-    """Replace a styled capital by plain lower-case letters; keep any other character."""
+    """Replace a styled capital with plain lowercase letters; keep any other character."""
     letters = unicodedata.normalize("NFKC", match[0])
     small_letters = letters.lower()
     return match[0] if letters == small_letters else small_letters

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from fairseq_lxsr.machine import require
 
 EXTRA = "chinese"
-# Blocks of Chinese characters that have simplified forms: CJK Unified Ideographs with their
-# extensions, and CJK Compatibility Ideographs
+# Unicode blocks of Chinese characters that have simplified forms: CJK Unified Ideographs, their
+# extensions, and CJK Compatibility Ideographs.
 HAN_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3347F))
-# Character encodings that cover one script each; characters shared by both scripts are in both
+# Character encodings that cover one script each; both include the characters that are shared.
 TRADITIONAL = "big5"
 SIMPLIFIED = "gb2312"
 
 
 def require_converter() -> None:
-    """Check that the package OpenCC is installed.
+    """Check that the OpenCC package is installed.
 
     Raises:
-        InputError: if it is not.
+        InputError: if OpenCC is missing.
     """
     require("opencc", EXTRA, "--simplify-chinese")
 
@@ -26,8 +26,8 @@ def require_converter() -> None:
 def simplified_characters() -> str:
     """Return all traditional characters, each followed by its simplified form, for `read_as`.
 
-    OpenCC converts each character separately. The form within a phrase would differ for 7 of 36,573
-    characters.
+    OpenCC converts each character separately. For 7 of the 36,573 characters, the simplified form
+    would be different within a phrase.
     """
     require_converter()
     from opencc import OpenCC
@@ -49,12 +49,12 @@ def describe_characters(
     """Return the percentages of traditional, simplified and unknown Chinese characters.
 
     Args:
-        lines: the text.
-        is_unknown: returns whether the word pieces lack a character; it is called once for each
-            different character.
+        lines: lines of text.
+        is_unknown: returns whether the word pieces do not cover a character; called once for each
+            distinct character.
 
     Returns:
-        The percentages of characters that are only traditional, only simplified, and unknown,
+        The percentages of characters that are only traditional, only simplified, or unknown,
         rounded to two digits; empty if the text has no Chinese characters.
     """
     letter_counts = Counter[str]()

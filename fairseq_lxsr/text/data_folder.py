@@ -1,4 +1,4 @@
-"""Checks data folders from fairseq-preprocess and counts their sentences, without using fairseq."""
+"""Checks data folders from fairseq-preprocess and counts their sentences, without fairseq."""
 
 import hashlib
 import json
@@ -26,11 +26,11 @@ from fairseq_lxsr.text.tokenizer import (
     words_model_of,
 )
 
-# First bytes of an .idx file of fairseq's memory-mapped datasets
+# First bytes of an .idx file in fairseq's memory-mapped format.
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
-# File in each folder that this package writes, with the inputs and the SHA-256 of all files
+# File in every folder that this package writes, with the inputs and all files' SHA-256 checksums.
 STAGE_FILE = "stage.json"
-# Names of the files that training reads, for updates or for validation
+# Matches the names of the files that training or validation uses.
 TRAINED_ON = re.compile(r"(train|valid).*\.(bin|idx|documents\.npy)")
 
 
@@ -38,7 +38,7 @@ def check_data_folder(folder: Path) -> None:
     """Check that a data folder exists.
 
     Raises:
-        InputError: if it does not.
+        InputError: if the folder does not exist.
     """
     if not folder.is_dir():
         raise InputError(
@@ -48,33 +48,34 @@ def check_data_folder(folder: Path) -> None:
 
 
 def split_shards(data: str) -> list[Path]:
-    """Split a string of data folders, joined as fairseq expects them, into paths.
+    """Split data folders, joined by the separator that fairseq uses, into paths.
 
     Raises:
-        InputError: if there is one folder with the whole name, which fairseq would split.
+        InputError: if the whole string is the name of an existing folder, which fairseq would
+            split.
     """
     if os.pathsep in data and Path(data).is_dir():
         raise InputError(
-            f"{data}: a folder with {os.pathsep!r} in its name, which separates data folders; "
-            f"expected a name without {os.pathsep!r}: rename the folder"
+            f"{data}: the folder name contains {os.pathsep!r}, which separates data folders; "
+            "rename the folder"
         )
     return [Path(name) for name in data.split(os.pathsep)]
 
 
 def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
-    """Compare the files of a data folder with the checksums in `stage.json`.
+    """Verify the files of a data folder against the checksums in `stage.json`.
 
-    Files that are missing or not listed are not an error, nor is a missing `stage.json`.
+    Missing files, unlisted files and a missing `stage.json` are not errors.
 
     Args:
-        folder: a data folder, or a shard: then `stage.json` is in the folder above.
-        only: the names of the files to compare; all files if empty.
+        folder: a data folder, or a shard, whose `stage.json` is in the parent folder.
+        only: names of the files to verify; empty for all files.
 
     Returns:
-        The SHA-256 of the compared files that training reads, by name.
+        The SHA-256 checksums, by name, of the verified files that training uses.
 
     Raises:
-        InputError: if a file differs from its checksum.
+        InputError: if a file does not match its checksum.
     """
     expected = _listed_hashes(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
@@ -88,9 +89,8 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
         checksum = sha256(folder / name)
         if expected.get(name, checksum) != checksum:
             raise InputError(
-                f"{folder / name}: damaged or changed: its SHA-256 differs from the one in "
-                f"{STAGE_FILE}; delete {folder} and create it again, or delete {STAGE_FILE} if "
-                "the change was "
+                f"{folder / name}: damaged or changed: its SHA-256 does not match {STAGE_FILE}; "
+                f"delete {folder} and create it again, or delete {STAGE_FILE} if the change was "
                 "intended"
             )
         if is_trained_on:
@@ -99,7 +99,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file listed in a folder's `stage.json`, by name, if any."""
+    """Return the SHA-256 checksums listed in a folder's `stage.json`, if any, by file name."""
     manifest = folder / STAGE_FILE
     if manifest.is_file():
         hashes = read_hashes(manifest)
@@ -117,12 +117,12 @@ def _listed_hashes(folder: Path) -> dict[str, str]:
 
 
 def read_hashes(manifest: Path) -> dict[str, str]:
-    """Read the SHA-256 of each file in a folder, by name, from its `stage.json`."""
+    """Read the SHA-256 checksums of a folder's files, by name, from its `stage.json`."""
     try:
         return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{manifest}: not a valid list of files and their SHA-256 ({error!r:.150}); delete "
+            f"{manifest}: not a valid checksum list ({error!r:.150}); delete "
             f"{manifest.parent} and create it again"
         ) from None
 
@@ -132,7 +132,7 @@ def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
 
     Args:
         folder: a data folder.
-        lang_pairs: comma-separated language pairs to count, each in either order; None for all.
+        lang_pairs: comma-separated language pairs to count, in either order; None for all pairs.
     """
     requested = None
     if lang_pairs:
@@ -152,10 +152,10 @@ def count_sentences(index: Path) -> int:
         index: the .idx file of the dataset.
 
     Returns:
-        The number in the header; 0 for a dataset in another format.
+        The number stored in the header; 0 if the file has another format.
     """
     with index.open("rb") as stream:
-        # Magic bytes (9 bytes), version (8), data type of the ids (1), number of sentences (8)
+        # Magic bytes (9 bytes), version (8), data type of the ids (1), number of sentences (8).
         header = stream.read(26)
     if not header.startswith(INDEX_MAGIC):
         return 0
@@ -163,11 +163,11 @@ def count_sentences(index: Path) -> int:
 
 
 def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, int]:
-    """Return the number of kept pairs per source.
+    """Return the number of kept pairs for each source.
 
     Args:
-        sources: the number of pairs of each source; the sources follow each other in this order.
-        is_kept: whether each pair is kept, bool [pairs of all sources].
+        sources: number of pairs per source; the pairs are ordered by source, in this order.
+        is_kept: whether each pair is kept, bool [pairs].
     """
     parts = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
     return {name: int(np.count_nonzero(part)) for name, part in zip(sources, parts, strict=True)}
@@ -179,14 +179,14 @@ def write_sources(path: Path, sources: Mapping[str, int]) -> None:
 
 
 def read_sources(path: Path, count: int) -> dict[str, int]:
-    """Read the number of pairs per source, in the order of the sources in the text.
+    """Read the number of pairs per source, in the order of the pairs.
 
     Args:
-        path: the file that `write_sources` wrote.
-        count: the number of pairs of the text, which the sources must add up to.
+        path: a file written by `write_sources`.
+        count: total number of pairs, which the sources must add up to.
 
     Returns:
-        The number of pairs by source; empty if the file does not exist.
+        Number of pairs per source; empty if the file does not exist.
     """
     if not path.is_file():
         return {}
@@ -204,19 +204,19 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
             )
     if sum(sources.values()) != count:
         raise InputError(
-            f"{path}: lists {sum(sources.values()):,} pairs, but the text has {count:,}; run "
+            f"{path}: lists {sum(sources.values()):,} pairs instead of {count:,}; run "
             "`lxsr prepare` again, or delete the file"
         )
     return sources
 
 
-# Name of the folder next to the checkpoints with the files that convert text to ids
+# Folder next to the checkpoints, with the files needed to convert text to ids.
 TEXT_FOLDER = "text"
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files and options that convert text into a model's dictionary ids."""
+    """The files and options that convert text to a model's dictionary ids."""
 
     dictionary: Path
     sentencepiece_model: Path
@@ -226,18 +226,19 @@ class TextFiles:
 def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> dict[str, bytes]:
     """Read the dictionary, SentencePiece model and text options that `lxsr export` needs.
 
-    A folder of fairseq-preprocess has only a dictionary. If it is one of words, a SentencePiece
-    model that splits at blanks is generated; the text options are derived from the dictionary.
+    Output of fairseq-preprocess only has a dictionary. For a dictionary of words, a SentencePiece
+    model that splits text at spaces is generated; the text options are derived from the dictionary.
 
     Args:
         data: a data folder.
-        sentencepiece_model: the model that the user named; None for that of the data folder.
+        sentencepiece_model: model given by the user; None for the model in the data folder.
 
     Returns:
-        The contents of the files by name, without the SentencePiece model if it is unknown.
+        File contents by name, without a SentencePiece model if it is unknown.
 
     Raises:
-        InputError: if the model does not fit the dictionary or differs from that of the folder.
+        InputError: if the model does not match the dictionary, or differs from the model in the
+            data folder.
     """
     dictionary = find_dictionary(data)
     symbols = read_dictionary(dictionary)
@@ -252,7 +253,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
         options_content = options.dumps().encode()
     if sentencepiece_model or stored_model.is_file():
         _check_same(model, stored_model)
-        # Raises an error if the model does not match the dictionary
+        # This raises an error if the model does not match the dictionary.
         Tokenizer(model, options, symbols)
 
     contents = {DICTIONARY_FILE: dictionary.read_bytes(), TEXT_FILE: options_content}
@@ -263,20 +264,20 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
 
 
 def _check_same(model: Path, stored_model: Path) -> None:
-    """Check that a SentencePiece model is identical to the one in the data folder, if any."""
+    """Check that a SentencePiece model equals the one in the data folder, if there is one."""
     if not stored_model.is_file() or not model.is_file():
         return
     if sha256(stored_model) != sha256(model):
         raise InputError(
-            f"{model}: differs from {stored_model}, which the data was prepared with; omit "
+            f"{model}: differs from {stored_model}, which prepared the data; omit "
             "--sentencepiece-model"
         )
 
 
 def keep_text(data: Path, save_dir: Path, sentencepiece_model: str | Path | None = None) -> None:
-    """Save the files of `collect_text` next to the checkpoints, with their checksums.
+    """Save the files from `collect_text` next to the checkpoints, with their checksums.
 
-    The checkpoints can then be exported even if the data folder is moved or deleted.
+    Checkpoints can then be exported even if the data folder is moved or deleted.
     """
     contents = collect_text(data, sentencepiece_model)
     folder = save_dir / TEXT_FOLDER
@@ -292,7 +293,7 @@ def keep_text(data: Path, save_dir: Path, sentencepiece_model: str | Path | None
 
 
 def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
-    """Return whether a folder contains exactly the files with these checksums, undamaged."""
+    """Return whether a folder contains exactly these files, with matching checksums."""
     try:
         check_files(folder)
         if read_hashes(folder / STAGE_FILE) != hashes:
@@ -303,13 +304,13 @@ def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
 
 
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
-    """Return the data folders that are recorded in a checkpoint.
+    """Return the data folders recorded in a checkpoint.
 
-    Relative paths are tried from the current folder, then from each folder above the checkpoint.
+    Relative paths are tried in the current folder, then in each parent folder of the checkpoint.
 
     Args:
-        checkpoint: the path of the checkpoint.
-        named: the data folders, separated as fairseq does it.
+        checkpoint: path of the checkpoint.
+        named: the recorded data folders, joined as fairseq joins them.
     """
     shards = [Path(name) for name in named.split(os.pathsep)]
     for start in (Path(), *checkpoint.absolute().parents):
@@ -323,15 +324,15 @@ def find_text(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
 ) -> TextFiles:
-    """Find the files that convert text into dictionary ids, each in the first folder that has it.
+    """Find the files that convert text to dictionary ids, each in the first folder that has it.
 
     Args:
-        folders: where to look; the first folder must have the dictionary.
-        sentencepiece_model: the SentencePiece model that the user named.
-        lowercase: whether the data is lower-cased; None for the stored option.
+        folders: folders to search; the first one must contain the dictionary.
+        sentencepiece_model: SentencePiece model given by the user.
+        lowercase: whether the data is lowercased; None to use the stored option.
 
     Raises:
-        InputError: if a file is missing or damaged, or the named model differs from the stored one.
+        InputError: if a file is missing or damaged, or the given model differs from the stored one.
     """
     dictionary = find_dictionary(folders[0])
     stored_model = _first_with(folders, SENTENCEPIECE_FILE)
@@ -369,7 +370,7 @@ def _first_with(folders: list[Path], name: str) -> Path:
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """List the `keep_text` folder of a checkpoint; return [] if its dictionary differs."""
+    """Return the `keep_text` folder of a checkpoint as a list; empty if its dictionary differs."""
     folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE
@@ -379,10 +380,10 @@ def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
 
 
 def find_dictionary(data: Path) -> Path:
-    """Return the path of the dictionary of a data folder.
+    """Return the path of a data folder's dictionary.
 
-    It is dict.txt or the first of the dict.LANG.txt files, which are equal: the dictionary is
-    joined.
+    It is dict.txt, or the first of the dict.LANG.txt files, which are all equal because all
+    languages share one dictionary.
     """
     check_data_folder(data)
     for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))):

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from fairseq_lxsr.errors import InputError, shown
 
-# Other characters are not allowed, because codes become part of file names
+# Other characters are not allowed, because codes become parts of file names.
 CODE = re.compile(r"\w[\w@]{0,31}")
 _TAG = re.compile(
     r"([a-z]{2,3})(?:-([a-z]{4}))?(?:-r?([a-z]{2}|\d{3}))?((?:-[a-z\d]{1,8})*)", re.IGNORECASE
 )
-# In a pair such as en-zh-Hans-CN, capitals distinguish scripts and regions from languages
+# In a pair such as en-zh-Hans-CN, capitals mark scripts and regions.
 _DASHED = r"(\w[\w@]*(?:-[A-Z][a-z]{3})?(?:-(?:[A-Z]{2}|\d{3}))?)"
 _DASHED_PAIR = re.compile(f"{_DASHED}-{_DASHED}")
-# Scripts, as spelled after @ in locale names
+# Scripts, as spelled after @ in locale names.
 _SCRIPTS = {
     "latin": "Latn",
     "cyrillic": "Cyrl",
@@ -27,9 +27,9 @@ _SCRIPTS = {
 
 
 class Tag(NamedTuple):
-    """The parts of a language code.
+    """The parts of a parsed language code.
 
-    `language` has two letters if ISO 639 has such a code, `variant` is everything else.
+    `language` has two letters if ISO 639 defines such a code; `variant` is everything else.
     """
 
     language: str
@@ -40,7 +40,7 @@ class Tag(NamedTuple):
 
 @cache
 def _language_data() -> dict[str, dict[str, str]]:
-    """Load equivalent codes, and the script of each language and region (ISO 639, Unicode CLDR)."""
+    """Load equivalent codes, and each language's and region's script (ISO 639, Unicode CLDR)."""
     content = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     equivalents = dict(pair.split(":") for pair in content["same"].split())
     scripts = {}
@@ -54,7 +54,7 @@ def _language_data() -> dict[str, dict[str, str]]:
 def parse_tag(code: str) -> Tag:
     """Parse a language code, such as eng, en-US, pt_BR, zh-Hans-CN, sr@latin or fr_FR.UTF-8.
 
-    A code of an unknown form becomes the language of the tag.
+    If a code has an unknown form, all of it becomes the language of the tag.
 
         >>> parse_tag("zho_Hant")
         Tag(language='zh', script='Hant', region='', variant='')
@@ -65,7 +65,7 @@ def parse_tag(code: str) -> Tag:
     if match is None:
         return Tag(code.strip().lower())
     language, script, region, rest = (part or "" for part in match.groups())
-    # Some language codes imply a script, which an explicit script overrides
+    # Some language codes imply a script, which an explicit script overrides.
     equivalent = _language_data()["equivalents"].get(language.lower(), language.lower())
     language, _, implied_script = equivalent.partition("-")
     script = script.title() or _SCRIPTS.get(modifier, implied_script)
@@ -75,7 +75,7 @@ def parse_tag(code: str) -> Tag:
 
 
 def script_of(tag: Tag) -> str:
-    """Return a tag's script, or else the script of its region or language; empty if unknown."""
+    """Return a tag's script, or the default script of its region or language; empty if unknown."""
     scripts = _language_data()["scripts"]
     return (
         tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
@@ -85,13 +85,13 @@ def script_of(tag: Tag) -> str:
 def is_same_language(first_code: str, second_code: str) -> bool:
     """Return whether two codes have the same language, and no conflicting script or region.
 
-    `zh` agrees with zh_TW, which does not agree with zh_Hans.
+    `zh` is compatible with both zh_TW and zh_Hans, but zh_TW is not compatible with zh_Hans.
     """
     first = parse_tag(first_code)
     second = parse_tag(second_code)
     if first.language != second.language:
         return False
-    # Do not count a script that is implied by the language alone
+    # Ignore a script that is only implied by the language.
     scripts = {script_of(tag) for tag in (first, second) if tag.script or tag.region} - {""}
     regions = {first.region, second.region} - {""}
     return len(scripts) < 2 and len(regions) < 2
@@ -100,14 +100,14 @@ def is_same_language(first_code: str, second_code: str) -> bool:
 def best_code(language: str, codes: Iterable[str]) -> str | None:
     """Return the code that best matches a language; None if no code matches.
 
-    The best match has the same script and region, then no region, then, if the language has no
-    region, any region, and last any script. Of equal matches the first is returned. For example,
-    `en` matches en-US if `en` is missing, pt_BR matches pt but never pt-PT, and zh_TW never matches
-    zh, which is written in another script.
+    The best match has the same script and region; next come codes without a region, then, if
+    `language` has no region, codes with any region, and last codes with any script. The first of
+    several equal matches is returned. For example, `en` matches en-US if `en` is missing, pt_BR
+    matches pt but never pt-PT, and zh_TW never matches zh, which is written in another script.
 
     Args:
-        language: the code to look for.
-        codes: the codes to choose from.
+        language: language code to find.
+        codes: candidate codes.
     """
     tag = parse_tag(language)
     best = None
@@ -120,12 +120,12 @@ def best_code(language: str, codes: Iterable[str]) -> str | None:
     return best
 
 
-# Larger than the rank of any match
+# Larger than the rank of any match.
 _NO_MATCH = 5
 
 
 def _rank(tag: Tag, candidate: Tag) -> int:
-    """Rank how well a candidate matches a tag: 1 is the best, `_NO_MATCH` means no match."""
+    """Rank how well a candidate matches a tag: 1 is best, and `_NO_MATCH` means no match."""
     if candidate.language != tag.language:
         return _NO_MATCH
     scripts = {script_of(tag), script_of(candidate)} - {""}
@@ -142,19 +142,19 @@ def check_language_code(text: str) -> None:
     """Check that a string is a valid language code."""
     if not CODE.fullmatch(text):
         raise InputError(
-            f"{shown(text)}; expected a language code, for example en, zh_TW or sr@latin"
+            f"{shown(text)} is not a language code; use a code such as en, zh_TW or sr@latin"
         )
 
 
 def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
-    """Split a language pair SRC-TGT, for example `en-fr`, into its two languages.
+    """Split a language pair SRC-TGT, such as `en-fr`, into its two languages.
 
-    A code may contain dashes if capitals mark its parts, as in en-zh-Hans-CN; they become `_`, as
-    file names need it. Surrounding blanks are ignored.
+    A code may contain dashes if capitals mark its parts, as in en-zh-Hans-CN; its dashes become
+    `_`, because codes are used in file names. Surrounding spaces are ignored.
 
     Args:
         text: the language pair.
-        distinct: whether to refuse a language that is paired with itself.
+        distinct: whether to reject a pair of equal languages.
 
     Raises:
         InputError: if the text is not a language pair.
@@ -171,11 +171,11 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
 
 
 def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
-    """Split a comma-separated list of language pairs, for example `en-fr,en-de`."""
+    """Split a comma-separated list of language pairs, such as `en-fr,en-de`."""
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:
             raise InputError(
-                f"{'-'.join(pair)!r} occurs twice in {text!r}; expected each pair once"
+                f"{'-'.join(pair)!r} occurs twice in {text!r}; list each pair once"
             )
     return pairs

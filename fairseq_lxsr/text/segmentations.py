@@ -1,11 +1,11 @@
-"""Splits word pieces into parts at random during training, and computes the expected embeddings.
+"""Splits word pieces into parts at random in training, and computes their expected embeddings.
 
-A rare word has a row of its own that was seldom trained, and parts that were trained in other
-words. If training replaces a piece by its parts with some probability, the sum of the rows of a
-sentence is random. Its expectation can be stored: each row is replaced by the expected sum of rows
-for its piece. Encoding takes no more time than before, and a rare word gets some of the meaning of
-its parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov 2017), where a word is the sum of
-its character n-grams.
+A rare word's own embedding was seldom trained, but its parts were also trained in other words. If
+training replaces a piece with its parts at some probability, the sum of a sentence's piece
+embeddings becomes random. Its expectation is known: replace each embedding with the expected
+embedding of its piece. Encoding then takes no extra time, and rare words inherit some meaning from
+their parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov 2017), where a word is the sum
+of its character n-grams.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,26 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Maximum depth to which a piece and its parts are split, in training and for exported rows. A
-# piece of N characters needs at most N - 1 rounds, and SentencePiece pieces have at most 16
-# characters by default.
+# Maximum depth to which a piece and its parts are split, both in training and for exported
+# embeddings. A piece of N characters needs a depth of at most N - 1, and SentencePiece pieces have
+# at most 16 characters by default.
 SPLIT_ROUNDS = 64
 
 
 def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
-    """Return the ids of the two pieces that BPE merged into each piece.
+    """Return the ids of the two pieces that BPE merged to form each piece.
 
-    If several pairs spell a piece, the pair that BPE could merge first is taken.
+    If several pairs form the same piece, the pair that BPE would merge first is used.
 
     Args:
-        symbols: V symbols of a dictionary, whose pieces are in the order of their merges.
-        first_piece: the number of special symbols, which come first.
+        symbols: V dictionary symbols; the pieces are in merge order.
+        first_piece: number of special symbols, which come first.
 
     Returns:
-        The ids of both parts, [V, 2]; -1 for symbols that were not merged.
+        Ids of both parts, [V, 2]; -1 for symbols that are not the result of a merge.
     """
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
-    # SentencePiece lists pieces in merge order. Treat single characters as preceding all merges.
+    # SentencePiece lists pieces in merge order. Single characters count as preceding all merges.
     ranks = {piece: 0 if len(piece) == 1 else number for piece, number in ids.items()}
     halves = np.full((len(symbols), 2), -1, dtype=np.int64)
     for piece, number in ids.items():
@@ -46,8 +46,8 @@ def _first_merge(piece: str, ranks: Mapping[str, int]) -> tuple[str, str] | None
     """Return the two parts that BPE would merge first to form a piece; None if there are none.
 
     Args:
-        piece: the piece.
-        ranks: the pieces, with numbers in the order of their merges.
+        piece: the piece to split.
+        ranks: maps each piece to its position in merge order.
     """
     merges = []
     for cut in range(1, len(piece)):
@@ -66,20 +66,20 @@ def split_probability(
     rare: float,
     before: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """Return the probability that training splits a piece into its two parts, float32 [V].
+    """Return the probability that training splits each piece into its two parts, float32 [V].
 
-    For a piece that occurs n times it is 1 - (1 - P) (1 - r) with r = K / (K + n), and r = 0 if K
-    is 0.
+    For a piece that occurs n times, it is 1 - (1 - P) (1 - r), where r = K / (K + n), or r = 0 if
+    K is 0.
 
-    A piece that is rare in the new text of a continued training has learnt its row from the earlier
-    text. Its probability is therefore at most the larger one of P and `before`. With the result as
-    `before`, the result is the same: a training that is resumed splits pieces as it did.
+    If training continues on new text, a piece that is rare there has learnt its embedding from the
+    earlier text, so its probability is at most the larger of P and `before`. Passing the result as
+    `before` returns the same result, so a resumed run splits pieces as it did before.
 
     Args:
-        counts: n, how often the training text has each piece, [V].
-        everywhere: P, the probability that does not depend on the count.
+        counts: number of occurrences n of each piece in the training text, [V].
+        everywhere: P, the part of the probability that does not depend on the count.
         rare: K, the count at which a piece is split half of the time.
-        before: the probabilities of the training that this one continues, [V]; None if there is
+        before: probabilities of the training run that this one continues, [V]; None if there is
             none.
     """
     if rare:
@@ -95,23 +95,23 @@ def split_probability(
 def expected_rows(
     table: NDArray[np.floating], halves: NDArray[np.int64], probability: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the expected embedding of each piece if pieces are split at random, [V, D].
+    """Return the expected embedding of each piece when pieces are split at random, [V, D].
 
-    With x(v) the result and h, g the two parts of v:
-    x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)), and x(v) = table(v) for a piece without parts.
+    The result x(v) of a piece v with the parts h and g is
+    x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)); a piece without parts has x(v) = table(v).
 
     Args:
-        table: the trained rows [V, D].
-        halves: the parts of each piece [V, 2], see `merged_from`.
-        probability: p, the probability that a piece is split [V].
+        table: trained embeddings [V, D].
+        halves: ids of the parts of each piece [V, 2] (see `merged_from`).
+        probability: probability p that each piece is split [V].
     """
     splittable = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
     first, second = halves[splittable].T
     share = probability[splittable, None].astype(table.dtype)
     unsplit = (1 - share) * table[splittable]
     expected = table.copy()
-    # Parts are shorter than their piece, so the result stops changing after at most as many rounds
-    # as the longest piece has characters.
+    # Parts are shorter than their piece, so the result stops changing after at most as many
+    # iterations as the longest piece has characters.
     for _ in range(SPLIT_ROUNDS):
         following = unsplit + share * (expected[first] + expected[second])
         if np.array_equal(following, expected[splittable]):

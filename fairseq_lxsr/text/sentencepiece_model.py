@@ -1,6 +1,6 @@
-"""Reads and writes SentencePiece model files, which are protocol buffers, without protobuf.
+"""Reads and writes SentencePiece model files (protocol buffers) without protobuf.
 
-The fields have the numbers of sentencepiece_model.proto; fields that this package does not need are
+Field numbers are from sentencepiece_model.proto; fields that this package does not need are
 skipped.
 """
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-# Piece types
+# Piece types.
 NORMAL = 1
 UNKNOWN = 2
 CONTROL = 3
 BYTE = 6
-# Model types
+# Model types.
 UNIGRAM = 1
 BPE = 2
 WORD = 3
-# Wire types of the protocol buffer format
+# Wire types of the protocol buffer format.
 VARINT = 0
 FIXED64 = 1
 LENGTH_DELIMITED = 2
 FIXED32 = 5
-# Field number of a piece, and the field key as stored in the file
+# Field number of a piece, and the field key as stored in the file.
 PIECE = 1
 PIECE_KEY = PIECE << 3 | LENGTH_DELIMITED
 
@@ -43,13 +43,13 @@ class SentencePieceFile:
     """The fields of a SentencePiece model that this package needs.
 
     Attributes:
-        data: the content of the file.
-        kind: `UNIGRAM`, `BPE`, `WORD` or the number of another kind.
-        byte_fallback: whether unknown letters become bytes.
-        rule: name of the normalization.
-        charsmap: the compiled normalization; empty if there is none.
-        plain: whether blanks are treated as by default: words are marked at their beginning, and
-            blanks at both ends and repeated blanks are removed.
+        data: content of the file.
+        kind: `UNIGRAM`, `BPE`, `WORD` or the number of another model type.
+        byte_fallback: whether unknown characters become bytes.
+        rule: name of the normalization rule.
+        charsmap: compiled normalization rule; empty if there is none.
+        plain: whether spaces are handled as by default: a mark precedes each word, and leading,
+            trailing and repeated spaces are removed.
     """
 
     data: bytes
@@ -84,7 +84,7 @@ def read_sentencepiece(data: bytes) -> SentencePieceFile:
 
 
 def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict[int, Any]:
-    """Return the fields of the submessage with this number, merged if it is repeated."""
+    """Return the fields of the submessage with this number, merging repeated submessages."""
     fields: dict[int, Any] = {}
     for number, value in messages:
         if number == wanted_number:
@@ -95,17 +95,17 @@ def _submessage(messages: Iterable[tuple[int, Any]], wanted_number: int) -> dict
 def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
     """Append pieces to a serialized model.
 
-    The old bytes come first, so old pieces keep their ids. SentencePiece refuses the file if a
-    piece is in it twice.
+    The old bytes come first, so old pieces keep their ids. SentencePiece rejects the file if a
+    piece occurs twice.
     """
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
 
 
 def words_model(words: Iterable[str]) -> bytes:
-    """Return a serialized model that only splits text at blanks.
+    """Return a serialized model that only splits text at spaces.
 
     Args:
-        words: its words, each with SentencePiece's mark at the beginning.
+        words: words of the model, each with SentencePiece's word-start mark.
     """
     pieces = (Piece(word, -number, NORMAL) for number, word in enumerate(words))
     return model_of_pieces(pieces, WORD, b"", False)
@@ -117,10 +117,10 @@ def model_of_pieces(
     """Build a serialized SentencePiece model from pieces.
 
     Args:
-        pieces: the pieces; the symbols `<unk>`, `<s>` and `</s>` are added in front.
+        pieces: pieces of the model; the symbols `<unk>`, `<s>` and `</s>` are added before them.
         kind: `BPE`, `UNIGRAM` or `WORD`.
-        charsmap: the compiled normalization of text; empty for none.
-        byte_fallback: whether unknown letters become bytes.
+        charsmap: compiled normalization rule; empty for none.
+        byte_fallback: whether unknown characters become bytes.
     """
     special = (Piece("<unk>", 0, UNKNOWN), Piece("<s>", 0, CONTROL), Piece("</s>", 0, CONTROL))
     numbers = {3: kind, 35: int(byte_fallback)}
@@ -171,7 +171,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 def _fields_without_pieces(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the number and value of each field in a model file, except for the pieces.
 
-    Decoding all pieces would take a quarter of the time that loading a model takes.
+    Decoding all pieces would take a quarter of the model's loading time.
     """
     place = 0
     size = len(data)

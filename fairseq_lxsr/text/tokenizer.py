@@ -1,4 +1,4 @@
-"""Splits text into word pieces, in the same way for training data and for encoding."""
+"""Splits text into word pieces, in the same way for training and for encoding."""
 
 import codecs
 import hashlib
@@ -31,7 +31,7 @@ from fairseq_lxsr.text.words import (
     splits_words_independently,
 )
 
-# Special symbols of fairseq dictionaries; <mask> comes last, the others first
+# Special symbols of fairseq dictionaries; <mask> comes last, the others come first.
 BOS = "<s>"
 PAD = "<pad>"
 EOS = "</s>"
@@ -42,28 +42,28 @@ SPECIAL = (BOS, PAD, EOS, UNK)
 DICTIONARY_FILE = "dict.txt"
 SENTENCEPIECE_FILE = "sentencepiece.model"
 TEXT_FILE = "text.json"
-# SentencePiece rejects lone surrogates, so treat them as blanks
+# SentencePiece rejects lone surrogates, so they are treated as spaces.
 _BLANKS = re.compile(BLANKS.replace("[", r"[\ud800-\udfff", 1))
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-# Prefix of the entries that fairseq adds to pad the dictionary to a multiple of eight
+# Prefix of the entries that fairseq adds to pad the dictionary to a multiple of eight.
 FILLER = "madeupword"
-# Symbols that are not text: special symbols, bytes and fillers
+# Symbols that are not text: special symbols, bytes and fillers.
 _NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")
-# Maximum share of words with capitals in a dictionary that counts as lower-cased
+# A dictionary counts as lowercased if at most this fraction of its words has capitals.
 MAX_CASED_SHARE = 0.01
-# All bytes except for the separators, and for \r and \0, which need checks
+# All bytes except for separators, and for \r and \0, which need checks.
 _NO_SEPARATORS = bytes(set(range(256)) - set(b" \n\r\0"))
-# Matches pairs of non-Latin letters
+# Matches pairs of non-Latin letters.
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-# Text normalization version for new data
+# Text normalization version for new data.
 TEXT_VERSION = 3
-# Number of texts to search together for characters that depend on the normalization version
+# Number of texts to search at once for characters that depend on the normalization version.
 TEXTS_PER_SEARCH = 64
-# Batches with fewer characters are encoded in a single thread
+# Batches with fewer characters are encoded in a single thread.
 SINGLE_THREAD_CHARACTERS = 1000
-# Blocks with characters that normalization versions treat differently, including the blank Braille
-# cell, İ and the combining dot above
+# Unicode blocks with characters that depend on the normalization version, including the empty
+# Braille cell, İ and the combining dot above.
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -77,16 +77,16 @@ _ODD_BLOCKS = (
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options for normalizing text before SentencePiece, stored with the data and the model.
+    """Text normalization options, applied before SentencePiece and stored with data and model.
 
     Attributes:
         lowercase: convert text to lower case.
-        split_han: treat every Chinese character as a word.
-        version: text normalization version. Version 1 is that of folders without a version;
-            version 2 removes invisible characters, and its lower case leaves no unknown mark;
-            version 3 also removes the vowel marks of Arabic.
-        read_as: letters, each followed by its replacement, for example simplified Chinese
-            characters for traditional ones.
+        split_han: treat every Chinese character as a separate word.
+        version: text normalization version. Folders without a version use version 1; version 2
+            removes invisible characters, and lowercases without introducing unknown marks; version
+            3 also removes Arabic vowel marks.
+        read_as: letters, each followed by its replacement, such as traditional Chinese characters
+            and their simplified forms.
     """
 
     lowercase: bool = False
@@ -99,8 +99,8 @@ class TextOptions:
         is_valid = _READ_AS.fullmatch(self.read_as) and len(self.table) * 2 == len(self.read_as)
         if not is_valid:
             raise InputError(
-                f"read_as {shown(self.read_as)}; expected pairs of non-Latin letters, with "
-                "distinct first letters"
+                f"read_as {shown(self.read_as)} is invalid; expected pairs of non-Latin letters "
+                "with distinct first letters"
             )
 
     @cached_property
@@ -113,7 +113,7 @@ class TextOptions:
         """Read the options from a text.json file.
 
         Raises:
-            InputError: if the file is not valid.
+            InputError: if the file is invalid.
         """
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
@@ -123,9 +123,9 @@ class TextOptions:
             ) from None
 
     def record(self) -> dict[str, Any]:
-        """Return the options as a JSON-compatible dict.
+        """Return the options as a JSON-compatible dictionary.
 
-        Newer options are left out if they have their defaults, as in older folders, whose
+        Newer options with default values are omitted, as in older folders, because the folders'
         fingerprints must not change.
         """
         record = asdict(self)
@@ -140,10 +140,10 @@ class TextOptions:
 
 
 def normalise(text: str, options: TextOptions) -> str:
-    """Normalize text for SentencePiece, and replace each run of white space with one space.
+    """Normalize text for SentencePiece, and replace each run of whitespace with one space.
 
-    Control characters become blanks too. The other steps depend on the options. SentencePiece
-    itself applies Unicode normalization (NFKC), which is part of its model.
+    Control characters become spaces too; the other steps depend on the options. Unicode
+    normalization (NFKC) is part of the SentencePiece model.
     """
     if options.version > 2:
         text = without_marks(text)
@@ -153,7 +153,7 @@ def normalise(text: str, options: TextOptions) -> str:
         text = text.translate(options.table)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
-    # Otherwise there are no blanks to replace.
+    # Otherwise there is no whitespace to replace.
     if "  " in text or not text.isprintable():
         text = _BLANKS.sub(" ", text)
     text = text.strip()
@@ -163,26 +163,26 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Normalize each text, faster than calling `normalise` for each."""
+    """Normalize each text; faster than calling `normalise` for every text."""
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
         part = texts[start : start + TEXTS_PER_SEARCH]
-        # All versions agree on texts without such characters, and version 1 is the fastest
+        # All versions agree on texts without such characters, and version 1 is the fastest.
         is_odd = options.version > 1 and _is_odd("".join(part))
         part_options = options if is_odd else plain_options
         normalised += [normalise(text, part_options) for text in part]
     return normalised
 
 
-# Cached because creating options validates the fields, which takes time
+# Cached because creating options validates their fields, which takes time.
 @cache
 def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)
 
 
 def _is_odd(text: str) -> bool:
-    """Return whether text may contain characters that normalization versions treat differently."""
+    """Return whether text may contain characters that depend on the normalization version."""
     if text.isascii():
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -191,7 +191,7 @@ def _is_odd(text: str) -> bool:
 
 @cache
 def _odd_codes() -> np.ndarray:
-    """Return whether each code point is in one of `_ODD_BLOCKS`, bool [code points]."""
+    """Return whether each code point is in one of the `_ODD_BLOCKS`, bool [code points]."""
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
     for first, last in _ODD_BLOCKS:
         codes[first : last + 1] = True
@@ -199,26 +199,26 @@ def _odd_codes() -> np.ndarray:
 
 
 def is_word(piece: str) -> bool:
-    """Return whether a piece contains anything but punctuation, blanks and control characters.
+    """Return whether a piece contains anything but punctuation, spaces and control characters.
 
-    The mark of the beginning of a word is not counted.
+    The word-start mark is ignored.
     """
     letters = piece.replace(WORD_START, "")
     return any(unicodedata.category(letter)[0] not in "PZC" for letter in letters)
 
 
 def is_punctuation(piece: str) -> bool:
-    """Return whether a piece contains no letters or digits (of any script)."""
+    """Return whether a piece contains no letters or digits of any script."""
     return _WORD_CHARACTER.search(piece) is None
 
 
 def read_dictionary(path: str | Path) -> list[str]:
-    """Return the symbols in a fairseq dictionary file, in id order.
+    """Return the symbols of a fairseq dictionary file, in id order.
 
-    The special symbols come first; the file does not have them.
+    The special symbols, which the file does not contain, come first.
 
     Raises:
-        InputError: naming the line that is not `symbol count`, or the symbol that occurs twice.
+        InputError: if a line is not `symbol count`, or a symbol occurs twice.
     """
     symbols = [*SPECIAL, *(_plain_symbols(path) or _checked_symbols(path))]
     if len(set(symbols)) != len(symbols):
@@ -230,10 +230,10 @@ def read_dictionary(path: str | Path) -> list[str]:
 
 
 def _plain_symbols(path: str | Path) -> list[str] | None:
-    """Read a dictionary in one go, which is much faster than line by line.
+    """Read a whole dictionary at once, which is much faster than line by line.
 
     Returns:
-        The symbols; None if a line is invalid or has more than `symbol count`.
+        The symbols; None if a line is invalid or has more fields than `symbol count`.
     """
     if not Path(path).is_file():
         return None
@@ -252,7 +252,7 @@ def _plain_symbols(path: str | Path) -> list[str] | None:
 
 
 def _checked_symbols(path: str | Path) -> Iterator[str]:
-    """Yield the symbols in a dictionary, or raise `InputError` at the first invalid line."""
+    """Yield the symbols of a dictionary; raise `InputError` at the first invalid line."""
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
         if len(fields) != 2 or not _is_count(fields[1]):
@@ -264,7 +264,7 @@ def _checked_symbols(path: str | Path) -> Iterator[str]:
 
 
 def _is_count(text: str) -> bool:
-    """Return whether text is a whole number of at most 18 digits, which fits into 64 bits."""
+    """Return whether text is an integer of at most 18 digits, which fits into 64 bits."""
     return len(text) <= 18 and text.removeprefix("-").isdecimal()
 
 
@@ -274,13 +274,13 @@ def hash_symbols(symbols: Sequence[str]) -> str:
 
 
 def words_model_of(symbols: Sequence[str]) -> bytes | None:
-    """Return a serialized SentencePiece model that splits text at blanks, for a word dictionary.
+    """Return a serialized SentencePiece model that splits text at spaces, for a word dictionary.
 
-    The words may be pieces of subword-nmt, with which the text is expected to be already split.
+    If the words are subword-nmt pieces, text must already be split into such pieces.
 
     Returns:
-        The content of a model file; None if the symbols are pieces of SentencePiece, whose own
-        model is needed.
+        The model file content; None if the symbols are SentencePiece pieces, which need their own
+        model.
     """
     if is_marked(symbols):
         return None
@@ -288,9 +288,9 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
 
 
 def is_lowercased(symbols: Iterable[str]) -> bool:
-    """Return whether a dictionary seems to come from lower-cased text.
+    """Return whether a dictionary seems to come from lowercased text.
 
-    This is so if at most one in a hundred of its words has a capital.
+    It does if at most one in a hundred words contains a capital.
     """
     cased_count = 0
     capital_count = 0
@@ -304,23 +304,23 @@ def is_lowercased(symbols: Iterable[str]) -> bool:
 
 
 class Tokenizer:
-    """Converts text to the ids of a fairseq dictionary, after applying the text options.
+    """Converts normalized text to fairseq dictionary ids.
 
         tokenizer = Tokenizer("sentencepiece.model", TextOptions(), read_dictionary("dict.txt"))
         ids = tokenizer.encode(["The dog sleeps.", "Le chien dort."])
         pieces = tokenizer.pieces(["The dog sleeps."])
 
-    If the symbols are words, or pieces of another program, the model must be that of
-    `words_model_of`, and text is expected to be split into such words.
+    If the symbols are words, or pieces from another program, the model must come from
+    `words_model_of`, and text must already be split into such words.
 
     Args:
-        model: the SentencePiece model file.
-        options: normalization of text before SentencePiece.
-        symbols: the symbols of the dictionary in the order of their ids, see `read_dictionary`.
-            They are needed for ids, but not for `pieces`.
+        model: path of the SentencePiece model file.
+        options: normalization to apply before SentencePiece.
+        symbols: dictionary symbols in id order (see `read_dictionary`). Only `pieces` works without
+            them.
 
     Raises:
-        InputError: if the model file is missing or invalid, or does not belong to the dictionary.
+        InputError: if the model file is missing, invalid, or does not match the dictionary.
     """
 
     def __init__(
@@ -337,9 +337,9 @@ class Tokenizer:
                 f"{model}: not a SentencePiece model; expected a .model file from spm_train"
             ) from None
         self.symbols = list(symbols or ())
-        # Cache of the pieces of words, if SentencePiece splits words independently
+        # Cache of word pieces, if SentencePiece splits words independently.
         self._words: WordPieces | None = None
-        # The word-start mark, if the pieces of the model have it but the dictionary does not
+        # The word-start mark, if the model's pieces have it but the dictionary does not.
         self._mark = ""
         if symbols is None:
             return
@@ -359,7 +359,7 @@ class Tokenizer:
         return self.symbols.index(UNK)
 
     def all_pieces(self) -> list[str]:
-        """Return all pieces in the SentencePiece model, in the spelling of the dictionary."""
+        """Return all pieces of the SentencePiece model, as the dictionary spells them."""
         pieces = self._processor.IdToPiece(list(range(len(self))))
         if self._mark:
             return [piece.removeprefix(self._mark) for piece in pieces]
@@ -371,7 +371,7 @@ class Tokenizer:
 
     @property
     def piece_ids(self) -> np.ndarray:
-        """Dictionary id of each piece in the SentencePiece model, int64 [pieces]."""
+        """Dictionary id of each piece of the SentencePiece model, int64 [pieces]."""
         return self._ids
 
     def normalized(self, texts: Sequence[str]) -> list[str]:
@@ -383,7 +383,7 @@ class Tokenizer:
     ) -> np.ndarray:
         """Return the dictionary id of each piece, int64 [pieces].
 
-        Pieces that the dictionary lacks have the id of the unknown symbol.
+        Pieces that are not in the dictionary are mapped to the unknown symbol.
 
         Raises:
             InputError: if many pieces are not in the dictionary, or many symbols are not pieces.
@@ -394,7 +394,7 @@ class Tokenizer:
         for symbol in SPECIAL:
             positions.pop(symbol, None)
         ids = np.fromiter(map(positions.get, pieces, repeat(unknown)), np.int64, len(pieces))
-        advice = "expected the SentencePiece model that the training data was prepared with"
+        advice = "use the SentencePiece model that prepared the training data"
         if (ids == unknown).mean() > 0.5:
             raise InputError(
                 f"{model}: only {(ids != unknown).sum():,} of the {len(ids):,} pieces are in the "
@@ -403,8 +403,8 @@ class Tokenizer:
         missing = _missing_symbols(symbols, ids)
         if len(missing) > 0.1 * len(symbols):
             raise InputError(
-                f"{model}: lacks {len(missing):,} of the {len(symbols):,} entries of the "
-                f"dictionary, for example {missing[0]!r:.60}; {advice}"
+                f"{model}: {len(missing):,} of the {len(symbols):,} dictionary entries are not in "
+                f"the model, for example {missing[0]!r:.60}; {advice}"
             )
         return ids
 
@@ -427,27 +427,28 @@ class Tokenizer:
             pieces of each text, int64 [N].
         """
         if self._mark:
-            # In a word model, SentencePiece's mark in the text is an ordinary, unknown letter.
+            # In a word model, a word-start mark that occurs in the text is an ordinary, unknown
+            # letter.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
         if self._words:
             return self._words.encode_flat(texts)
         return self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Encode texts as `encode_flat` does, but treat those without a known word as empty.
+        """Encode texts as `encode_flat` does, but treat texts without a known word as empty.
 
-        Texts with unknown pieces and without a known word would all have nearly the same embedding,
-        that of the unknown piece. Punctuation is not a word.
+        Otherwise all texts with unknown pieces and no known word would have almost the same
+        embedding, namely the unknown piece's. Punctuation does not count as a word.
         """
         ids, lengths = self.encode_flat(texts)
         is_unknown = ids == self.unknown
         if not is_unknown.any():
             return ids, lengths
-        # The index of the text that each piece comes from
+        # For each piece, the index of its text.
         text_indices = np.repeat(np.arange(len(lengths)), lengths)
         is_dropped = np.bincount(text_indices[is_unknown], minlength=len(lengths)) > 0
 
-        # Keep texts with an unknown piece if they also have a known word
+        # Keep texts with an unknown piece if they also have a known word.
         in_question = is_dropped[text_indices]
         unique_ids, positions = np.unique(ids[in_question], return_inverse=True)
         is_known_word = np.array([self._is_known_word(index) for index in unique_ids.tolist()])
@@ -462,7 +463,7 @@ class Tokenizer:
         """Encode texts as `encode_flat` does, but without the word cache."""
         encode = self._processor.EncodeAsIds
         texts = normalise_all(texts, self.options)
-        # Starting SentencePiece's threads would take longer than encoding a short batch
+        # For a short batch, starting SentencePiece's threads would take longer than encoding.
         is_short = sum(map(len, texts)) < SINGLE_THREAD_CHARACTERS
         encoded = list(map(encode, texts)) if is_short else encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
@@ -474,8 +475,8 @@ def _missing_symbols(symbols: Sequence[str], ids: np.ndarray) -> list[str]:
     """Return the dictionary symbols that are not pieces of the model.
 
     Args:
-        symbols: the symbols in the order of their ids.
-        ids: the dictionary ids of the pieces, int64 [pieces].
+        symbols: dictionary symbols in id order.
+        ids: dictionary ids of the model's pieces, int64 [pieces].
     """
     is_missing = np.ones(len(symbols), dtype=bool)
     is_missing[ids] = False

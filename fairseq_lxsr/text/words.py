@@ -1,6 +1,6 @@
-"""Encodes texts into word pieces, using a cache of words.
+"""Encodes texts into word pieces using a cache of words.
 
-This is possible if SentencePiece splits each word independently of its neighbours.
+This requires that SentencePiece splits each word independently of its neighbours.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,32 +12,32 @@ import numpy as np
 from fairseq_lxsr.files.locks import ThreadLock
 from fairseq_lxsr.text.sentencepiece_model import BPE, UNIGRAM, WORD, read_sentencepiece
 
-# SentencePiece's word-start mark, U+2581
+# SentencePiece's word-start mark, U+2581.
 WORD_START = "▁"
-# SentencePiece's normalization rules, which never depend on characters across a blank
+# SentencePiece normalization rules that never depend on characters across a space.
 PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
-# Number of texts to look up together
+# Number of texts to look up together.
 LOOKUP_TEXTS = 4096
-# Text size in bytes below which words are looked up in a dict, which is faster for few words
+# Texts shorter than this, in bytes, are looked up in a dict, which is faster for few words.
 SHORT_TEXT_BYTES = 2000
-# Maximum number of cached words, and of their characters; takes about 30 MB
+# Maximum number of cached words, and of their characters; the cache takes about 30 MB.
 CACHED_WORDS = 1 << 17
 CACHED_CHARACTERS = 1 << 22
 
-# The concatenated ids of all texts [P], and the number of ids per text [N]
+# The concatenated ids of all texts [P], and the number of ids per text [N].
 FlatIds = tuple[np.ndarray, np.ndarray]
 
 
 def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
     """Return whether a model splits words independently of their context.
 
-    This is true of BPE. It is true of unigram models except for ties: SentencePiece adds up scores
-    along the text, and its rounding may decide between two equally good splits of a word, but here
-    only the word decides. Word models join adjacent unknown words, unless words have no mark.
+    BPE models do. Unigram models do, except for ties: SentencePiece adds up scores along the text,
+    so rounding may decide between two equally good splits of a word, whereas here the choice
+    depends only on the word. Word models join adjacent unknown words, unless words have no mark.
 
     Args:
-        model: the content of a SentencePiece model file.
-        pieces: its pieces, as the dictionary spells them.
+        model: content of a SentencePiece model file.
+        pieces: the model's pieces, as the dictionary spells them.
     """
     file = read_sentencepiece(model)
     if file.kind == WORD:
@@ -51,22 +51,22 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
 
 
 def _spans_words(pieces: Sequence[str]) -> bool:
-    """Return whether a piece contains a blank, or a word-start mark after its first character."""
-    # Search all pieces as one text, because looping over them is slow.
+    """Return whether any piece contains a space, or a word-start mark after its first character."""
+    # Search all pieces as one text, because a loop over them is slow.
     text = "".join(pieces)
     first_marks = sum(map(str.startswith, pieces, repeat(WORD_START)))
     return " " in text or text.count(WORD_START) > first_marks
 
 
 def is_marked(pieces: Iterable[str]) -> bool:
-    """Return whether pieces contain the word-start mark, as those from SentencePiece do."""
+    """Return whether any piece contains the word-start mark, as SentencePiece pieces do."""
     return WORD_START in "".join(pieces)
 
 
 class _Numbers(dict[bytes, int]):
     """Assigns consecutive numbers to words, in the order of their first lookup.
 
-    `new` lists the words whose pieces are not known yet.
+    `new` lists the words whose pieces are not yet known.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class WordPieces:
         ids, lengths = word_pieces.encode_flat(["the dog", "the cat"])
 
     Args:
-        encode: computes the ids of texts by SentencePiece, as `FlatIds`.
-        lookup_texts: number of texts that are looked up together.
-        short_text_bytes: shorter texts are looked up in a dict instead of the table.
-        cached_words: number of words after which the cache is emptied.
-        cached_characters: number of characters of words after which the cache is emptied.
+        encode: computes the ids of texts with SentencePiece, as `FlatIds`.
+        lookup_texts: number of texts to look up together.
+        short_text_bytes: texts shorter than this are looked up in a dict instead of the table.
+        cached_words: number of words at which the cache is emptied.
+        cached_characters: total number of characters of cached words at which the cache is emptied.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class WordPieces:
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the cache: each process fills its own."""
+        """Return the state to pickle, without the cache: each process fills its own cache."""
         return {
             "encode": self._encode,
             "lookup_texts": self.lookup_texts,
@@ -125,11 +125,11 @@ class WordPieces:
     def _forget(self) -> None:
         """Empty the cache."""
         self._numbers = _Numbers()
-        # Finds the numbers of many short words at once.
+        # Looks up many short words at once.
         self._table = WordTable()
         # The concatenated ids of all words.
         self._ids = np.zeros(0, dtype=np.int64)
-        # Where each word ends in `_ids`, with a leading 0.
+        # End of each word in `_ids`, with a leading 0.
         self._ends = np.zeros(1, dtype=np.int64)
         self._characters = 0
 
@@ -166,7 +166,7 @@ class WordPieces:
             if is_full:
                 self._forget()
         word_lengths = ends[numbers + 1] - ends[numbers]
-        # The number of ids before each word in the block, followed by the total.
+        # Number of ids before each word in the block, followed by the total.
         ids_before = np.concatenate([[0], word_lengths.cumsum()])
         shifts = np.repeat(ends[numbers] - ids_before[:-1], word_lengths)
         places = shifts + np.arange(ids_before[-1])
@@ -209,18 +209,18 @@ class WordPieces:
             self._numbers.new = []
 
 
-# Number of 8-byte parts in a key; the last byte of the last part is the word length
+# Number of 8-byte parts in a key; the last byte of the last part is the word length.
 KEY_PARTS = 3
-# Maximum number of bytes of a word in the table
+# Maximum length of a word in the table, in bytes.
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1
-# `word_keys` reads this many bytes beyond the last word
+# `word_keys` reads this many bytes beyond the last word.
 PADDING = bytes(8 * KEY_PARTS + 7)
 BLANK = ord(" ")
-# Minimum number of table slots per word
+# Minimum number of table slots per word.
 SLOTS_PER_WORD = 2
-# An odd, random-looking factor for each part of a key, as in MurmurHash3's finalizer
+# An odd, random-looking factor for each part of a key, as in MurmurHash3's finalizer.
 _FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x9E3779B97F4A7C15], dtype=np.uint64)
-# Number of bits used in each part of a key, by word length in bytes [KEY_PARTS, MAX_KEY_BYTES + 2]
+# Number of bits used in each part of a key, by word length: [KEY_PARTS, MAX_KEY_BYTES + 2].
 _BITS = np.clip(np.arange(MAX_KEY_BYTES + 2) - 8 * np.arange(KEY_PARTS)[:, None], 0, 8) * 8
 _MASKS = np.array([[(1 << int(bits)) - 1 for bits in row] for row in _BITS], dtype=np.uint64)
 
@@ -232,7 +232,7 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
         data: the text, followed by `PADDING`.
 
     Returns:
-        The first byte of each word [W], and the byte after its last one [W].
+        Offset of each word's first byte [W], and of the byte after its last one [W].
     """
     size = len(data) - len(PADDING)
     blanks = np.flatnonzero(np.frombuffer(data, np.uint8, size) == BLANK)
@@ -242,13 +242,13 @@ def split_at_blanks(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return a key for each word, uint64 [KEY_PARTS, W]: its bytes and its length.
 
-    Different words of at most `MAX_KEY_BYTES` bytes have different keys. The keys of longer words
-    differ from all of these, but may be equal to each other: never add them to a table.
+    Distinct words of at most `MAX_KEY_BYTES` bytes have distinct keys. Keys of longer words differ
+    from all of these keys, but may collide with each other: never add them to a table.
 
     Args:
-        data: a text in UTF-8, followed by `PADDING`.
-        starts: first byte of each word [W].
-        ends: the byte after the last one of each word [W].
+        data: UTF-8 text, followed by `PADDING`.
+        starts: offset of each word's first byte [W].
+        ends: offset of the byte after each word [W].
     """
     # The eight bytes starting at each position, as an integer.
     eight_bytes = np.ndarray(len(data) - 7, "<u8", data, strides=(1,)).copy()
@@ -264,25 +264,25 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 class WordTable:
     """A vectorized hash table that maps word keys to word numbers.
 
-    It uses open addressing: a word is in the first free slot, starting at the slot of its hash.
+    It uses open addressing: a word is stored in the first free slot at or after its hash slot.
     """
 
     def __init__(self) -> None:
         self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
         self._numbers = np.zeros(0, dtype=np.int64)
-        # The column of `_keys` for each slot, -1 for a free slot.
+        # Index of each slot's column in `_keys`; -1 for a free slot.
         self._slots = np.full(1 << 10, -1, dtype=np.int32)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return the number of each word, int64 [W], or -1 for words that are not in the table.
 
         Args:
-            keys: see `word_keys`, uint64 [KEY_PARTS, W].
+            keys: word keys, uint64 [KEY_PARTS, W] (see `word_keys`).
         """
         numbers = np.full(keys.shape[1], -1, dtype=np.int64)
         if not len(self._numbers):
             return numbers
-        # The words still to be found, and the next slot to check for each.
+        # Words that are still unresolved, and the next slot to check for each of them.
         searched = np.arange(keys.shape[1])
         slots = self._first_slots(keys)
         while len(searched):
@@ -301,8 +301,8 @@ class WordTable:
         """Add distinct words that are not yet in the table.
 
         Args:
-            keys: see `word_keys`, uint64 [KEY_PARTS, W].
-            numbers: the numbers of the words, int64 [W].
+            keys: word keys, uint64 [KEY_PARTS, W] (see `word_keys`).
+            numbers: numbers of the words, int64 [W].
         """
         first_new = len(self._numbers)
         self._keys = np.concatenate([self._keys, keys], axis=1)

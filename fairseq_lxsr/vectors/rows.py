@@ -86,7 +86,7 @@ def check_count(name: str, value: Any, maximum: int | None = None, items: str = 
     if number >= 1 and (maximum is None or number <= maximum):
         return
     if maximum is None:
-        raise InputError(f"{name} is {shown(value)}; expected a whole number of at least 1")
+        raise InputError(f"{name} is {shown(value)}; expected an integer of at least 1")
     if maximum == 0:
         raise InputError(f"{name} is {shown(value)}, but the number of {items} is 0; add text")
     raise InputError(f"{name} is {shown(value)}; expected 1 to {maximum}, the number of {items}")
