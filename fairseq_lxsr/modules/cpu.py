@@ -76,7 +76,7 @@ def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
     float32_time = f"{1e3 * times[torch.float32]:.1f} ms"
     bfloat16_time = f"{1e3 * times[torch.bfloat16]:.1f} ms"
     logger.info(
-        f"--cpu-precision auto: selected {str(dtype).removeprefix('torch.')}; the matrix "
+        f"--cpu-precision auto selected {str(dtype).removeprefix('torch.')}; the matrix "
         f"multiplications of a layer take {float32_time} in float32 and {bfloat16_time} in bfloat16"
     )
     return dtype

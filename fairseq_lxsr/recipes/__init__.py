@@ -82,8 +82,7 @@ def read_recipe(name: str) -> Recipe:
     """
     if name not in names():
         raise InputError(
-            f"unknown --recipe {shown(name)}; choose from {', '.join(names())} (see "
-            "`lxsr recipes`)"
+            f"unknown --recipe {shown(name)}; choose from {', '.join(names())} (see `lxsr recipes`)"
         )
     return _read(name)
 
@@ -287,8 +286,7 @@ def _pairs_of_shards(options: dict[str, Words], data: str) -> list[list[int]]:
         if not sum(counts):
             languages = f" for {lang_pairs}" if lang_pairs else ""
             raise InputError(
-                f"{data}: no sentence pairs{languages}; expected a data folder from "
-                "`lxsr prepare`"
+                f"{data}: no sentence pairs{languages}; expected a data folder from `lxsr prepare`"
             )
         shards.append(counts)
     return shards

@@ -175,7 +175,5 @@ def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:
-            raise InputError(
-                f"{'-'.join(pair)!r} occurs twice in {text!r}; list each pair once"
-            )
+            raise InputError(f"{'-'.join(pair)!r} occurs twice in {text!r}; list each pair once")
     return pairs

@@ -197,7 +197,7 @@ def test_sides_of_other_lengths_are_refused(similarity):
     with pytest.raises(ValueError, match=r"\(3, 3\) and v \(4, 3\)"):
         alignment_loss(torch.eye(3), torch.eye(4, 3), similarity=similarity, scale=20.0)
     for width in (0, 4):
-        with pytest.raises(ValueError, match=f"width is {width}\\b.* 3"):
+        with pytest.raises(ValueError, match=f"width {width}\\b.* 3"):
             losses.matryoshka_alignment_loss(
                 torch.eye(3), torch.eye(3), (1, width), similarity=similarity
             )

@@ -17,16 +17,16 @@ OF_PAIRS = [losses.alignment_loss, losses.similarity_loss, *DISTANCES]
 OF_SCORES = [losses.context_classification_loss, losses.coherence_regression_loss]
 IDS, TARGET = torch.tensor([[7, 5]]), (torch.tensor([[7]]), torch.ones(1, 1))
 UNKNOWN = {
-    "similarity is 'l2'": partial(
+    "similarity 'l2'": partial(
         losses.alignment_loss, torch.ones(2, 2), torch.ones(2, 2), similarity="l2"
     ),
-    "metric is 'cosine'": partial(
+    "metric 'cosine'": partial(
         losses.distance_constraint, torch.ones(2, 3), torch.ones(2, 3), metric="cosine"
     ),
-    "form is 'kl'": partial(losses.distillation_loss, torch.ones(2, 3), torch.ones(2, 3), "kl"),
-    "weighting is 'idf'": partial(losses.bag_of_pieces, IDS, 1, "idf"),
-    "overlap is 'max'": partial(losses.mix, TARGET, TARGET, "max"),
-    "objective is 'mlm'": partial(losses.sentence_targets, "mlm", (IDS, IDS), (IDS, IDS), 1),
+    "form 'kl'": partial(losses.distillation_loss, torch.ones(2, 3), torch.ones(2, 3), "kl"),
+    "weighting 'idf'": partial(losses.bag_of_pieces, IDS, 1, "idf"),
+    "overlap 'max'": partial(losses.mix, TARGET, TARGET, "max"),
+    "objective 'mlm'": partial(losses.sentence_targets, "mlm", (IDS, IDS), (IDS, IDS), 1),
 }
 
 

@@ -82,4 +82,4 @@ def test_auto_is_the_type_that_is_measured_faster(monkeypatch, caplog, faster):
         assert [cpu.cpu_autocast_dtype("auto") for _ in range(2)] == [faster] * 2
     cpu.faster_dtype.cache_clear()
     assert len(calls) == 2
-    assert f"--cpu-precision auto: {str(faster).removeprefix('torch.')}" in caplog.text
+    assert f"--cpu-precision auto selected {str(faster).removeprefix('torch.')}" in caplog.text
