@@ -47,7 +47,7 @@ COMMANDS = {
     ),
     f"{EMBED} damaged": (
         "damaged/model.safetensors: checksum mismatch with config.json: export the model "
-        "again, or copy the complete folder"
+        "again, or copy the whole folder"
     ),
     f"{EMBED} model --truncate-dim 999": (
         "--truncate-dim 999; expected 1 to 8, the width of the model"

@@ -35,29 +35,30 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
     from fairseq_lxsr.modules import SentenceNetwork
 
-# Word piece limit for models that have none.
+# Word piece limit for models without a limit of their own.
 NO_LIMIT = np.iinfo(np.int64).max
 
 
 class SentenceEncoder(SentenceTransformersMethods):
-    """An encoder that embeds sentences of all its training languages in one vector space.
+    """Encoder that maps sentences in all its training languages into one vector space.
 
         encoder = SentenceEncoder.from_pretrained("lxsr-static")
         embeddings = encoder.encode(["The dog sleeps.", "Le chien dort."])
         similarities = encoder.similarity(embeddings, embeddings)
 
-    `embeddings` is a float32 array [2, D], and `similarities` a float32 array [2, 2].
+    `embeddings` is float32 [2, D], and `similarities` is float32 [2, 2].
 
-    An encoder without layers computes in NumPy if it can (in float32 on the CPU), and works without
-    torch then. Use `from_pretrained` to load a model; the constructor takes the parts of one.
+    An encoder without layers runs in NumPy whenever possible (in float32 on the CPU), and then
+    works without torch. To load a model, use `from_pretrained`; the constructor takes the parts of
+    a loaded model.
 
     Args:
-        model: the encoder network, or the `Bag` that computes the same embeddings in NumPy.
+        model: encoder network, or the `Bag` that computes the same embeddings in NumPy.
         tokenizer: splits text into word pieces and maps them to dictionary ids.
-        config: the content of config.json.
-        device: default device, `cpu` or `cuda`; with None, networks use CUDA if it is available.
+        config: content of config.json.
+        device: default device, `cpu` or `cuda`; None uses CUDA for networks if available.
         untrained: whether the weights are random instead of trained.
-        folder: the model folder.
+        folder: path of the model folder.
     """
 
     def __init__(
@@ -84,29 +85,28 @@ class SentenceEncoder(SentenceTransformersMethods):
     def from_pretrained(
         cls, folder: str | Path, device: str | None = None, untrained: bool = False
     ) -> Self:
-        """Load a model; nothing in a model folder can run code.
+        """Load a model. No code from the model folder is ever run.
 
             encoder = SentenceEncoder.from_pretrained("lxsr-static")
             encoder = SentenceEncoder.from_pretrained("work/en-fr/model", device="cpu")
             print(encoder.encode("A dog.").shape, encoder)
 
         Args:
-            folder: name of a model of this package, a model folder that `lxsr export folder` wrote,
-                or the address of an archive with its checksum, see `encoder.locate.find_model`. A
-                folder of `lxsr export sentence-transformers` is accepted too; if the model has no
-                layers, also after sentence-transformers has trained and saved it.
-            device: default device of `encode`, `cpu` or `cuda`; with None, networks use CUDA if it
-                is available.
+            folder: name of a packaged model, a model folder written by `lxsr export folder`, or an
+                archive URL with its checksum (see `encoder.locate.find_model`). Folders written by
+                `lxsr export sentence-transformers` work too; if the model has no layers, even after
+                sentence-transformers has trained and saved it.
+            device: default device of `encode`, `cpu` or `cuda`; None uses CUDA for networks if
+                available.
             untrained: use random weights (seed 1) of the same shapes, as a baseline for the trained
-                ones.
+                model.
 
         Returns:
             The encoder, ready to use.
 
         Raises:
-            InputError: if a file is missing, changed or invalid, or an archive cannot be
-                downloaded; if the model has layers and torch is not installed; or if the device
-                does not exist.
+            InputError: if a file is missing, changed or invalid, an archive cannot be downloaded,
+                the model has layers and torch is not installed, or the device does not exist.
         """
         check_device(device)
         folder = module_folder(find_model(folder))
@@ -125,9 +125,9 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def model(self) -> Any:
-        """The torch network; accessing this property imports torch.
+        """The torch network; reading this property imports torch.
 
-        Its type is not declared: exports use attributes that only some architectures have.
+        The type is not declared, because exports use attributes that only some architectures have.
         """
         return self._copies().network
 
@@ -143,7 +143,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name as float32 arrays; for an encoder without layers, torch is not
+        """Weights by name, as float32 arrays; for an encoder without layers, torch is not
         imported."""
         if self._bag:
             return self._bag.weights
@@ -154,39 +154,41 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def output_dim(self) -> int:
-        """Width D of a sentence embedding; the width of a token embedding is `size.embed_dim`."""
+        """Sentence embedding width D; the token embedding width is `size.embed_dim`."""
         return self.size.output_dim
 
     @property
     def table(self) -> np.ndarray:
-        """Word piece embeddings before gated layers, float32 [V, D]; row numbers are dictionary
+        """Word piece embeddings before gated layers, float32 [V, D]; row indices are dictionary
         ids.
 
-        An embedding is their weighted mean. `table_rows` needs less memory for a few of the rows.
+        Without layers, a sentence embedding is the weighted mean of its word piece embeddings. For
+        a few rows, `table_rows` needs less memory.
 
         Raises:
-            InputError: if the layers are not gated: the vectors then depend on the sentence.
+            InputError: if the layers are not gated, because piece embeddings then depend on
+                context.
         """
         self.check_table()
         return self.weights[TABLE]
 
     def table_rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of some word pieces, see `table`.
+        """Return the vectors of some word pieces (see `table`).
 
             ids, lengths = encoder.split(["The dog sleeps."])
             rows, places = encoder.table_rows(ids)
             vectors = rows[places]
 
-        Of a table in 8 or 4 bits, only the rows of these pieces become float32.
+        In an 8-bit or 4-bit table, only the rows of these pieces are converted to float32.
 
         Args:
             ids: dictionary ids of word pieces, int64 [P].
 
         Returns:
-            Vectors float32 [R, D], and the place of each word piece among them, int64 [P].
+            Vectors float32 [R, D], and the position of each word piece among them, int64 [P].
 
         Raises:
-            InputError: as `table`.
+            InputError: as `table` does.
         """
         self.check_table()
         if self._bag:
@@ -216,7 +218,7 @@ class SentenceEncoder(SentenceTransformersMethods):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that identify encoders with identical embeddings.
 
-        The version of the text normalization is excluded: embeddings of all versions are
+        The text normalization version is excluded, because embeddings of all versions are
         comparable.
         """
         # The hash of the weights covers the architecture as well.
@@ -233,9 +235,9 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def space(self) -> str:
-        """Fingerprint that is shared by models with comparable embeddings.
+        """Fingerprint that models with comparable embeddings share.
 
-        This is the teacher of a distilled model, and the model itself otherwise.
+        For a distilled model it is the teacher's fingerprint, otherwise the model's own.
         """
         teacher = self.config.get("training", {}).get(TEACHER)
         return teacher if teacher and not self.untrained else self.fingerprint
@@ -259,36 +261,37 @@ class SentenceEncoder(SentenceTransformersMethods):
             query = encoder.encode("Un chien dort.", normalize=True)
             scores = embeddings @ query
 
-        An empty sentence gives zeros, and so does a sentence without a known word. Several threads
-        may call this method at once, and so may processes that received a copy of the encoder.
+        Empty sentences and sentences without a known word yield zeros. Several threads may call
+        this method at once, and so may processes that received a copy of the encoder.
 
-        The option names of sentence-transformers are accepted too: `sentences`,
+        Option names from sentence-transformers are accepted too: `sentences`,
         `normalize_embeddings`, `show_progress_bar`, `convert_to_numpy`, `convert_to_tensor`,
-        `precision`, and `output_dtype` with the meaning of `precision`.
+        `precision`, and `output_dtype` (same as `precision`).
 
         Args:
             texts: N sentences, as a list, a generator or an array of strings; or a single sentence.
-            batch_size: number of sentences encoded together. Short sentences that share a row of 64
-                word pieces may be more.
-            device: `cpu` or `cuda`; None uses the default device of the encoder.
-            dtype: precision of the computation: `float32`, `bfloat16` or `float16`, and on CPUs
-                also `int8`. With `int8`, only matrix products are quantized; the scales are
-                computed per batch, so an embedding depends slightly on its batch.
+            batch_size: number of sentences to encode together. Batches of short sentences may
+                contain more, because several short sentences share a row of 64 word pieces.
+            device: `cpu` or `cuda`; None uses the encoder's default device.
+            dtype: computation precision: `float32`, `bfloat16` or `float16`, and on CPUs also
+                `int8`. With `int8`, only matrix products are quantized; scales are computed per
+                batch, so an embedding depends slightly on its batch.
             normalize: scale embeddings to unit length; zero vectors stay zero.
-            truncate_dim: number of leading dimensions to keep, 1 to D; None keeps all. Embeddings
-                are truncated before they are normalized.
+            truncate_dim: number of leading dimensions to keep, 1 to D; None keeps all. Truncation
+                comes before normalization.
             show_progress: show a progress bar.
-            on_long: treatment of sentences with more than `max_seq_length` word pieces: `cut`
+            on_long: how to handle sentences with more than `max_seq_length` word pieces: `cut`
                 encodes the first pieces; `split-mean` encodes parts and returns their mean,
                 weighted by length; `error` raises an error. LASER encoders have no limit.
-            counts: a counter to update: `empty` is increased by the number of sentences without a
-                known word, and `long` by the number of long sentences.
+            counts: counter to update: adds the number of sentences without a known word to `empty`,
+                and the number of long sentences to `long`.
 
         Returns:
-            float32 [N, D], or [N, truncate_dim]. A single sentence gives [D] or [truncate_dim].
-            `precision="float16"` gives float16. `precision="binary"` (int8) and `"ubinary"` (uint8)
-            give one bit per dimension, packed as [N, D / 8]. `convert_to_tensor=True` returns a
-            torch tensor, and `convert_to_numpy=False` a list of N tensors.
+            Embeddings, float32 [N, D] or [N, truncate_dim]; [D] or [truncate_dim] for a single
+            sentence. `precision="float16"` returns float16. `precision="binary"` (int8) and
+            `"ubinary"` (uint8) return one bit per dimension, packed as [N, D / 8].
+            `convert_to_tensor=True` returns a torch tensor, and `convert_to_numpy=False` a list of
+            N tensors.
 
         Raises:
             InputError: if an option is invalid, a text is not a string, the texts are a table, a
@@ -307,8 +310,8 @@ class SentenceEncoder(SentenceTransformersMethods):
         if on_long == "error" and is_long.any():
             row = int(is_long.argmax())
             problem = (
-                f"{lengths[row]} word pieces; expected at most {limit}: split the sentence, or set "
-                "on_long to cut or split-mean"
+                f"{lengths[row]} word pieces exceed the limit of {limit}; split the sentence, or "
+                "set on_long to cut or split-mean"
             )
             raise SentenceError(row, sentences[row], problem)
 
@@ -324,14 +327,14 @@ class SentenceEncoder(SentenceTransformersMethods):
         if is_invalid.any():
             row = int(is_invalid.argmax())
             problem = (
-                f"the embedding in {dtype} contains NaN or infinity; use float32, or another model"
+                f"the embedding in {dtype} contains NaN or infinity; use float32 or another model"
             )
             raise SentenceError(row, sentences[row], problem)
         embeddings = embeddings[:, :truncate_dim]
         return unit_rows(embeddings) if normalize else embeddings
 
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split sentences into the word pieces that `encode` uses; long sentences are truncated.
+        """Split sentences into the word pieces that `encode` uses, truncating long sentences.
 
             ids, lengths = encoder.split(["The dog sleeps.", "Le chien dort."])
             vectors = encoder.table[ids]
@@ -341,8 +344,8 @@ class SentenceEncoder(SentenceTransformersMethods):
             texts: N sentences.
 
         Returns:
-            The dictionary ids of the word pieces of all sentences, concatenated, int64 [P], and the
-            number of word pieces of each sentence, int64 [N]. The ids are rows of `table`.
+            Concatenated dictionary ids of all word pieces, int64 [P], and the number of word pieces
+            per sentence, int64 [N]. The ids are row indices of `table`.
 
         Raises:
             InputError: if `texts` is a single string, a table, a mapping or a set, or if an element
@@ -371,18 +374,18 @@ class SentenceEncoder(SentenceTransformersMethods):
         """Encode sentences in parts of at most `limit` word pieces, and average the parts.
 
         Args:
-            pieces: the word pieces of N sentences.
-            limit: largest number of word pieces of a part.
+            pieces: word pieces of N sentences.
+            limit: maximum number of word pieces per part.
             options: further arguments of `_encode_pieces`.
 
         Returns:
-            The means of the embeddings of the parts, weighted by length, float32 [N, D].
+            Mean embeddings of the parts, weighted by length, float32 [N, D].
         """
         lengths = pieces.lengths
-        # Empty sentences get one empty part, so that each sentence has a row.
+        # An empty sentence gets one empty part, so that each sentence has a row.
         part_counts = np.maximum(1, -(-lengths // limit))
         first_parts = part_counts.cumsum() - part_counts
-        # For each part: its sentence, its offset in the sentence, and its length.
+        # Sentence index of each part, its offset in the sentence, and its length.
         sentences = np.repeat(np.arange(len(lengths)), part_counts)
         offsets = (np.arange(len(sentences)) - first_parts[sentences]) * limit
         part_lengths = np.minimum(limit, lengths[sentences] - offsets)
@@ -401,15 +404,15 @@ class SentenceEncoder(SentenceTransformersMethods):
         dtype: str,
         show_progress: bool,
     ) -> np.ndarray:
-        """Return the embeddings of N sentences, float32 [N, D]; options as in `encode`."""
+        """Return the embeddings of N sentences, float32 [N, D]; for the options, see `encode`."""
         if self._bag and dtype == "float32" and device in (None, "cpu"):
             batches = self._bag.embed(pieces)
         else:
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        # Without a progress bar, tqdm is not called at all: even a disabled bar acquires tqdm's
-        # lock, which may be held forever in a forked process.
+        # Without a progress bar, do not call tqdm at all: even a disabled bar acquires tqdm's lock,
+        # which another thread may have held when this process was forked.
         bar_context = (
             Progress(total=count, desc="encode", unit=" sentences")
             if show_progress
@@ -421,12 +424,12 @@ class SentenceEncoder(SentenceTransformersMethods):
                 if bar is not None:
                     bar.update(len(sentences))
             if bar is not None:
-                # Empty sentences are not part of any batch.
+                # Empty sentences are not in any batch.
                 bar.update(count - bar.n)
         return embeddings
 
     def _copies(self) -> "NetworkCopies":
-        """Return the torch network and its copies, which a `Bag` creates on first use."""
+        """Return the torch network and its copies; a `Bag` creates them on first use."""
         if self._networks is None:
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")

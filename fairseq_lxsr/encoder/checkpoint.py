@@ -16,9 +16,9 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import stamp
 from fairseq_lxsr.files.records import check_archive
 
-# Keys of a checkpoint's task state: hash of the dictionary, target languages, hash of the training
-# and validation text, language pairs of the model that training continued from, probability of
-# splitting each piece in training [V], and name of the network (one of `all_networks`).
+# Keys in a checkpoint's task state: dictionary hash, target languages, hash of training and
+# validation text, language pairs of the model that training continued from, probability of
+# splitting each piece in training [V], and network name (one of `all_networks`).
 DICTIONARY_HASH = "dictionary_sha256"
 LANGUAGES = "target_languages"
 DATA_HASH = "data_sha256"
@@ -33,13 +33,13 @@ TOKEN_EMBEDDINGS = "embed_tokens.weight"
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint of fairseq-train without running code from it.
+    """Load a fairseq-train checkpoint without running code from it.
 
-    The checksums of the file are checked first. The tensors are memory-mapped: they are read from
-    the disk when they are used.
+    The file's checksums are verified first. Tensors are memory-mapped: they are read from disk only
+    when used.
 
     Args:
-        path: the file that fairseq-train wrote.
+        path: checkpoint file written by fairseq-train.
 
     Returns:
         The checkpoint with `cfg`, `model`, `task_state`, `extra_state` and `optimizer_history`.
@@ -49,7 +49,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected a checkpoint{_example(path)}")
+        raise InputError(f"{path}: is a folder, not a checkpoint{_example(path)}")
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
@@ -62,7 +62,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: refused, {reason}, which could run code{_other_checkpoint(path)}"
         ) from None
-    # For other kinds of files, torch raises many types of exceptions.
+    # For files of other kinds, torch raises many types of exceptions.
     except Exception as error:
         if isinstance(error, OSError) and error.filename:
             raise
@@ -86,10 +86,10 @@ def _load(path: Path) -> Any:
     is_archive = zipfile.is_zipfile(path)
     if is_archive:
         _check_once(path, *stamp(path))
-    # fairseq saves its options as a Namespace; this class itself is harmless.
+    # fairseq stores its options as a Namespace; this class itself is harmless.
     with torch.serialization.safe_globals([Namespace]):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    # torch also reads archives with a damaged record directory, so the checksums are verified.
+    # torch also loads archives with a damaged record directory, so verify the checksums.
     if not is_archive:
         raise zipfile.BadZipFile
     return state
@@ -97,16 +97,16 @@ def _load(path: Path) -> Any:
 
 @lru_cache
 def _check_once(path: Path, *stamp: int) -> None:
-    """Verify an archive's checksums only once per file, because training reads files repeatedly."""
+    """Verify an archive's checksums only once, because training reads the same file repeatedly."""
     check_archive(path)
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Return a checkpoint after checking the types of its parts; missing optional parts become
-    empty."""
+    """Check the types of a checkpoint's parts, replacing missing optional parts with empty
+    ones."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(
-            f"{path}: not a fairseq-train checkpoint, because it has no cfg; choose another file"
+            f"{path}: not a fairseq-train checkpoint, because it lacks cfg; choose another file"
         )
     cfg = _options(state["cfg"])
     state = dict(state)
@@ -118,7 +118,7 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
     for name in ("model", "task", "criterion", "common", "ema"):
         _require(_has_plain_values(cfg[name]), f"cfg.{name}", path)
     _require(_has_plain_values(state["task_state"]), "task_state", path)
-    # The extra state also contains tensors if several processes saved it.
+    # If several processes saved the checkpoint, its extra state also contains tensors.
     _require(isinstance(state["extra_state"], dict), "extra_state", path)
     history = state["optimizer_history"]
     is_list_of_dicts = isinstance(history, list) and all(isinstance(part, dict) for part in history)
@@ -130,10 +130,10 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
 
 
 def _options(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a checkpoint as dictionaries, which are empty for missing parts."""
+    """Return a checkpoint's options as dictionaries, which are empty for missing parts."""
     cfg = {}
     for name, part in stored.items():
-        # fairseq's older models and tasks store their options as a Namespace.
+        # Older fairseq models and tasks store their options as a Namespace.
         cfg[name] = vars(part) if isinstance(part, Namespace) else part
     for name in ("model", "task"):
         cfg.setdefault(name, None)
@@ -167,9 +167,9 @@ def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = Fals
     """Return the newest complete checkpoint in a folder; None if there is none.
 
     Args:
-        folder: where to look for `checkpoint*.pt`.
-        excluded_name: the name of a file to leave out.
-        finite: whether to pass over checkpoints with weights that are NaN or infinite.
+        folder: folder to search for `checkpoint*.pt`.
+        excluded_name: file name to ignore.
+        finite: whether to skip checkpoints whose weights contain NaN or infinity.
     """
     paths = sorted(
         folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True
@@ -177,7 +177,7 @@ def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = Fals
     for path in paths:
         if path.name == excluded_name:
             continue
-        # Unreadable checkpoints are skipped.
+        # Skip unreadable checkpoints.
         with contextlib.suppress(Exception):
             weights = _checked(_load(path), path)["model"].values()
             if not finite or all(bool(value.isfinite().all()) for value in weights):
@@ -190,4 +190,4 @@ def _other_checkpoint(path: Path) -> str:
     checkpoint = newest_checkpoint(path.parent, path.name)
     if checkpoint is None:
         return "; there is no other checkpoint in its folder"
-    return f"; use the newest other one, {checkpoint} (in training --restore-file {checkpoint})"
+    return f"; the newest other one is {checkpoint} (in training: --restore-file {checkpoint})"

@@ -12,11 +12,11 @@ from fairseq_lxsr.files.locks import locked
 from fairseq_lxsr.files.open import PACKAGE, sha256
 from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 
-# Folder of packaged models, one per subfolder.
+# Folder of packaged models; each model is a subfolder.
 MODELS = PACKAGE / "pretrained"
 # Packaged models of earlier versions, and their replacements.
 REPLACED = {"lxsr-nine": "lxsr-static"}
-# File next to a cached model with the SHA-256 of its archive and of each file.
+# File next to a cached model, with the SHA-256 checksums of its archive and its files.
 CACHE_RECORD = ".files.json"
 # Seconds to wait for another process that is downloading the same archive.
 WAIT_SECONDS = 3_600
@@ -29,7 +29,7 @@ ARCHIVE_ADDRESS = re.compile(
 
 
 def model_names() -> list[str]:
-    """Return the names of the models in this package."""
+    """Return the names of the packaged models."""
     return sorted(path.parent.name for path in MODELS.glob(f"*/{CONFIG_FILE}"))
 
 
@@ -37,9 +37,9 @@ def find_model(model: str | Path) -> Path:
     """Return the path of a model folder, downloading it if necessary.
 
     Args:
-        model: the name of a model in this package, the path of a model folder (a `Path` is never
-            read as a name), or the address of an archive with its checksum,
-            `https://.../NAME.tar.gz#sha256=HEX`. An address needs the network on first use only.
+        model: name of a packaged model, path of a model folder (a `Path` object is never treated as
+            a name), or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. A URL
+            only needs the network on first use.
 
     Raises:
         InputError: if no such model exists, or the archive cannot be downloaded or is not a model.
@@ -79,10 +79,10 @@ def _cached_model(address: str) -> Path:
     folder = cache / parts["name"]
     if _is_cached(folder, checksum):
         return folder
-    # Model names never begin with a dot, so no model can have the same name as the archive.
+    # Model names never begin with a dot, so the archive cannot have the name of a model.
     archive = cache / f".archive{parts['ending'].lower()}"
     with locked(cache / ".lock", cache, WAIT_SECONDS):
-        # Another process may have downloaded it while this one waited for the lock.
+        # Another process may have downloaded the model while this one waited for the lock.
         if not _is_cached(folder, checksum):
             if os.path.lexists(folder):
                 say(f"{folder}: does not match {parts['url']}; downloading it again")
@@ -92,7 +92,7 @@ def _cached_model(address: str) -> Path:
 
 def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> None:
     """Download an archive, unpack it into a folder, and record its files' checksums."""
-    # Network modules are imported only if needed.
+    # Network modules are imported only when needed.
     from fairseq_lxsr.files.download import download
 
     archive.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> Non
 
 
 def _is_cached(folder: Path, checksum: str) -> bool:
-    """Return whether a folder still contains the files of the archive with this SHA-256."""
+    """Return whether a folder still contains the unchanged files from this archive."""
     try:
         record = json.loads((folder.parent / CACHE_RECORD).read_text(encoding="utf-8"))
         return not folder.is_symlink() and record == {"archive": checksum, "files": _hashes(folder)}
@@ -112,7 +112,7 @@ def _is_cached(folder: Path, checksum: str) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a model folder by name."""
+    """Return the SHA-256 checksum of each file in a model folder, by name."""
     return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
 
 
@@ -124,7 +124,7 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
         if folder.is_symlink():
             folder.unlink()
         elif folder.is_dir():
-            # The folder is incomplete or has been changed.
+            # The folder is incomplete or was changed.
             shutil.rmtree(folder)
         with atomic_folder(folder, CONFIG_FILE) as work:
             try:
@@ -144,7 +144,7 @@ def cache_folder() -> Path:
 
 def _user_cache() -> Path:
     xdg_cache_home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that relative paths must be ignored.
+    # The XDG specification requires that relative paths are ignored.
     if os.path.isabs(xdg_cache_home):
         return Path(xdg_cache_home)
     try:

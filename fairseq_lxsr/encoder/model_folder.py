@@ -1,6 +1,6 @@
-"""The files of a model folder, their checksums, and the options in config.json.
+"""Model folder files, their checksums, and the options in config.json.
 
-They are read without torch.
+Reading them does not require torch.
 """
 
 import json
@@ -29,15 +29,15 @@ from fairseq_lxsr.text.tokenizer import (
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
-# The model card, with the licences of the training text; not needed for loading the model.
+# Model card, with the training text's licences; not needed to load the model.
 CARD_FILE = "README.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
-# Architecture of older folders, in which config.json names none.
+# Architecture of older folders, whose config.json does not name one.
 DEFAULT_ARCHITECTURE = "transformer"
 # Field with the teacher's fingerprint, if the embeddings of both models are comparable.
 TEACHER = "teacher"
-# Fields of config.json that describe training, and their types.
+# config.json fields that describe training, and their types.
 TRAINING = {
     "lang_pairs": str,
     "pairs": Mapping[str, int],
@@ -49,7 +49,7 @@ TRAINING = {
     TEACHER: str,
     "ema_decay": float,
 }
-# Model folder inside a sentence-transformers folder, see export/st_module.py.
+# Model folder inside a sentence-transformers folder (see export/st_module.py).
 ST_MODULE = "0_SentenceModule"
 # Layout name of dense tensors.
 DENSE = "torch.strided"
@@ -64,31 +64,31 @@ ARRAY_TYPES = {
     "U8": "u1",
     "BOOL": "?",
 }
-# Name suffix of the tensor that stores a quantized weight's scales.
+# Suffix of the tensor name under which a quantized weight's scales are stored.
 SCALE = ".scale"
 # Scales to try, relative to the scale at which a row's largest value just fits. A smaller scale
-# clips a few values, but rounds the rest more precisely.
+# clips a few values, but rounds the others more precisely.
 SCALE_SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
-# Advice for model folders with files that do not belong together.
-ADVICE = "export the model again, or copy the complete folder"
+# Advice if files in a model folder do not belong together.
+ADVICE = "export the model again, or copy the whole folder"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read a model folder's config.json, and check that the folder is complete and unchanged.
+    """Read config.json, and check that the model folder is complete and unchanged.
 
     Args:
         folder: the model folder.
 
     Returns:
-        The content of config.json, with the default architecture if it names none.
+        Content of config.json, with the default architecture if none is named.
 
     Raises:
-        InputError: if a file is missing, invalid, or has another checksum than config.json records.
+        InputError: if a file is missing or invalid, or does not match the checksum in config.json.
     """
     restore_folder(folder)
     advice = "create a model folder with `lxsr export folder`"
     if not folder.is_dir():
-        problem = "a file; expected a model folder" if folder.exists() else "no such model folder"
+        problem = "not a folder" if folder.exists() else "no such model folder"
         raise InputError(f"{folder}: {problem}: {advice}")
     path = folder / CONFIG_FILE
     if not path.is_file():
@@ -97,7 +97,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     for name in (WEIGHTS_FILE, *TEXT_FILES):
         if not (folder / name).is_file():
             raise InputError(
-                f"{folder / name}: no such file; expected a complete model folder: {ADVICE}"
+                f"{folder / name}: no such file, so the model folder is incomplete: {ADVICE}"
             )
         if sha256(folder / name) != checksums.get(name):
             raise InputError(f"{folder / name}: checksum mismatch with {CONFIG_FILE}: {ADVICE}")
@@ -105,13 +105,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Parse and check config.json, and return it with the checksums of the other files by name."""
+    """Parse and check config.json; also return the checksums of the other files by name."""
     try:
         config = parse_json(path.read_text(encoding="utf-8"))
         version = config["format_version"]
         checksums = dict(config["files"])
         if version != MODEL_FORMAT:
-            raise InputError(f"format is {version!r:.60}; expected {MODEL_FORMAT}")
+            raise InputError(f"unsupported format {version!r:.60}; expected {MODEL_FORMAT}")
         config.setdefault("architecture", DEFAULT_ARCHITECTURE)
         size_of(config)
         TextOptions(**config["text"])
@@ -126,9 +126,9 @@ def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def size_of(config: Mapping[str, Any]) -> EncoderSize:
-    """Return the encoder sizes given in config.json.
+    """Return the encoder sizes from config.json.
 
-    Only architectures other than the default one need torch.
+    Only architectures other than the default require torch.
     """
     if config["architecture"] == DEFAULT_ARCHITECTURE:
         return TransformerConfig(**config["encoder"])
@@ -144,28 +144,30 @@ def check_training(training: Any) -> None:
     for name, kind in TRAINING.items():
         value = training.get(name)
         if value is not None and not fits(value, kind):
-            raise InputError(f"training: {name} {shown(value)}; expected {describe_type(kind)}")
+            raise InputError(
+                f"training: {name} {shown(value)} is invalid; expected {describe_type(kind)}"
+            )
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     """Read a model folder's tokenizer, and check the size of its dictionary.
 
     Raises:
-        InputError: if a file is invalid, or the dictionary has another size than the encoder.
+        InputError: if a file is invalid, or the dictionary size does not match the encoder.
     """
     symbols = read_dictionary(folder / DICTIONARY_FILE)
     entries = size_of(config).vocab_size
     # The dictionary may lack <mask>, which training adds.
     if entries - len(symbols) not in (0, 1):
         raise InputError(
-            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries; expected the {entries:,} of "
-            f"the encoder: {ADVICE}"
+            f"{folder / DICTIONARY_FILE}: {len(symbols):,} entries instead of the encoder's "
+            f"{entries:,}: {ADVICE}"
         )
     return Tokenizer(folder / SENTENCEPIECE_FILE, TextOptions(**config["text"]), symbols)
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return a model folder's weights by name; 8-bit and 4-bit weights are converted to float32.
+    """Return a model folder's weights by name, converting 8-bit and 4-bit weights to float32.
 
     Raises:
         InputError: as `read_packed_weights` does.
@@ -179,10 +181,10 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
 def read_packed_weights(
     folder: Path, config: Mapping[str, Any]
 ) -> dict[str, np.ndarray | PackedTable]:
-    """Return the weights of a model folder by name; weights in 8 or 4 bits stay packed.
+    """Return a model folder's weights by name, keeping 8-bit and 4-bit weights packed.
 
     Raises:
-        InputError: if the file is invalid, or was saved with other text files than the folder has.
+        InputError: if the file is invalid, or does not belong to the folder's text files.
     """
     path = folder / WEIGHTS_FILE
     checksums = config["files"]
@@ -194,7 +196,7 @@ def read_packed_weights(
         raise InputError(
             f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"
         ) from None
-    # Older folders do not record the text files in the metadata of the weights.
+    # In older folders, the metadata of the weights does not list the text files.
     for name in TEXT_FILES:
         if metadata.get(name, checksums[name]) != checksums[name]:
             raise InputError(
@@ -204,29 +206,29 @@ def read_packed_weights(
 
 
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize a matrix to 8 bits, with a separate scale for each row.
+    """Quantize a matrix to 8 bits, with one scale per row.
 
-    A scale per dimension would lose more, because embeddings of word pieces differ in length.
+    One scale per dimension would lose more precision, because word piece embeddings differ in norm.
 
     Args:
-        rows: float32 [N, D].
+        rows: float32 [N, D] matrix to quantize.
 
     Returns:
-        Codes int8 [N, D] and scales float32 [N], so that rows are about codes * scales[:, None].
+        Codes int8 [N, D] and scales float32 [N]; codes * scales[:, None] approximates `rows`.
     """
     codes, scales = _quantize(rows, 127)
     return codes.astype(np.int8), scales
 
 
 def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize a matrix to 4 bits, with a separate scale for each row.
+    """Quantize a matrix to 4 bits, with one scale per row.
 
     Args:
-        rows: float32 [N, D] with an even D.
+        rows: float32 [N, D] matrix to quantize; D must be even.
 
     Returns:
-        Two codes per byte, uint8 [N, D/2], and scales float32 [N]. Codes of -7 to 7 are stored as 1
-        to 15: the first D/2 columns in the low bits, the other columns in the high bits.
+        Two codes per byte, uint8 [N, D/2], and scales float32 [N]. Codes -7 to 7 are stored as 1 to
+        15: the first D/2 columns in the low bits, the other columns in the high bits.
     """
     codes, scales = _quantize(rows, 7, SCALE_SHARES)
     low, high = np.hsplit((codes + 8).astype(np.uint8), 2)
@@ -236,15 +238,15 @@ def to_int4(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _quantize(
     rows: np.ndarray, largest_code: int, shares: Sequence[float] = (1,)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Round each row, choosing the scale with the smallest squared error.
+    """Quantize each row, choosing the scale with the smallest squared error.
 
     Args:
-        rows: float32 [N, D].
-        largest_code: codes are -largest_code to largest_code.
-        shares: the scales to try, as shares of the scale that reaches the largest number of a row.
+        rows: float32 [N, D] matrix to quantize.
+        largest_code: codes range from -largest_code to largest_code.
+        shares: candidate scales, relative to the scale at which a row's largest value just fits.
 
     Returns:
-        Codes float32 [N, D] with whole numbers, and scales float32 [N].
+        Codes as float32 integers [N, D], and scales float32 [N].
     """
     full_scales = np.abs(rows).max(axis=1, initial=0) / largest_code
     least_errors = np.full(len(rows), np.inf)
@@ -252,7 +254,7 @@ def _quantize(
     scales = np.zeros(len(rows), np.float32)
     scaled_rows = rows / np.where(full_scales > 0, full_scales, 1)[:, None]
     for share in shares:
-        # The scale of a row with tiny values may be rounded down to 0.
+        # A row of tiny values may have a scale that rounds down to 0.
         tried = (share * full_scales).astype(np.float32)
         rounded = np.rint(rows / np.where(tried > 0, tried, 1)[:, None])
         rounded = rounded.clip(-largest_code, largest_code)
@@ -267,7 +269,7 @@ def _quantize(
 def _with_packed_tables(
     stored: Mapping[str, np.ndarray], path: Path
 ) -> dict[str, np.ndarray | PackedTable]:
-    """Return weights with each matrix of codes of 8 or 4 bits and its scales as one table."""
+    """Return weights, combining each matrix of 8-bit or 4-bit codes with its scales."""
     weights: dict[str, np.ndarray | PackedTable] = dict(stored)
     for name, codes in stored.items():
         if codes.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
@@ -277,16 +279,16 @@ def _with_packed_tables(
         if codes.ndim != 2 or scales.shape != codes.shape[:1] or scales.dtype != np.float32:
             raise InputError(
                 f"{path}: {name}, {codes.dtype} {list(codes.shape)}, has scales {scales.dtype} "
-                f"{list(scales.shape)}; expected float32 and one scale per row: {ADVICE}"
+                f"{list(scales.shape)}; expected float32 scales, one per row: {ADVICE}"
             )
         weights[name] = PackedTable(codes, scales)
     return weights
 
 
 def _arrays(data: bytes) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file, which safetensors has already accepted.
+    """Return the tensors in a safetensors file that safetensors has already validated.
 
-    They share the memory of the file, while `safetensors.deserialize` would copy all of them.
+    They share the file's memory, whereas `safetensors.deserialize` would copy all of them.
     """
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
@@ -300,7 +302,7 @@ def _arrays(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _array(name: str, shape: list[int], dtype: str, data: memoryview) -> np.ndarray:
-    """Return a safetensors tensor as an array; bfloat16 is converted to float32."""
+    """Return a safetensors tensor as an array, converting bfloat16 to float32."""
     if dtype == "BF16":
         # A bfloat16 is the upper half of a float32.
         bits = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
@@ -316,13 +318,13 @@ def write_folder(
     description: Mapping[str, Any],
     save: Callable[..., bytes],
 ) -> None:
-    """Write a model folder atomically: it appears only once it is complete.
+    """Write a model folder atomically.
 
     Args:
-        folder: the model folder; an older model folder is replaced.
+        folder: output folder; an existing model folder is replaced.
         texts: contents of the `TEXT_FILES`.
-        description: the fields architecture, encoder, text and training of config.json.
-        save: returns the serialized weights, given the metadata of the safetensors file.
+        description: the config.json fields architecture, encoder, text and training.
+        save: serializes the weights, given the metadata for the safetensors file.
 
     Raises:
         InputError: if `folder` exists and is not a model folder.
@@ -336,16 +338,16 @@ def write_folder(
         (work / WEIGHTS_FILE).write_bytes(weights)
         checksums = {WEIGHTS_FILE: sha256(work / WEIGHTS_FILE), **text_checksums}
         config = {"format_version": MODEL_FORMAT, **description, "files": checksums}
-        # This file is written last, because a folder without it cannot be loaded.
+        # Write this file last, because a folder without it cannot be loaded.
         config_text = json.dumps(sealed(config), indent=2) + "\n"
         (work / CONFIG_FILE).write_text(config_text, encoding="utf-8")
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Return the bytes of a safetensors file with its metadata in the given order.
+    """Return a safetensors file's bytes with its metadata in the given order.
 
-    Safetensors writes metadata in random order, but fingerprints need the same bytes for the same
-    weights.
+    safetensors writes metadata in random order, but fingerprints require that equal weights have
+    equal bytes.
     """
     # The file consists of the header length, the header and the weights.
     start = 8 + int.from_bytes(data[:8], "little")
@@ -357,38 +359,38 @@ def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
 def check_weights(
     weights: Mapping[str, Any], expected: Mapping[str, list[int]], path: str | Path
 ) -> None:
-    """Check the names, shapes and values of weights.
+    """Check names, shapes and values of weights.
 
     Args:
         weights: arrays or tensors by name.
-        expected: shapes by name.
-        path: place of the weights, for messages.
+        expected: expected shapes by name.
+        path: file of the weights, for messages.
 
     Raises:
-        InputError: naming the first weight that is missing or unknown, has another type or shape,
-            or contains NaN or infinity.
+        InputError: if a weight is missing or unknown, has the wrong type or shape, or contains NaN
+            or infinity; reports the first such weight.
     """
     for name in sorted(weights.keys() ^ expected.keys()):
         problem = "missing weight" if name in expected else "unknown weight"
         raise InputError(
-            f"{path}: {problem} {name}; expected the weights of the configured encoder: {ADVICE}"
+            f"{path}: {problem} {name}; expected the weights of the encoder in {CONFIG_FILE}: "
+            f"{ADVICE}"
         )
     for name, value in weights.items():
         dtype = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
         is_dense = str(getattr(value, "layout", DENSE)) == DENSE
         if dtype not in WEIGHT_TYPES or not is_dense:
             raise InputError(
-                f"{path}: {name} is of type {dtype}; expected one of {', '.join(WEIGHT_TYPES)}: "
+                f"{path}: {name} has type {dtype}; expected one of {', '.join(WEIGHT_TYPES)}: "
                 f"{ADVICE}"
             )
         shape = list(value.shape)
         if shape != expected[name]:
             raise InputError(
-                f"{path}: {name} has the shape {shape}; expected {expected[name]}: {ADVICE}"
+                f"{path}: {name} has shape {shape}; expected {expected[name]}: {ADVICE}"
             )
         is_finite = np.isfinite(value) if isinstance(value, np.ndarray) else value.isfinite()
         if not is_finite.all():
             raise InputError(
-                f"{path}: {name} contains NaN or infinity; expected finite numbers: use another "
-                "checkpoint, or train again"
+                f"{path}: {name} contains NaN or infinity; use another checkpoint, or train again"
             )

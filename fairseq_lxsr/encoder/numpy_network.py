@@ -1,6 +1,6 @@
-"""Encoders without layers in NumPy: sentence embeddings are weighted sums of piece embeddings.
+"""Encoders without layers, in NumPy: sentence embeddings are weighted sums of piece embeddings.
 
-These encoders are gated, have mean pooling, and need no torch.
+These encoders are gated, use mean pooling, and do not need torch.
 """
 
 import math
@@ -31,14 +31,14 @@ from fairseq_lxsr.text.tokenizer import Tokenizer
 # Names of the weights in a model folder.
 TABLE = "embed_tokens.weight"
 ORDER = "order"
-# Word pieces per batch; their embeddings [BATCH_PIECES, D] fit into the cache of one core.
+# Word pieces per batch; their embeddings [BATCH_PIECES, D] fit into one core's cache.
 BATCH_PIECES = 1024
-# Batches assigned to a thread at once; with fewer batches in total, one thread computes them all.
+# Batches given to a thread at once; if there are fewer, a single thread computes them all.
 BATCHES_PER_THREAD = 32
 
 
 class Bag:
-    """An encoder without layers that gives the same embeddings as `TransformerSentenceEncoder`.
+    """Encoder without layers that computes the same embeddings as `TransformerSentenceEncoder`.
 
         bag, tokenizer = read_bag(folder, read_config(folder))
         ids, lengths = tokenizer.encode_known(["A dog."])
@@ -46,11 +46,11 @@ class Bag:
         batches = list(bag.embed(pieces))
 
     Args:
-        config: sizes of the encoder; `config.is_bag` must be true.
-        weights: the table [V, D] as `TABLE`, and if the encoder has order coefficients, their
-            weights [k, D] as `ORDER`. A packed table stays packed.
-        batch_pieces: word pieces per batch.
-        batches_per_thread: batches that a thread gets at once.
+        config: encoder sizes; `config.is_bag` must be true.
+        weights: embedding table [V, D] as `TABLE`, and, if the encoder has order coefficients,
+            their weights [k, D] as `ORDER`. A packed table stays packed.
+        batch_pieces: number of word pieces per batch.
+        batches_per_thread: number of batches that a thread receives at once.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Bag:
         return table, ids
 
     def embed(self, pieces: FlatPieces) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the sentence numbers of a batch, int [n], and their embeddings, float32 [n, D].
+        """Yield the sentence indices of each batch, int [n], and their embeddings, float32 [n, D].
 
-        The sentences of a batch have the same length, and so the same position weights. Sentences
+        All sentences in a batch have the same length, and so the same position weights. Sentences
         without word pieces are in no batch.
         """
         is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
@@ -112,8 +112,8 @@ class Bag:
         embed_batch = partial(self._embed_batch, table, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
-            # Batches are submitted in small groups, because finished embeddings stay in memory
-            # until the caller asks for them.
+            # Submit batches in small groups, because finished embeddings stay in memory until the
+            # caller requests them.
             group_size = self.batches_per_thread * thread_count
             while group := list(islice(batches, group_size)):
                 yield from zip(group, run(embed_batch, group), strict=True)
@@ -121,26 +121,26 @@ class Bag:
     def _embed_batch(
         self, table: np.ndarray, pieces: FlatPieces, local: threading.local, batch: np.ndarray
     ) -> np.ndarray:
-        """Return the embeddings of sentences of one length, float32 [n, D].
+        """Return the embeddings of equally long sentences, float32 [n, D].
 
         Args:
-            table: vectors of word pieces, float32 [R, D].
-            pieces: the word pieces of all sentences, as rows of the table.
-            local: buffers that a thread uses for all its batches.
-            batch: the numbers of the sentences [n].
+            table: word piece vectors, float32 [R, D].
+            pieces: word pieces of all sentences, as row indices of the table.
+            local: buffers that a thread reuses for all its batches.
+            batch: sentence indices [n].
         """
         length = int(pieces.lengths[batch[0]])
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()
-        # The buffer is reused, because allocating one per batch would take half of the total time.
+        # Reuse the buffer, because allocating one per batch would take half of the total time.
         buffer = getattr(local, "buffer", None)
         if buffer is None or len(buffer) < len(places):
             row_count = max(self.batch_pieces, length)
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
-        # The ids are valid, so nothing is actually clipped, but other modes would copy the rows
+        # The ids are valid, so nothing is actually clipped; other modes would copy the rows
         # twice.
         rows = np.take(table, pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip")
-        # Overflow is ignored, because the caller checks the embeddings for infinity.
+        # Ignore overflow, because the caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows.reshape(len(batch), length, -1)
             # [n, k + 1, D]
@@ -150,12 +150,12 @@ class Bag:
             return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
-        """Return the position weights in the mean and in each cosine coefficient [k + 1, T].
+        """Return the position weights for the mean and each cosine coefficient [k + 1, T].
 
         See `pooling.order_weights`.
         """
         scale = math.sqrt(self.config.embed_dim) / length
-        # Without order coefficients only the mean is needed, which has equal weights.
+        # Without order coefficients, only the mean is needed, whose weights are equal.
         if not self.config.order_coefficients:
             return np.full((1, length), scale, np.float32)
         angle = np.pi * (np.arange(length) + 0.5) / length
@@ -166,11 +166,11 @@ class Bag:
 def batches_of_one_length(
     lengths: np.ndarray, batch_pieces: int = BATCH_PIECES
 ) -> Iterator[np.ndarray]:
-    """Yield batches of equally long sentences, as sentence numbers, int [n].
+    """Yield batches of equally long sentences, as sentence indices, int [n].
 
     Args:
-        lengths: number of word pieces of each sentence [N]; sentences of length 0 are left out.
-        batch_pieces: largest number of word pieces of a batch; a longer sentence is a batch of its
+        lengths: number of word pieces per sentence [N]; sentences of length 0 are skipped.
+        batch_pieces: maximum number of word pieces per batch; a longer sentence is a batch of its
             own.
     """
     order = np.argsort(lengths, kind="stable")
@@ -187,15 +187,15 @@ def read_bag(folder: Path, config: dict[str, Any]) -> tuple[Bag, Tokenizer]:
     """Read an encoder without layers and its tokenizer from a model folder.
 
     Args:
-        folder: the model folder.
-        config: the content of its config.json, see `model_folder.read_config`.
+        folder: path of the model folder.
+        config: content of its config.json (see `model_folder.read_config`).
 
     Raises:
         InputError: if the files are invalid or do not belong together.
     """
     size = size_of(config)
     assert isinstance(size, TransformerConfig)
-    # The tokenizer needs the most memory while it is read, so it is read first.
+    # Read the tokenizer first, because reading it takes the most memory.
     tokenizer = read_tokenizer(folder, config)
     weights = read_packed_weights(folder, config)
     expected = {TABLE: [size.vocab_size, size.embed_dim]}

@@ -1,4 +1,4 @@
-"""A table of weights in 8 or 4 bits, whose rows become float32 when they are needed."""
+"""Tables of 8-bit or 4-bit weights whose rows are converted to float32 when needed."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ import numpy as np
 
 from fairseq_lxsr.files.locks import ThreadLock
 
-# Number of rows that are unpacked together, so that they fit into the cache of one core
+# Number of rows to unpack together, so that they fit into one core's cache.
 ROWS_AT_ONCE = 1024
-# Number of rows for which a new table has memory
+# Initial capacity of a new table, in rows.
 FIRST_ROWS = 1024
 
 
 class PackedTable:
-    """The rows of a table in 8 or 4 bits, which are unpacked to float32 on first use.
+    """Table of 8-bit or 4-bit weights whose rows are unpacked to float32 on first use.
 
         table = PackedTable(codes, scales)
         rows, places = table.unpack(ids)
         vectors = rows[places]
 
-    Unpacked rows stay in memory, so that a long run is as fast as with a table in float32, and a
-    short one needs little memory. Several threads may use a table at once.
+    Unpacked rows stay in memory, so a long run is as fast as with a float32 table, whereas a short
+    run needs little memory. Several threads may use the same table.
 
     Args:
-        codes: int8 [V, D], or two codes of 4 bits per byte, uint8 [V, D/2], see `to_int4`.
-        scales: float32 [V], by which the codes are multiplied.
+        codes: int8 [V, D], or two 4-bit codes per byte, uint8 [V, D/2] (see `to_int4`).
+        scales: float32 [V], one factor per row of codes.
     """
 
-    # The type of the rows
+    # Data type of the rows.
     dtype = np.dtype(np.float32)
 
     def __init__(self, codes: np.ndarray, scales: np.ndarray):
@@ -46,11 +46,11 @@ class PackedTable:
         self.__init__(**state)  # type: ignore[misc]
 
     def _forget(self) -> None:
-        """Drop the unpacked rows."""
-        # Unpacked rows in the order of their first use, and how many there are.
+        """Discard the unpacked rows."""
+        # Unpacked rows, in the order of their first use, and their number.
         self._rows = np.empty((min(FIRST_ROWS, len(self.codes)), self.shape[1]), np.float32)
         self._row_count = 0
-        # The place of each row of the table among the unpacked rows; -1 if it is not there.
+        # Position of each table row among the unpacked rows; -1 if it is not unpacked.
         self._places = np.full(len(self.codes), -1, dtype=np.int64)
 
     @property
@@ -59,23 +59,23 @@ class PackedTable:
         return self.shape[0] * self.shape[1]
 
     def unpack(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the array of all unpacked rows, and the places of the requested rows in it.
+        """Return all unpacked rows, and the positions of the requested rows among them.
 
         Args:
-            ids: numbers of rows, int64 [N].
+            ids: row indices, int64 [N].
 
         Returns:
-            Rows float32 [R, D], and the place of each id among them, int64 [N].
+            Rows float32 [R, D], and the position of each id among them, int64 [N].
         """
         with self._lock:
             missing = ids[self._places[ids] < 0]
             if len(missing):
                 self._add(_without_repeats(missing, len(self.codes)))
-            # Rows that are added later change neither these rows nor their places.
+            # Rows that are added later change neither these rows nor their positions.
             return self._rows, self._places[ids]
 
     def _add(self, ids: np.ndarray) -> None:
-        """Unpack rows that are not unpacked yet; every id occurs once."""
+        """Unpack rows that are not yet unpacked; the ids must be distinct."""
         count = self._row_count + len(ids)
         rows = self._rows
         if count > len(rows):
@@ -91,7 +91,7 @@ class PackedTable:
         self._row_count = count
 
     def all_rows(self) -> np.ndarray:
-        """Return the table in float32 [V, D]."""
+        """Return the whole table in float32 [V, D]."""
         with self._lock:
             if self._row_count < len(self.codes) or (np.diff(self._places) != 1).any():
                 self._forget()
@@ -99,7 +99,7 @@ class PackedTable:
             return self._rows
 
     def isfinite(self) -> np.ndarray:
-        """Return whether the weights are finite, per row; per weight if any is not."""
+        """Return whether the weights are finite: per row, or per weight if any of them is not."""
         largest_code = -np.iinfo(np.int8).min
         with np.errstate(over="ignore", invalid="ignore"):
             is_finite = np.isfinite(self.scales * np.float32(largest_code))
@@ -110,12 +110,12 @@ def to_float32(codes: np.ndarray, scales: np.ndarray, out: np.ndarray | None = N
     """Multiply the codes of N rows by their scales.
 
     Args:
-        codes: int8 [N, D], or uint8 [N, D/2] with two codes per byte.
+        codes: int8 [N, D], or two 4-bit codes per byte, uint8 [N, D/2].
         scales: float32 [N].
-        out: the array to write to, float32 [N, D].
+        out: array to write the result to, float32 [N, D].
 
     Returns:
-        float32 [N, D].
+        Rows in float32 [N, D].
     """
     if codes.dtype == np.uint8:
         codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)

@@ -1,7 +1,7 @@
 """Reads models without layers from `lxsr export sentence-transformers` folders.
 
 After sentence-transformers has saved or trained such a model, only the weights and tokenizer.json
-are left of the model folder.
+remain of the original model folder.
 """
 
 import base64
@@ -52,7 +52,7 @@ TABLE_NAMES = ("embeddings", "embedding.weight")
 # Oldest major version that imports no module that only a local folder names.
 OLDEST_VERSION = 6
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
-# Code points after the Latin letters.
+# First code point after the Latin letters.
 BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
@@ -83,11 +83,11 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
     """Read a model without layers from a sentence-transformers folder.
 
     Args:
-        folder: a folder of `lxsr export sentence-transformers`, possibly saved again by
+        folder: output of `lxsr export sentence-transformers`, possibly saved again by
             sentence-transformers.
 
     Returns:
-        The encoder, its tokenizer, and the description that config.json of its model folder had.
+        The encoder, its tokenizer, and the description from the original model's config.json.
 
     Raises:
         InputError: if the folder is not such an export, or if a file is not as it was exported.
@@ -138,9 +138,9 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
 
 
 def module_folder(folder: Path) -> Path:
-    """Return the model folder inside a sentence-transformers folder; for others, the folder itself.
+    """Return the model folder inside a sentence-transformers folder, or else the folder itself.
 
-    Models with layers are exported as a module of this package, with the complete model folder.
+    Models with layers are exported as a module of this package, with the whole model folder.
     """
     inner_folder = folder / ST_MODULE
     if inner_folder.is_dir():
@@ -149,11 +149,11 @@ def module_folder(folder: Path) -> Path:
 
 
 def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
-    """Return the contents of the `TEXT_FILES` of a model.
+    """Return the contents of a model's `TEXT_FILES`.
 
     Args:
-        folder: the folder of the model; if it has no such files, they are generated.
-        tokenizer: the tokenizer of the model.
+        folder: folder of the model; if it lacks these files, they are generated.
+        tokenizer: tokenizer of the model.
     """
     paths = [folder / name for name in TEXT_FILES]
     if all(path.is_file() for path in paths):
@@ -170,33 +170,32 @@ def _read_table(path: Path) -> np.ndarray:
         for name in TABLE_NAMES:
             if name in stored_names:
                 return np.array(stored.get_tensor(name), dtype=np.float32)
-    raise InputError(f"{path.name} has no {' and no '.join(TABLE_NAMES)}")
+    raise InputError(f"{path.name} has neither {' nor '.join(TABLE_NAMES)}")
 
 
 def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
-    """Build the tokenizer described by a tokenizer.json, and return it with its embeddings [V, D].
+    """Build the tokenizer that a tokenizer.json describes; return it with its embeddings [V, D].
 
     Args:
-        description: the content of tokenizer.json.
-        rows: the table of the folder, with rows that tokenizer.json needs and this package does
-            not.
+        description: content of tokenizer.json.
+        rows: the folder's embedding table, including rows that only tokenizer.json needs.
     """
     model = description["model"]
     steps = description["normalizer"]["normalizers"]
     read_pieces = _bpe if model["type"] == "BPE" else _unigram
     symbols, pieces = read_pieces(model)
     if len(rows) != len(symbols):
-        raise InputError(f"{len(rows):,} rows for {len(symbols):,} pieces")
+        raise InputError(f"{len(rows):,} embeddings for {len(symbols):,} pieces")
     unknown = symbols.index(UNK)
     stand_in = steps[-1].get("content")
-    # In tokenizer.json, this symbol replaces unknown letters, so its row was trained instead of the
-    # unknown symbol's row.
+    # In tokenizer.json, this symbol replaces unknown letters, so training changed its embedding
+    # instead of the unknown symbol's.
     if stand_in == symbols[-1]:
         rows[unknown] = rows[-1]
         rows = rows[:-1]
         symbols = symbols[:-1]
-    # The last pieces have a copy of the unknown symbol's row, because the dictionary had no rows
-    # for them. They are removed, unless further training has changed their rows.
+    # The last pieces have a copy of the unknown symbol's embedding, because the dictionary had none
+    # for them. Remove these pieces unless further training has changed their embeddings.
     while (rows[-1] == rows[unknown]).all():
         rows = rows[:-1]
 
@@ -238,7 +237,7 @@ def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
 
 
 def _text_version(patterns: Sequence[str | None]) -> int:
-    """Return the newest text version that begins with the same regular expressions."""
+    """Return the newest text version whose steps begin with these regular expressions."""
     versions = []
     for version in range(1, TEXT_VERSION + 1):
         expected = [pattern for pattern, _ in steps_of(version)]
@@ -248,17 +247,17 @@ def _text_version(patterns: Sequence[str | None]) -> int:
 
 
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and pieces of a BPE model, ordered by id.
+    """Return the symbols and pieces of a BPE model, in id order.
 
-    The later a piece is merged, the lower is its score; single letters have the lowest.
+    The later a piece is merged, the lower its score; single letters have the lowest scores.
     """
     vocab = model["vocab"]
     symbols = sorted(vocab, key=vocab.__getitem__)
     if [vocab[symbol] for symbol in symbols] != list(range(len(symbols))):
-        raise InputError("ids with gaps")
+        raise InputError("the ids have gaps")
     ranks: dict[str, int] = {}
     for pair in model["merges"]:
-        # Depending on the version, the tokenizers library writes a merge as one string or as two.
+        # Depending on its version, the tokenizers library stores a merge as one string or as two.
         parts = pair.split(" ") if isinstance(pair, str) else pair
         ranks.setdefault("".join(parts), len(ranks))
     lowest = len(ranks)
@@ -266,9 +265,9 @@ def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
 
 
 def _unigram(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
-    """Return the symbols and pieces of a unigram model, ordered by id.
+    """Return the symbols and pieces of a unigram model, in id order.
 
-    A symbol that SentencePiece never produces begins with a blank in tokenizer.json.
+    In tokenizer.json, a symbol that SentencePiece never produces begins with a space.
     """
     symbols = []
     pieces = []
@@ -287,7 +286,7 @@ def _piece(text: str, score: float, model: dict[str, Any]) -> Piece:
 def _read_as(charsmap: bytes) -> str:
     """Return the `TextOptions.read_as` value that matches a SentencePiece charsmap.
 
-    This is each letter that is replaced, followed by its replacement.
+    The value lists each replaced letter, followed by its replacement.
     """
     if not charsmap:
         return ""

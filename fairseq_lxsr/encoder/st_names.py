@@ -1,6 +1,6 @@
-"""sentence-transformers options and methods for a `SentenceEncoder`.
+"""sentence-transformers options and methods for `SentenceEncoder`.
 
-Code that was written for that library works with them.
+They let code written for sentence-transformers run unchanged.
 """
 
 import shutil
@@ -29,7 +29,7 @@ from fairseq_lxsr.machine import require
 from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
-# sentence-transformers options, and the corresponding option names here.
+# sentence-transformers options, and the corresponding `encode` options.
 OPTION_NAMES = {
     "sentences": "texts",
     "inputs": "texts",
@@ -55,7 +55,7 @@ def _binary(embeddings: FloatArray) -> np.ndarray:
     return (codes - np.uint8(128)).view(np.int8)
 
 
-# Conversions to each `precision`, equivalent to sentence-transformers' `quantize_embeddings`.
+# Conversions for each `precision`, equivalent to sentence-transformers' `quantize_embeddings`.
 PRECISIONS: dict[str, Callable[[FloatArray], np.ndarray]] = {
     "float32": lambda embeddings: embeddings,
     "float16": lambda embeddings: embeddings.astype(np.float16),
@@ -68,12 +68,11 @@ def as_list(texts: Iterable[str]) -> list[str]:
     """Return texts as a list.
 
     Args:
-        texts: any iterable of strings, for example a NumPy array, a pandas series or an Arrow
-            array.
+        texts: any iterable of strings, such as a NumPy array, a pandas Series or an Arrow array.
 
     Raises:
-        InputError: if an element is not a string (such as None or NaN from a table); the message
-            names its index. Also for a table, a mapping, a set and a single string.
+        InputError: if an element is not a string, such as None or NaN from a table (the message
+            gives its index), or if `texts` is a table, a mapping, a set or a single string.
     """
     check_text_list("texts", texts)
     convert = getattr(texts, "tolist", None) or getattr(texts, "to_pylist", None)
@@ -92,9 +91,9 @@ def as_list(texts: Iterable[str]) -> list[str]:
 def accept_sentence_transformers_options(
     encode: Callable[..., FloatArray],
 ) -> Callable[..., np.ndarray]:
-    """Decorator: makes `encode` also accept a single text and sentence-transformers options.
+    """Decorator that lets `encode` also accept a single text and sentence-transformers options.
 
-    A single text gives one embedding [D] instead of [N, D].
+    For a single text, the result is one embedding [D] instead of [N, D].
     """
 
     @wraps(encode)
@@ -125,13 +124,13 @@ def _check_options(library_options: dict[str, Any]) -> None:
         elif name in FIXED_OPTIONS:
             if value != FIXED_OPTIONS[name]:
                 raise InputError(
-                    f"{name} {shown(value)}; expected {FIXED_OPTIONS[name]!r}, the only value that "
-                    "this model supports"
+                    f"{name} {shown(value)} is not supported; this model only supports "
+                    f"{FIXED_OPTIONS[name]!r}"
                 )
         elif name in PRECISION_OPTIONS:
             _check_precision(name, value)
     if library_options.get("precision") and library_options.get("output_dtype"):
-        raise InputError("both output_dtype and precision given; use one")
+        raise InputError("output_dtype and precision are both set; use only one")
 
 
 def _check_switch(name: str, value: Any) -> None:
@@ -145,7 +144,7 @@ def _check_switch(name: str, value: Any) -> None:
 def _check_precision(name: str, value: Any) -> None:
     if value in (None, *PRECISIONS):
         return
-    message = f"{name} {shown(value)}; expected one of {', '.join(PRECISIONS)}"
+    message = f"invalid {name} {shown(value)}; choose from {', '.join(PRECISIONS)}"
     if "int8" in str(value):
         message += ": for int8 codes, use `lxsr embed --output-dtype int8`"
     raise InputError(message)
@@ -154,12 +153,12 @@ def _check_precision(name: str, value: Any) -> None:
 def _translate_options(
     library_options: dict[str, Any], options: dict[str, Any], has_texts: bool
 ) -> dict[str, Any]:
-    """Translate sentence-transformers options to the corresponding options of `encode`.
+    """Translate sentence-transformers options to the corresponding `encode` options.
 
     Args:
-        library_options: options by their names in sentence-transformers, already checked.
-        options: the other options of the call, under the names of `encode`.
-        has_texts: whether the texts were passed by position.
+        library_options: options by sentence-transformers name, already checked.
+        options: other options of the call, by `encode` name.
+        has_texts: whether the texts were passed as a positional argument.
 
     Raises:
         InputError: if an option is given under both names.
@@ -169,7 +168,7 @@ def _translate_options(
         if library_name not in library_options:
             continue
         if name in options or name in translated or (name == "texts" and has_texts):
-            raise InputError(f"both {library_name} and {name} given; use one")
+            raise InputError(f"{library_name} and {name} are both set; use only one")
         value = library_options[library_name]
         if library_name in SWITCHES:
             value = bool(value)
@@ -193,7 +192,7 @@ def _convert(embeddings: FloatArray, library_options: dict[str, Any]) -> Any:
 
 
 class SentenceTransformersMethods:
-    """Methods and properties of sentence-transformers models, other than `encode`."""
+    """Methods and properties of sentence-transformers models, except for `encode`."""
 
     tokenizer: Tokenizer
     folder: Path | None
@@ -213,43 +212,42 @@ class SentenceTransformersMethods:
             **options (Any): further options of `encode`.
 
         Returns:
-            float32 [N, D]; a single sentence gives [D].
+            Embeddings, float32 [N, D]; [D] for a single sentence.
 
         Raises:
-            InputError: as in `encode`.
+            InputError: as `encode` does.
         """
         return self.encode(texts, *arguments, **options)  # type: ignore[attr-defined]
 
     encode_document = encode_query
 
     def similarity(self, first: Any, second: Any) -> FloatArray:
-        """Return the cosine similarities of all pairs.
+        """Return the cosine similarities between all pairs of rows.
 
             queries = encoder.encode(["A dog.", "A cat."])
             documents = encoder.encode(["Le chien dort.", "Le chat dort.", "Il pleut."])
             nearest = encoder.similarity(queries, documents).argmax(axis=1)
 
         Args:
-            first: embeddings [N, D] or one [D].
-            second: embeddings [M, D] or one [D].
+            first: embeddings [N, D], or a single embedding [D].
+            second: embeddings [M, D], or a single embedding [D].
 
         Returns:
-            float32 [N, M]; an embedding of zeros has a similarity of 0.
+            Similarities, float32 [N, M]; a zero embedding has similarity 0.
 
         Raises:
-            InputError: if the widths differ, or an embedding has NaN or infinity.
+            InputError: if the widths differ, or an embedding contains NaN or infinity.
         """
         first_rows = _unit_rows(first, "first")
         second_rows = _unit_rows(second, "second")
         if first_rows.shape[1] != second_rows.shape[1]:
             raise InputError(
-                f"embeddings have widths {first_rows.shape[1]} and {second_rows.shape[1]}; "
-                "expected equal widths"
+                f"embedding widths {first_rows.shape[1]} and {second_rows.shape[1]} do not match"
             )
         return first_rows @ second_rows.T
 
     def similarity_pairwise(self, first: Any, second: Any) -> FloatArray:
-        """Return the cosine similarity of each pair of rows.
+        """Return the cosine similarity of each pair of corresponding rows.
 
             english = encoder.encode(["The dog sleeps.", "It rains."])
             french = encoder.encode(["Le chien dort.", "Il pleut."])
@@ -260,22 +258,21 @@ class SentenceTransformersMethods:
             second: embeddings [N, D].
 
         Returns:
-            float32 [N]; an embedding of zeros has a similarity of 0.
+            Similarities, float32 [N]; a zero embedding has similarity 0.
 
         Raises:
-            InputError: if the shapes differ, or an embedding has NaN or infinity.
+            InputError: if the shapes differ, or an embedding contains NaN or infinity.
         """
         first_rows = _unit_rows(first, "first")
         second_rows = _unit_rows(second, "second")
         if first_rows.shape != second_rows.shape:
             raise InputError(
-                f"embeddings have shapes {first_rows.shape} and {second_rows.shape}; expected "
-                "equal shapes"
+                f"embedding shapes {first_rows.shape} and {second_rows.shape} do not match"
             )
         return np.einsum("nd,nd->n", first_rows, second_rows)
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the width D of an embedding."""
+        """Return the embedding width D."""
         return self.output_dim  # type: ignore[attr-defined]
 
     get_embedding_dimension = get_sentence_embedding_dimension
@@ -287,8 +284,8 @@ class SentenceTransformersMethods:
             texts: N sentences, or a single sentence.
 
         Returns:
-            A dictionary with `input_ids`, the dictionary ids, int64 [N, pieces of the longest
-            text], and `attention_mask`, int64 of the same shape, 1 for a piece and 0 for padding.
+            Dictionary with the dictionary ids as `input_ids`, int64 [N, pieces of the longest
+            text], and `attention_mask`, int64 of the same shape, 1 for pieces and 0 for padding.
 
         Raises:
             InputError: if a text is not a string.
@@ -305,8 +302,8 @@ class SentenceTransformersMethods:
     def max_seq_length(self) -> int | None:
         """Maximum number of word pieces per sentence in `encode`; None if there is no limit.
 
-        Set it to a smaller number to cut long sentences earlier, or to None for the limit of the
-        model. A value other than these raises an `InputError`.
+        Set a smaller value to truncate long sentences earlier, or None to restore the model's
+        limit. Other values raise `InputError`.
         """
         return self._max_seq_length or self.size.max_positions or None  # type: ignore[attr-defined]
 
@@ -331,10 +328,10 @@ class SentenceTransformersMethods:
             encoder.save("copy")
             same_encoder = SentenceEncoder.from_pretrained("copy")
 
-        To save a folder for sentence-transformers, use `lxsr export sentence-transformers`.
+        For a folder that sentence-transformers can load, use `lxsr export sentence-transformers`.
 
         Args:
-            folder: the model folder; an older model folder is replaced.
+            folder: output folder; an existing model folder is replaced.
 
         Raises:
             InputError: if the model has random weights, or `folder` exists and is not a model
@@ -390,7 +387,7 @@ def _unit_rows(embeddings: Any, name: str) -> FloatArray:
         raise InputError(f"{name} embeddings have shape {rows.shape}; expected [N, D] or [D]")
     if rows.dtype.itemsize == 1:
         raise InputError(
-            f"{name} embeddings are {rows.dtype}; expected floating-point numbers, not quantized "
-            "codes"
+            f"{name} embeddings have type {rows.dtype}; pass floating-point embeddings, not "
+            "quantized codes"
         )
     return unit_rows(rows, name=f"{name} embeddings")

@@ -1,6 +1,6 @@
-"""Loads models without layers, from which training continues.
+"""Loads models without layers, to continue training from them.
 
-The embeddings of these models are weighted sums of rows of the table, so rows can be added.
+Their embeddings are weighted sums of word piece embeddings, so new word pieces can be added.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
 
 def open_starting_model(model: str | Path) -> SentenceEncoder:
-    """Load the model from which training continues; its weights may have any precision.
+    """Load the model that training continues from, in any weight precision.
 
     Args:
-        model: as in `SentenceEncoder.from_pretrained`.
+        model: name, folder or URL (see `SentenceEncoder.from_pretrained`).
 
     Raises:
-        InputError: as in `SentenceEncoder.from_pretrained`, and if the model has layers, or if its
-            embeddings are not weighted sums of rows of the table.
+        InputError: as `SentenceEncoder.from_pretrained` does, and if the model has layers, or its
+            embeddings are not weighted sums of word piece embeddings.
 
     Example:
         >>> open_starting_model("lxsr-static").size.embed_dim
@@ -29,24 +29,24 @@ def open_starting_model(model: str | Path) -> SentenceEncoder:
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
     if not getattr(encoder.size, "is_bag", False):
-        raise InputError(f"{model}: has layers; expected a model without layers (recipe best)")
+        raise InputError(f"{model}: has layers; use a model without layers (recipe best)")
     return encoder
 
 
 def starting_options(model: str, data: Path) -> dict[str, bool | int | float | str]:
-    """Return the fairseq-train options for continuing from a model.
+    """Return the fairseq-train options for continuing training from a model.
 
     Args:
-        model: as in `SentenceEncoder.from_pretrained`.
-        data: the data folder, prepared with the dictionary of the model or an extension of it.
+        model: name, folder or URL (see `SentenceEncoder.from_pretrained`).
+        data: data folder, prepared with the model's dictionary or an extension of that dictionary.
 
     Returns:
-        The sizes of the model, by the names of the options. If the dictionary has new word pieces,
-        `frozen-pieces` is the number of old ones, whose rows are not trained.
+        Sizes of the model, by option name. If the dictionary has new word pieces, `frozen-pieces`
+        is the number of old pieces, whose embeddings are not trained.
 
     Raises:
-        InputError: as in `open_starting_model`, and if the dictionary does not begin with that of
-            the model.
+        InputError: as `open_starting_model` does, and if the dictionary does not begin with the
+            model's dictionary.
     """
     encoder = open_starting_model(model)
     symbols = read_dictionary(find_dictionary(data))
@@ -63,11 +63,11 @@ def starting_options(model: str, data: Path) -> dict[str, bool | int | float | s
 
 
 def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
-    """Count the dictionary symbols that a model already has, without <mask>.
+    """Count the dictionary symbols that a model already has, excluding <mask>.
 
     Args:
-        encoder: the model.
-        symbols: the dictionary; it must begin with all symbols of the model.
+        encoder: the model to continue from.
+        symbols: the new dictionary; it must begin with all symbols of the model.
 
     Raises:
         InputError: if the dictionary does not begin with the symbols of the model.
@@ -75,17 +75,17 @@ def count_old_symbols(encoder: SentenceEncoder, symbols: Sequence[str]) -> int:
     old_symbols = [symbol for symbol in encoder.tokenizer.symbols if symbol != MASK]
     if list(symbols[: len(old_symbols)]) != old_symbols:
         raise InputError(
-            f"{encoder.folder}: the {len(symbols):,} symbols of the data do not start with the "
-            f"{len(old_symbols):,} of the model; expected data of `lxsr prepare --from-model "
+            f"{encoder.folder}: the data's {len(symbols):,} symbols do not start with the model's "
+            f"{len(old_symbols):,}; prepare the data with `lxsr prepare --from-model "
             f"{encoder.folder}`"
         )
     return len(old_symbols)
 
 
 def trained_pairs(encoder: SentenceEncoder) -> str:
-    """Return the language pairs that a model was trained on, formatted as for `--lang-pairs`.
+    """Return the language pairs that a model was trained on, in `--lang-pairs` format.
 
-    The string is empty if the model folder does not name them.
+    The string is empty if the model folder does not list them.
     """
     training = encoder.config.get("training", {})
     return training.get("lang_pairs") or ",".join(training.get("pairs") or ())
@@ -94,15 +94,15 @@ def trained_pairs(encoder: SentenceEncoder) -> str:
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:
     """Return the languages in these pairs that a model was not trained on, in order.
 
-    If a model does not name its languages, it is assumed to know the first language of each pair.
+    If a model does not list its languages, it is assumed to know the first language of each pair.
 
     Args:
-        encoder: the model.
+        encoder: the model to continue from.
         pairs: language pairs SRC-TGT.
         model: name of the model, for messages.
 
     Raises:
-        InputError: if both languages of a pair are new: at least one must be known.
+        InputError: if both languages of a pair are new; at least one must be known.
     """
     old_languages = _trained_languages(encoder) or [split_pair(pair)[0] for pair in pairs]
     # Remove duplicates while keeping the order.
@@ -112,7 +112,7 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
         new_sides = [side for side in split_pair(pair) if not _is_among(side, old_languages)]
         if len(new_sides) == 2:
             raise InputError(
-                f"{pair}: {model} was trained on neither language; expected a pair with one of "
+                f"{pair}: {model} was trained on neither language; use a pair with one of "
                 f"{listed(old_languages)}"
             )
         new |= dict.fromkeys(new_sides)

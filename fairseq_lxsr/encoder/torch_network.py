@@ -1,4 +1,4 @@
-"""Reads and writes the networks in model folders with torch; loading never runs code."""
+"""Reads and writes networks in model folders with torch; loading never runs code."""
 
 import copy
 import itertools
@@ -44,9 +44,9 @@ def read_model(
     """Read a model folder's network and tokenizer, and check that they are compatible.
 
     Args:
-        folder: the model folder.
-        config: its description, from config.json.
-        untrained: use random weights (seed 1) instead of those of the folder.
+        folder: path of the model folder.
+        config: content of its config.json.
+        untrained: use random weights (seed 1) instead of the stored weights.
     """
     weights = {name: torch.tensor(value) for name, value in read_weights(folder, config).items()}
     tokenizer = read_tokenizer(folder, config)
@@ -62,23 +62,23 @@ def build_network(
     place: str | Path,
     untrained: bool = False,
 ) -> SentenceNetwork:
-    """Build a network, and load its weights.
+    """Build a network and load its weights.
 
     Args:
-        kind: class of the network.
-        size: its sizes, a `kind.Config`.
-        weights: its weights, by name.
-        place: where they come from, for messages.
+        kind: network class.
+        size: network sizes, a `kind.Config`.
+        weights: weights by name.
+        place: source of the weights, for messages.
         untrained: keep random weights (seed 1) instead.
 
     Raises:
-        InputError: if the weights do not have the names and shapes of the network.
+        InputError: if names or shapes of the weights do not match the network.
     """
     if size.num_layers > len(weights):
         raise InputError(
             f"{place}: {len(weights)} weights for {size.num_layers:,} layers; {ADVICE}"
         )
-    # The shapes are checked before memory is allocated for the network.
+    # Check the shapes before allocating memory for the network.
     with shapes_only():
         expected = {name: list(value.shape) for name, value in kind(size).state_dict().items()}
     check_weights(weights, expected, place)
@@ -102,13 +102,13 @@ def save_folder(
     """Write a model folder.
 
     Args:
-        folder: the folder to write.
-        model: the network.
-        dictionary: the dictionary file.
-        sentencepiece_model: the SentencePiece model.
-        text: how text is read.
-        training: how the model was trained, for config.json.
-        dtype: type of the weights on disk.
+        folder: output folder.
+        model: network to store.
+        dictionary: path of the dictionary.
+        sentencepiece_model: path of the SentencePiece model.
+        text: text normalization options.
+        training: description of the training, for config.json.
+        dtype: storage type of the weights.
     """
     weights: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
@@ -124,10 +124,11 @@ def save_folder(
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return the tensors in which a weight is stored, by name.
+    """Return the tensors that store a weight, by name.
 
-    For `int8` these are the codes and the scales of a matrix; vectors stay in float32. For `int4`
-    only the embeddings of pieces have 4 bits, if their width is even; other matrices have 8.
+    With `int8`, a matrix is stored as codes and scales, whereas vectors stay in float32. With
+    `int4`, only piece embeddings are stored in 4 bits, if their width is even; other matrices use
+    8 bits.
     """
     if dtype not in ("int8", "int4"):
         return {name: rounded(name, value, dtype)}
@@ -146,7 +147,7 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
     """Convert a weight to another dtype.
 
     Raises:
-        InputError: if a value is too large for the type.
+        InputError: if a value is too large for this dtype.
     """
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
@@ -158,23 +159,23 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
     return result
 
 
-# Modules that spend their time in matrix multiplications.
+# Modules that spend most of their time on matrix multiplication.
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)
-# Factor by which batches on a GPU are larger than on a CPU. With smaller batches, the GPU would
-# wait for the host.
+# How much larger GPU batches are than CPU batches. With smaller batches, the GPU would wait for the
+# host.
 GPU_FACTOR = 32
-# torch and its libraries use locks, which must not be held when the process forks.
+# torch and its libraries use locks, which must not be held while the process forks.
 _RUNNING = ForksWait()
 
 
 class NetworkCopies:
-    """A float32 network and its cached copies on other devices or in other precisions.
+    """A float32 network, and cached copies on other devices or in other precisions.
 
-    Each copy is made when it is first needed.
+    Each copy is created when it is first needed.
 
     Args:
-        network: the network.
-        device: device of the network, by default a GPU if there is one.
+        network: the float32 network.
+        device: device of the network; defaults to a GPU if available.
     """
 
     def __init__(self, network: SentenceNetwork, device: str | None = None):
@@ -186,7 +187,7 @@ class NetworkCopies:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle.
 
-        The other process makes its own lock and copies.
+        The other process creates its own lock and copies.
         """
         state = dict(vars(self))
         del state["_copies"]
@@ -199,13 +200,14 @@ class NetworkCopies:
     def embed(
         self, pieces: FlatPieces, batch_size: int, device: str | None, dtype: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the sentence numbers of each batch [n], and their embeddings [n, D].
+        """Yield the sentence indices of each batch [n], and their embeddings [n, D].
 
         Args:
-            pieces: the sentences.
-            batch_size: sentences of a batch on a CPU; a GPU takes `GPU_FACTOR` times as many.
-            device: device to compute on, by default that of the network.
-            dtype: precision to compute in.
+            pieces: word pieces of the sentences.
+            batch_size: number of sentences per batch on a CPU; a GPU uses `GPU_FACTOR` times as
+                many.
+            device: device to compute on; defaults to the network's device.
+            dtype: computation precision.
         """
         model = self._model(device, dtype)
         _one_thread_in_forks()
@@ -220,10 +222,10 @@ class NetworkCopies:
             yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
-        """Return the network on the given device and in the given precision.
+        """Return the network on a device, in a precision.
 
         Raises:
-            InputError: if the network cannot compute in this precision, or not on this device.
+            InputError: if the network does not support this precision, or not on this device.
         """
         target = self.device
         if device:
@@ -238,7 +240,7 @@ class NetworkCopies:
             raise InputError(
                 f"dtype is {dtype}; a {self.network.name} encoder supports {', '.join(dtypes)}"
             )
-        # On a CPU even float32 needs a copy, because its matrices are packed.
+        # On a CPU, even float32 needs a copy, because its matrices are packed.
         if target == self.device and dtype == "float32" and not is_cpu:
             return self.network
         key = (target, dtype)
@@ -250,9 +252,9 @@ class NetworkCopies:
 
 @cache
 def _one_thread_in_forks() -> None:
-    """Make processes that are forked from now on use only one torch thread.
+    """Limit processes that are forked from now on to a single torch thread.
 
-    The threads of OpenMP do not exist in a fork, and torch would wait for them.
+    OpenMP threads do not exist in a forked process, and torch would wait for them forever.
     """
     # Windows does not support fork.
     if hasattr(os, "register_at_fork"):
@@ -295,7 +297,7 @@ def _quantized(model: Any) -> Any:
         torch.backends.quantized.engine = "onednn"
     try:
         with warnings.catch_warnings():
-            # torch warns that these functions will be moved.
+            # torch warns that these functions will move.
             warnings.simplefilter("ignore")
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:
