@@ -42,8 +42,7 @@ COMMANDS = {
         "of this package (lxsr-static)"
     ),
     f"{EMBED} folder": (
-        "folder/config.json: no such file; expected a model folder: create a model folder "
-        "with `lxsr export folder`"
+        "folder/config.json: no such file; create a model folder with `lxsr export folder`"
     ),
     f"{EMBED} damaged": (
         "damaged/model.safetensors: checksum mismatch with config.json: export the model "

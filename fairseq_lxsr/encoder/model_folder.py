@@ -92,7 +92,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: {problem}: {advice}")
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a model folder: {advice}")
+        raise InputError(f"{path}: no such file; {advice}")
     config, checksums = _parse_config(path)
     for name in (WEIGHTS_FILE, *TEXT_FILES):
         if not (folder / name).is_file():
