@@ -1,4 +1,4 @@
-"""Open files inside .zip archives by path: FILE.zip/MEMBER."""
+"""Opens files inside .zip archives by path: FILE.zip/MEMBER."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from fairseq_lxsr.errors import InputError
 
-# Maximum number of member names listed in a message.
+# Maximum number of member names to list in a message.
 MAX_LISTED = 10
 
 
@@ -33,7 +33,7 @@ def open_member(archive: Path, path: str | Path) -> IO[bytes]:
     """Open FILE.zip/MEMBER, or the only file in FILE.zip.
 
     Raises:
-        InputError: if the archive has no such member, or if `path` is the archive itself and it
+        InputError: if the archive has no such member, or `path` is the archive itself and it
             contains several files.
     """
     name = Path(path).relative_to(archive).as_posix()

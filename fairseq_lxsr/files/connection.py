@@ -1,4 +1,4 @@
-"""HTTP connections to untrusted servers, protected against slow, endless or malformed responses."""
+"""HTTP connections that resist slow, endless or malformed responses of untrusted servers."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from fairseq_lxsr.errors import InputError, first_line
 
-# Minimum number of bytes that a server must send within each timeout period.
+# Minimum number of bytes that a server must send per timeout period.
 MIN_BYTES = 60_000
 SCHEMES = ("http", "https")
 # Matches a host and optional port, without user name and password.
@@ -23,26 +23,26 @@ HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d*)?", re.ASCII)
 
 
 class InterruptedDownloadError(Exception):
-    """Raised if a download was interrupted, so that it may be resumed."""
+    """Raised when a download is interrupted and may be resumed."""
 
 
 class Connection:
-    """Opens URLs, and closes the connection if the server is too slow.
+    """Opens URLs, and closes the connection when the server is too slow.
 
         with Connection(timeout=60, deadline=time.monotonic() + 3600) as connection:
             answer = connection.open("https://example.org/x.zip", {})
             while block := answer.read1(2**20):
                 connection.received += len(block)
 
-    The timeout of a socket is not enough: one byte per minute, also in the headers, never exceeds
-    it, and some headers may be repeated forever.
+    A socket timeout is not enough: a server that sends one byte per minute, even in the headers,
+    never exceeds the timeout, and some headers may be repeated forever.
 
     Args:
         timeout: seconds within which at least `MIN_BYTES` bytes must arrive.
-        deadline: the time of `time.monotonic` at which the connection is closed.
+        deadline: `time.monotonic` time at which the connection is closed.
 
     Attributes:
-        received: the number of bytes so far, which the caller counts.
+        received: number of bytes received so far, counted by the caller.
     """
 
     def __init__(self, timeout: float, deadline: float):
@@ -66,7 +66,7 @@ class Connection:
             return
         if time.monotonic() > self.deadline:
             raise InterruptedDownloadError("took too long")
-        raise InterruptedDownloadError(f"less than {MIN_BYTES:,} bytes within {self.timeout:g} s")
+        raise InterruptedDownloadError(f"fewer than {MIN_BYTES:,} bytes within {self.timeout:g} s")
 
     def _watch(self) -> None:
         before = 0
@@ -88,13 +88,13 @@ class Connection:
                 copy.shutdown(socket.SHUT_RDWR)
 
     def add(self, copy: socket.socket) -> None:
-        """Monitor another socket, passed as a duplicate because TLS detaches the original."""
+        """Monitor another socket, given as a duplicate, because TLS detaches the original."""
         self._sockets.append(copy)
         if self.is_cut:
             raise TimeoutError
 
     def open(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Send a request and return the response, after redirects."""
+        """Send a request, follow redirects, and return the response."""
         # urllib's default opener would also accept local files and FTP.
         opener = urllib.request.OpenerDirector()
         for handler in (
@@ -118,7 +118,7 @@ class _Plain(http.client.HTTPConnection):
 
 
 class _Secure(http.client.HTTPSConnection, _Plain):
-    """A TLS connection. The handshake comes after `_Plain.connect`, so it is also timed."""
+    """A TLS connection. The handshake follows `_Plain.connect`, so it is also timed."""
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
@@ -141,7 +141,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows HTTP redirects without reading their bodies, which may be endless."""
+    """Follows HTTP redirects without reading response bodies, which may be endless."""
 
     def http_error_302(self, request, answer, code, message, headers):
         answer.close()
@@ -158,12 +158,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def ascii_address(url: str) -> str:
     """Return a URL in ASCII, as HTTP requires.
 
-    Other characters are percent-encoded in UTF-8, and in the host encoded as IDNA.
+    Other characters are percent-encoded as UTF-8; in the host name, they are encoded as IDNA.
 
         ascii_address("https://bücher.example/é")  # https://xn--bcher-kva.example/%C3%A9
 
     Raises:
-        InputError: if it is not an HTTP address, or names a user.
+        InputError: if this is not an HTTP URL, or the URL contains a user name.
     """
     try:
         parts = urlsplit(url)
@@ -171,18 +171,18 @@ def ascii_address(url: str) -> str:
         if not host.isascii():
             host = host.encode("idna").decode()
         if parts.scheme not in SCHEMES or not HOST.fullmatch(host) or parts.port == 0:
-            raise ValueError("not an HTTP address")
-        # Raises an error for labels that are empty or too long.
+            raise ValueError("not an HTTP URL")
+        # Labels that are empty or too long raise an error.
         host.encode("idna")
         path = quote(parts.path, safe=string.punctuation)
         query = quote(parts.query, safe=string.punctuation)
         return urlunsplit((parts.scheme, host, path, query, ""))
     except ValueError as error:
         raise InputError(
-            f"{url}: {first_line(error)}; expected a URL such as https://HOST/FILE"
+            f"{url}: {first_line(error)}; use a URL such as https://HOST/FILE"
         ) from None
 
 
 def plain(text: object) -> str:
-    """Shorten a server's message to one printable line."""
+    """Shorten a message from a server to one printable line."""
     return "".join(letter if letter.isprintable() else "?" for letter in f"{text}"[:200])

@@ -1,6 +1,6 @@
-"""Download files, with resuming, retries and checksum verification.
+"""Downloads files with resuming, retries and checksum verification.
 
-A file has its final name only when it is complete.
+Files are written atomically.
 """
 
 import http.client
@@ -26,22 +26,22 @@ from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.unpack import unpack
 from fairseq_lxsr.files.write import naming, no_follow, remove_planted
 
-# Maximum number of consecutive failed attempts without progress. Progress is `MIN_BYTES` more than
-# in any earlier attempt.
+# Maximum number of consecutive failed attempts without progress. Progress means at least
+# `MIN_BYTES` more than in any earlier attempt.
 DOWNLOAD_ATTEMPTS = 5
-# Maximum number of attempts in total, and maximum time for all of them.
+# Maximum total number of attempts, and maximum total time.
 ALL_ATTEMPTS = 100
 TOTAL_SECONDS = 24 * 3600
 # HTTP status codes that are worth retrying.
 BUSY_STATUS = (408, 429)
-# HTTP status code if the file has no bytes beyond those already downloaded.
+# HTTP status code if the file has no more bytes than those already downloaded.
 RANGE_NOT_SATISFIABLE = 416
 PARTIAL_CONTENT = 206
 # Timeout in seconds for the response, and then for every `MIN_BYTES` of data.
 TIMEOUT = 60
 # Seconds before the second attempt, doubled before each further attempt.
 BACK_OFF = 1.0
-# Size limit for a file of unknown size.
+# Size limit for files of unknown size.
 MAX_BYTES = 2**34
 # Maximum length of a stored validator (ETag or date).
 MAX_TAG = 1000
@@ -53,17 +53,17 @@ RETRIED = (InterruptedDownloadError, http.client.HTTPException, OSError)
 def download(url: str, path: Path, size: int | None = None, checksum: str | None = None) -> None:
     """Download a file, or verify it if it already exists.
 
-    A partial file PATH.part of an earlier run is resumed. The attempts and the total time are
-    limited, whatever the server does.
+    A partial file PATH.part from an earlier run is resumed. The number of attempts and the total
+    time are limited, whatever the server does.
 
     Args:
-        url: address of the file.
-        path: file to write.
+        url: URL of the file.
+        path: output path.
         size: expected size in bytes; None if unknown.
         checksum: expected SHA-256 in hexadecimal digits; None if unknown.
 
     Raises:
-        InputError: if the file cannot be downloaded, or has another size or checksum.
+        InputError: if the file cannot be downloaded, or its size or checksum does not match.
     """
     if path.is_file():
         problem = _difference(path, size, checksum)
@@ -79,7 +79,7 @@ def download(url: str, path: Path, size: int | None = None, checksum: str | None
     _transfer(url, address, partial, size)
     problem = _difference(partial, size, checksum)
     if problem and was_resumed:
-        # The part downloaded earlier may be wrong even if the file on the server is right.
+        # The part from an earlier run may be wrong even if the file on the server is right.
         _remove_partial(partial)
         _transfer(url, address, partial, size)
         problem = _difference(partial, size, checksum)
@@ -113,11 +113,11 @@ def _transfer(url: str, address: str, partial: Path, size: int | None) -> None:
 
 
 class _Attempts:
-    """Counts the failed attempts of a download.
+    """Counts failed download attempts.
 
     Attributes:
-        deadline: the time of `time.monotonic` after which no further attempt is made.
-        without_progress: the number of latest attempts without progress.
+        deadline: `time.monotonic` time after which no further attempt is made.
+        without_progress: number of consecutive attempts without progress.
     """
 
     def __init__(self, url: str, partial: Path):
@@ -154,12 +154,12 @@ def _permanent_problem(error: Exception) -> str | None:
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code < 500 and error.code not in BUSY_STATUS:
-            return f"{error.code} {plain(error.reason)}; check the name, it may have moved"
+            return f"{error.code} {plain(error.reason)}; check the URL (the file may have moved)"
         return None
     if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
-        return f"{plain(error)}; check whom this address belongs to"
+        return f"{plain(error)}; check that the URL belongs to the right server"
     if isinstance(error, http.client.InvalidURL):
-        return f"{plain(error)}; expected an address, https://HOST/FILE"
+        return f"{plain(error)}; use a URL such as https://HOST/FILE"
     is_network_error = isinstance(error, urllib.error.URLError)
     if isinstance(error, OSError) and not is_network_error and error.filename:
         raise error
@@ -187,7 +187,8 @@ def _is_tag(tag: str) -> bool:
 def _request_headers(partial: Path) -> dict[str, str]:
     """Return HTTP headers that request the missing bytes.
 
-    A partial file with a damaged validator is removed, and everything is asked for.
+    If the validator of a partial file is damaged, the partial file is removed, and the whole file
+    is requested.
     """
     length = _length(partial)
     if not length:
@@ -206,7 +207,7 @@ def _request_headers(partial: Path) -> dict[str, str]:
 def _fetch(connection: Connection, address: str, partial: Path, size: int | None) -> None:
     """Append the missing bytes to the partial file, in a single attempt.
 
-    If the server does not support ranges, the file is downloaded from the beginning.
+    If the server does not support ranges, the whole file is downloaded.
     """
     headers = _request_headers(partial)
     length = _length(partial)
@@ -245,7 +246,7 @@ def _start_of_answer(answer: http.client.HTTPResponse, partial: Path, length: in
     content_range = answer.headers.get("Content-Range") or ""
     if not re.match(rf"bytes 0*{length}-", content_range):
         partial.unlink(missing_ok=True)
-        raise InterruptedDownloadError("the server sent another part than the requested one")
+        raise InterruptedDownloadError("the server did not send the requested part")
     return length
 
 
@@ -260,14 +261,14 @@ def _check_space(size: int | None, folder: Path) -> None:
 
 
 def _size_limit(size: int | None, total: int | None) -> int:
-    """Return the maximum size of a file, given its expected size and the size in the headers."""
+    """Return the maximum file size, given the expected size and the size in the headers."""
     if size is not None:
         return size
     return MAX_BYTES if total is None else total
 
 
 def _check_end(partial: Path, size: int | None, total: int | None, limit: int) -> None:
-    """Check that a response did not end early or exceed the size limit."""
+    """Check that a response neither ended early nor exceeded the size limit."""
     length = _length(partial)
     if total is not None and length < min(total, limit):
         raise InterruptedDownloadError(f"the connection ended after {length:,} of {total:,} bytes")
@@ -279,7 +280,7 @@ def _check_end(partial: Path, size: int | None, total: int | None, limit: int) -
 def _blocks(
     connection: Connection, answer: http.client.HTTPResponse, limit: int
 ) -> Iterator[bytes]:
-    """Yield data as it arrives, until it ends or far exceeds the limit."""
+    """Yield data as it arrives, until it ends or greatly exceeds the limit."""
     count = 0
     while count <= limit + READ_BYTES and (block := answer.read1(READ_BYTES)):
         connection.received += len(block)
@@ -288,7 +289,7 @@ def _blocks(
 
 
 def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
-    """Truncate the partial file, then store the validator of the new version."""
+    """Truncate the partial file, then store the validator of the file's new version."""
     with open(partial, "wb", opener=no_follow):
         pass
     _tag_file(partial).unlink(missing_ok=True)
@@ -302,13 +303,13 @@ def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Describe how a file differs from the expected size and SHA-256; None if it matches."""
+    """Describe how a file differs from the expected size and SHA-256; None if it does not."""
     if size is not None and _length(path) != size:
-        return f"{_length(path):,} bytes, expected {size:,}"
+        return f"{_length(path):,} bytes instead of {size:,}"
     if checksum is not None:
         actual_checksum = sha256(path)
         if actual_checksum != checksum.lower():
-            return f"SHA-256 {actual_checksum}, expected {checksum}"
+            return f"SHA-256 {actual_checksum} instead of {checksum}"
     return None
 
 
@@ -319,18 +320,18 @@ def get_archive(
     expected: tuple[int | None, str | None] = (None, None),
     keep_archive: bool = False,
 ) -> None:
-    """Download an archive and extract files from it, unless all the files exist.
+    """Download an archive and extract files from it, unless all of these files exist.
 
-    The archive is deleted after the extraction, unless it existed before.
+    The archive is deleted after extraction, unless it existed before.
 
     Args:
-        url: address of the archive.
-        archive: its path, which ends in `.zip` or `.tar.gz`.
-        outputs: path to write for each name of a file in the archive, see `unpack`.
-        expected: size in bytes and SHA-256 of the archive, None if unknown.
+        url: URL of the archive.
+        archive: path of the archive, ending in `.zip` or `.tar.gz`.
+        outputs: maps file names in the archive to output paths (see `unpack`).
+        expected: size in bytes and SHA-256 checksum of the archive; None if unknown.
         keep_archive: whether to keep the archive.
     """
-    # Check this before acquiring the lock, because the folder may be read-only.
+    # Do this before acquiring the lock, because the folder may be read-only.
     if all(path.is_file() for path in outputs.values()):
         return
     with locked(archive.with_name(f".{archive.name}.lock"), archive):

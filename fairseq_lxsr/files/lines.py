@@ -1,4 +1,4 @@
-"""Read text files line by line, and report invalid lines."""
+"""Reads text files line by line, and reports invalid lines."""
 
 import codecs
 import contextlib
@@ -16,11 +16,11 @@ from fairseq_lxsr.characters import INVISIBLE, VOWEL_MARKS
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import READ_BYTES, open_binary
 
-# Maximum size of a line with one sentence. Tokenizing it takes 80 times as much memory.
+# Maximum size of a line with one sentence. Tokenizing takes 80 times as much memory.
 SENTENCE_BYTES = 2**20
-# Maximum size of other lines, such as a document or a score with the results of a million queries.
+# Maximum size of other lines, such as documents, or scores with the results of a million queries.
 RECORD_BYTES = 2**27
-# For each compressed format: its first bytes, the command that decompresses it, and its suffix.
+# First bytes, decompression command and suffix of each compressed format.
 COMPRESSED_FORMATS = (
     (b"\x1f\x8b", "zcat", ".gz"),
     (b"\xfd7zXZ", "xzcat", ".xz"),
@@ -34,23 +34,23 @@ MARK_UP = re.compile(
     r"(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
-# White space and control characters. fairseq-preprocess splits at white space, so word pieces must
-# not contain any.
+# Whitespace and control characters. fairseq-preprocess splits text at whitespace, so word pieces
+# must not contain any.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece also treats U+2581 and U+FFFD as blanks, but fairseq-preprocess does not split at
-# them. Surrogates are not text.
+# SentencePiece also treats U+2581 and U+FFFD as spaces, but fairseq-preprocess does not split text
+# at these characters. Surrogates are not text.
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line contains only white space and invisible characters."""
+    """Return whether a line contains only whitespace and invisible characters."""
     return _BLANK_LINE.fullmatch(line) is not None
 
 
 def single_line(text: str) -> str:
-    """Return text as a single line: white space becomes one space, unencodable characters `?`."""
+    """Convert text to one line: whitespace becomes one space, unencodable characters become `?`."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
@@ -59,23 +59,23 @@ def read_lines(
     is_sentence: bool = True,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    r"""Yield the lines in a UTF-8 text file, without line ends.
+    r"""Yield the lines of a UTF-8 text file, without line ends.
 
-    Lines are split at \n only.
+    Only \n ends a line.
 
     Args:
-        path: a text file as for `open_binary`; `-` for standard input.
-        is_sentence: whether a line holds one sentence, however many words; it then has at most
-            1 MiB, and any other line 128 MiB.
-        unreadable: receives the errors of single lines, which are then skipped; None raises them.
+        path: text file, opened as `open_binary` does; `-` for standard input.
+        is_sentence: whether each line holds one sentence, however long, which limits lines to 1 MiB
+            instead of 128 MiB.
+        unreadable: receives errors about single lines, which are then skipped; None raises them.
 
     Raises:
-        InputError: names the file, the line and the value.
+        InputError: if the file or a line is invalid; reports file, line and value.
     """
     if is_sentence and MARK_UP.search(str(path)):
         raise InputError(
-            f"{path}: not a text file with one sentence per line, judging by its suffix; "
-            "`lxsr prepare --until clean` extracts sentence pairs from many formats"
+            f"{path}: not one sentence per line, judging by the file name suffix; use "
+            "`lxsr prepare --until clean` to extract sentence pairs from such a file"
         )
     with reading(path), open_binary(path) as stream:
         for number, raw in enumerate(_raw_lines(stream, path, is_sentence, unreadable), start=1):
@@ -92,11 +92,11 @@ def read_lines(
 
 
 def _checked_first_line(raw: bytes, path: str | Path) -> bytes:
-    """Return the first line of a file, after removing a byte order mark."""
+    """Return the first line of a file, without a byte order mark."""
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if b"\r" in raw[:-1] and not raw.endswith(b"\n"):
         raise InputError(
-            f"{path}: line ends are \\r alone; expected \\n: convert the file (tr '\\r' '\\n')"
+            f"{path}: lines end in \\r instead of \\n; convert the file (tr '\\r' '\\n')"
         )
     return raw
 
@@ -113,7 +113,7 @@ def _raw_lines(
     is_sentence: bool,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
-    """Yield lines with their line ends; only the beginning of an overlong line is read."""
+    """Yield lines with their line ends; only the start of an overlong line is read."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) <= limit:
@@ -123,7 +123,7 @@ def _raw_lines(
         if is_sentence:
             expected = "one sentence per line: split the text into sentences"
         error = InputError(
-            f"{path}, line {number}: the line that begins with {raw[:20]!r} is longer than "
+            f"{path}, line {number}: the line that starts with {raw[:20]!r} is longer than "
             f"{limit:,} bytes; expected {expected}"
         )
         if unreadable is None:
@@ -139,8 +139,8 @@ class Lines(Sequence[str]):
         lines = Lines("corpus.en")
         lines[1000], lines[-2:]
 
-    Only their offsets are kept in memory. The file is open only while lines are read, because a
-    process may have thousands of these.
+    Only line offsets are kept in memory. The file is open only while lines are read, because a
+    process may use thousands of these objects.
     """
 
     def __init__(self, path: str | Path):
@@ -171,7 +171,7 @@ class Lines(Sequence[str]):
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Convert decompression errors inside the block to an `InputError` that names the file."""
+    """Convert decompression errors inside the block to `InputError`s that name the file."""
     try:
         yield
     except Exception as error:
@@ -186,7 +186,7 @@ def reading(path: str | Path) -> Iterator[None]:
 def _is_decompression_error(error: Exception, path: str | Path) -> bool:
     if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error | lzma.LZMAError):
         return True
-    # Compared by name, because these modules may be missing or slow to import.
+    # Compare names, because these modules may be missing or slow to import.
     if type(error).__name__ in ("ZstdError", "BadZipFile"):
         return True
     # bz2 raises an OSError without errno.
@@ -195,7 +195,7 @@ def _is_decompression_error(error: Exception, path: str | Path) -> bool:
 
 
 def _checked(raw: bytes, place: str) -> str:
-    """Decode a line and check it; `place` identifies it in error messages."""
+    """Decode and check a line; `place` identifies it in messages."""
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -210,12 +210,12 @@ def _checked(raw: bytes, place: str) -> str:
 
 
 def _describe_undecodable(raw: bytes, error: UnicodeDecodeError) -> str:
-    """Describe why a line is not valid UTF-8, and how to fix it."""
+    """Explain why a line is not valid UTF-8, and how to fix it."""
     for magic, command, suffix in COMPRESSED_FORMATS:
         if raw.startswith(magic):
             return (
-                f"compressed data; expected text: pipe it through {command}, or give a file named "
-                f"*{suffix}"
+                f"compressed data; pipe it through {command}, or use a file name that "
+                f"ends in {suffix}"
             )
     invalid = raw[error.start : error.start + 4].hex(" ")
     return (
@@ -230,12 +230,12 @@ def read_parallel(
     """Yield pairs of aligned lines from two files.
 
     Args:
-        source: text file, as for `read_lines`.
+        source: text file, read as `read_lines` does.
         target: text file with the same number of lines.
-        is_sentence: whether a line holds one sentence.
+        is_sentence: whether each line holds one sentence.
 
     Raises:
-        InputError: for empty files, files with different numbers of lines, and as `read_lines`.
+        InputError: if the files are empty or differ in length, and as `read_lines` does.
     """
     source_lines = read_lines(source, is_sentence)
     target_lines = read_lines(target, is_sentence)
@@ -269,7 +269,7 @@ def _unequal(
 
 
 def count_file_lines(path: str | Path) -> int:
-    """Count the lines of an uncompressed file; the last line end may be missing."""
+    """Count the lines of an uncompressed file; the last line end is optional."""
     count = 0
     last_byte = b"\n"
     with open(path, "rb") as stream:

@@ -1,6 +1,6 @@
-"""Locks between processes, and locks between threads that are safe to use across a fork.
+"""Interprocess locks, and thread locks that are safe to use across a fork.
 
-The system releases a lock between processes when its process ends.
+The operating system releases an interprocess lock when its process ends.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from typing import Any
 
 from fairseq_lxsr.errors import InputError
 
-# Content of a lock file, which is empty if the disk was full.
+# Matches the content of a lock file, which is empty if the disk was full.
 HOLDER = re.compile(rb"(process \d+ on \S+)?")
 RETRY_SECONDS = 0.02
-# Maximum time in seconds that a fork waits for `ForksWait` blocks.
+# Maximum number of seconds that a fork waits for `ForksWait` blocks.
 FORK_SECONDS = 10
 # Name of the lock file in a work folder.
 WORK_LOCK = "lock"
@@ -31,17 +31,17 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ThreadLock:
-    """A thread lock that is always released in the child after a fork, whichever thread held it.
+    """A thread lock that is always released in a forked child, whichever thread held it.
 
         lock = ThreadLock(table.clear)
         with lock:
             table.update(...)
 
-    The thread that held it does not exist in the child, so the data that the lock protects may be
-    half changed there. Without a fork, this is a `threading.Lock`.
+    The thread that held the lock does not exist in the child, so the protected data may be left
+    half-changed there. Without a fork, this is a plain `threading.Lock`.
 
     Args:
-        forget: resets the data; it is called in the child if the lock was held.
+        forget: resets the protected data; called in the child if the lock was held.
     """
 
     def __init__(self, forget: Callable[[], None] = lambda: None):
@@ -60,7 +60,7 @@ class ThreadLock:
 
     def free_in_child(self) -> None:
         """Release the lock in a forked child, before it starts other threads."""
-        # Always create a new lock: `_held` is not yet set if the lock has only just been acquired.
+        # Always create a new lock: `_held` is not yet set if the lock was only just acquired.
         self._lock = threading.Lock()
         if self._held:
             self._held = False
@@ -74,11 +74,12 @@ class ForksWait:
         with waits:
             call_a_library_with_locks()
 
-    It is for libraries with locks of their own, which would stay locked forever in the child. Any
-    number of threads may be inside; a thread that enters while a fork waits has to wait too.
+    Use it for libraries with internal locks, which would otherwise stay locked forever in the
+    child. Any number of threads may be inside a block; a thread that enters one while a fork waits
+    has to wait too.
 
     Args:
-        longest_wait: seconds after which the fork happens in any case.
+        longest_wait: seconds after which the fork proceeds anyway.
     """
 
     def __init__(self, longest_wait: float = FORK_SECONDS) -> None:
@@ -102,7 +103,7 @@ class ForksWait:
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
-            # If the fork happened inside the block, the count is already 0 in the child.
+            # If the fork happened inside the block, the child's count is already 0.
             self._inside = max(0, self._inside - 1)
             self._changed.notify_all()
 
@@ -134,19 +135,19 @@ if hasattr(os, "register_at_fork"):
 def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator[list[int]]:
     """Hold an interprocess lock inside the block.
 
-    The system releases it when the process ends for any reason. The lock file names the holder; it
-    is created with its folder, and removed at the end.
+    The operating system releases the lock when the process ends for any reason. The lock file
+    names the holder; it is created, with its folder if needed, and removed at the end.
 
     Args:
-        path: the lock file. A file with other content is neither changed nor removed.
-        place: the folder or output that only one process may write, for messages.
+        path: lock file. A file with other content is neither changed nor removed.
+        place: folder or output that only one process may write, for messages.
         patience: seconds to wait if another process holds the lock.
 
     Yields:
-        The file descriptors of the lock. A process that inherits them over exec holds it too.
+        File descriptors of the lock. A process that inherits them through exec also holds the lock.
 
     Raises:
-        InputError: if another process holds the lock, or if another file is in its place.
+        InputError: if another process holds the lock, or `path` is an unrelated file.
     """
     # Imported here because every command imports this module.
     from filelock import FileLock, SoftFileLock
@@ -168,7 +169,7 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
             _write_holder(descriptor)
         yield descriptors
     finally:
-        # Remove the file before releasing the lock, while no other process can hold it.
+        # Remove the file before releasing the lock, while no other process can hold the lock.
         with contextlib.suppress(OSError):
             path.unlink()
         lock.release()
@@ -176,19 +177,20 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
 
 @contextlib.contextmanager
 def locked_work_folder(folder: Path) -> Iterator[list[int]]:
-    """Hold the lock of a work folder inside the block; every command that works in stages does.
+    """Hold the lock of a work folder inside the block, as every command with stages does.
 
         with locked_work_folder(Path("work")) as lock:
             subprocess.run(command, pass_fds=lock, env=lock_environment(folder))
 
-    The folder is created. It is removed again at the end if it is new and still empty, because the
-    options were refused.
+    The folder is created if necessary. If it is new and still empty at the end, because the options
+    were rejected, it is removed again.
 
     Args:
-        folder: the folder with all stages.
+        folder: work folder with all stages.
 
     Yields:
-        The file descriptors of the lock, for child processes; none if the parent process holds it.
+        File descriptors of the lock, for child processes; none if the parent process holds the
+        lock.
 
     Raises:
         InputError: if another process holds the lock.
@@ -238,7 +240,7 @@ def _acquire(lock: Any, path: Path, place: str | Path) -> None:
 
 
 def _write_holder(descriptor: int) -> None:
-    """Write the id and host of this process to a lock file, in the format of `HOLDER`."""
+    """Write this process's id and host to a lock file, in the format of `HOLDER`."""
     # If the disk is full, the file stays empty.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
@@ -246,9 +248,9 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """Read the beginning of a lock file.
+    """Read the start of a lock file; a missing file counts as empty.
 
-    A link is not followed, because it may lead to any file. A missing file is empty.
+    Links are not followed, because they may lead to any file.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(
@@ -270,6 +272,6 @@ def _refuse_other_file(path: Path) -> None:
         return
     if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):
         raise InputError(
-            f"{path}: needed for a lock file, but another file exists there; move it, or choose "
-            "another name"
+            f"{path}: this path is needed for a lock file, but another file exists there; move it, "
+            "or choose another name"
         )

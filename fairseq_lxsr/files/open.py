@@ -1,4 +1,4 @@
-"""Open plain and compressed files, and detect whether a file has changed."""
+"""Opens plain and compressed files, and detects whether a file has changed."""
 
 import bz2
 import contextlib
@@ -18,11 +18,11 @@ from typing import IO, Any, BinaryIO, TypeVar
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.files.archives import archive_of, open_member
 
-# The value of fairseq-train --user-dir. fairseq adds the parent folder to the path and imports the
-# folder by its name, which gives the same package as `import fairseq_lxsr`. The path is absolute,
-# so it does not depend on the current folder.
+# The value of fairseq-train --user-dir. fairseq adds the parent folder to the import path and
+# imports the folder by name, which yields the same package as `import fairseq_lxsr`. The path is
+# absolute, so it does not depend on the current folder.
 PACKAGE = Path(__file__).parent.parent.absolute()
-# Maximum ratio of decompressed to compressed size. For text the ratio is below 20.
+# Maximum ratio of decompressed to compressed size. For text, the ratio is below 20.
 MAX_RATIO = 100
 # Decompressed size that is always allowed, because small repetitive files have a high ratio.
 FREE_BYTES = 2**26
@@ -31,8 +31,8 @@ DECOMPRESSION_BUFFER = 2**17
 # Number of bytes to read per call.
 READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# Number of attempts to read a folder that keeps being replaced, or is missing, and the seconds
-# between attempts.
+# Number of attempts to read a folder that is missing or keeps being replaced, and seconds between
+# attempts.
 REPLACED_TRIES = 100
 MISSING_TRIES = 3
 REPLACED_SECONDS = 0.01
@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 
 def open_binary(path: str | Path) -> BinaryIO:
-    """Open a file for reading, and decompress it if its name ends in .gz, .bz2, .xz or .zst.
+    """Open a file for reading; decompress it if its name ends in .gz, .bz2, .xz or .zst.
 
     Args:
         path: a file; `-` for standard input; FILE.zip/MEMBER for a file in an archive; or FILE.zip
-            for the only file in it.
+            for the only file in an archive.
 
     Raises:
-        InputError: for a missing file, a folder, or a member that the archive does not contain;
-            also from later reads, if the data decompress to an implausible size.
+        InputError: if the file is missing or a folder, or the archive has no such member. Later
+            reads raise it if the data decompress to an implausible size.
     """
     if str(path) == "-":
         return _standard_input()
@@ -83,7 +83,7 @@ def _check_is_file(path: str | Path) -> None:
     if not Path(path).exists():
         raise InputError(f"{path}: no such file; check the name")
     if Path(path).is_dir():
-        raise InputError(f"{path}: is a folder; expected a file")
+        raise InputError(f"{path}: is a folder, not a file")
 
 
 def _decompressor(path: str | Path) -> Any:
@@ -94,14 +94,14 @@ def _decompressor(path: str | Path) -> Any:
 
 
 class Budget:
-    """Limits the total number of bytes decompressed from a file by all its readers.
+    """Limits the total number of bytes that all readers of a file may decompress.
 
-    Without it, a small file could fill the memory or the disk. A pipe has no limit, because its
+    Otherwise a small file could fill the memory or the disk. Pipes have no limit, because their
     compressed size is unknown.
 
     Args:
-        path: the compressed file.
-        free: the number of bytes that are allowed before the ratio is checked.
+        path: path of the compressed file.
+        free: number of bytes allowed before the ratio is checked.
     """
 
     def __init__(self, path: str | Path, free: int):
@@ -113,17 +113,17 @@ class Budget:
             self.left = free + MAX_RATIO * self.size
 
     def spend(self, count: int) -> None:
-        """Count `count` decompressed bytes; raise `InputError` if they exceed the limit."""
+        """Add `count` decompressed bytes; raise `InputError` if the limit is exceeded."""
         self.left -= count
         if self.left < 0:
             raise InputError(
                 f"{self.path}: decompresses to more than {MAX_RATIO} times its size "
-                f"({self.size:,} bytes); expected text"
+                f"({self.size:,} bytes), which is implausible for text"
             )
 
 
 class Metered(io.RawIOBase):
-    """A file object that decompresses on the fly and counts the bytes against its budget."""
+    """A file object that decompresses on the fly and reports the bytes to its budget."""
 
     def __init__(self, stream: Any, budget: Budget):
         self.stream = stream
@@ -144,7 +144,7 @@ class Metered(io.RawIOBase):
 
 
 def compressing(path: Path, stream: IO) -> IO:
-    """Return a stream that compresses into `stream`; the suffix of `path` selects the format."""
+    """Return a stream that compresses into `stream`, in the format of `path`'s suffix."""
     suffix = path.suffix.lower()
     if suffix == ".zst":
         return _zstd(path).ZstdFile(stream, "wb")
@@ -152,24 +152,24 @@ def compressing(path: Path, stream: IO) -> IO:
         return lzma.LZMAFile(stream, "wb")
     if suffix == ".bz2":
         return bz2.BZ2File(stream, "wb")
-    # Without a timestamp, the same text always compresses to the same bytes.
+    # Without a timestamp, equal text always compresses to equal bytes.
     return gzip.GzipFile("", "wb", 6, stream, mtime=0)  # type: ignore[return-value]
 
 
 def _zstd(path: str | Path):
-    """Return Python's Zstandard module (Python 3.14 and later), or its backport package."""
+    """Return Python's Zstandard module (Python 3.14 and later) or its backport package."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
     raise InputError(
-        f"{path}: needs backports.zstd, which is not installed: {install_command('zst')}"
+        f"{path}: requires backports.zstd, which is not installed: {install_command('zst')}"
     )
 
 
 def open_file(path: str | Path) -> BinaryIO:
     """Open a file in a folder that this package wrote.
 
-    A pipe or device in its place is refused; opening a pipe would wait for another program.
+    Pipes and devices are rejected, because opening a pipe would wait for another program.
     """
 
     def open_regular(name: str, flags: int) -> int:
@@ -178,27 +178,25 @@ def open_file(path: str | Path) -> BinaryIO:
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
-        raise InputError(
-            f"{path}: is a pipe or device; expected a regular file: remove the pipe or device"
-        )
+        raise InputError(f"{path}: is a pipe or device, not a regular file; remove it")
 
     return open(path, "rb", opener=open_regular)
 
 
 def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
-    """Call `read` on a folder that another process may replace meanwhile; retry if that happens.
+    """Call `read` on a folder that another process may replace in the meantime.
 
-    If `read` fails because the folder was replaced meanwhile, the folder is read again.
+    If `read` fails because the folder was replaced, it is called again.
 
     Args:
-        marker: a file that every version of the folder contains, created by each replacement.
-        read: reads the folder; its `InputError` or `OSError` is raised if the folder is unchanged.
+        marker: a file that every version of the folder contains, and each replacement creates anew.
+        read: reads the folder; if the folder is unchanged, its `InputError` or `OSError` is raised.
     """
     missing_count = 0
     for _ in range(REPLACED_TRIES):
         before = _identity(marker)
         if before is None:
-            # The folder does not exist, perhaps only until the other process has renamed it.
+            # The folder does not exist, perhaps only until another process has renamed the new one.
             missing_count += 1
         try:
             return read()
@@ -220,7 +218,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def sha256(file: str | Path | BinaryIO) -> str:
-    """Return the SHA-256 of a path or open file, as hexadecimal digits."""
+    """Return the SHA-256 checksum of a path or open file, as hexadecimal digits."""
     if isinstance(file, str | Path):
         with open_file(file) as stream:
             return sha256(stream)
@@ -234,8 +232,8 @@ def sha256(file: str | Path | BinaryIO) -> str:
 def stamp(file: str | Path | BinaryIO) -> list[int]:
     """Return a file's size in bytes and modification time in nanoseconds.
 
-    The time is that of a change of content or attributes. If the stamp is the one that was stored
-    with a file's hash, the file is unchanged since; a copy has another time.
+    The time is when content or attributes last changed. If the stamp equals the one stored with
+    the file's hash, the file has not changed since then; a copy of the file has a different time.
     """
     status = os.stat(file if isinstance(file, str | Path) else file.fileno())
     return [status.st_size, status.st_ctime_ns]

@@ -1,6 +1,6 @@
-"""Show progress on standard error.
+"""Shows progress on standard error.
 
-On a terminal, a line is overwritten; in files and notebooks, a line is added every minute.
+On a terminal, one line is overwritten; in files and notebooks, a line is added every minute.
 """
 
 import shutil
@@ -21,14 +21,14 @@ REFRESH_SECONDS = 0.5
 
 
 def on_terminal() -> bool:
-    """Return whether standard error is a terminal; a notebook does not count as one."""
-    # A logger that replaces standard error may have only the method `write`.
+    """Return whether standard error is a terminal; notebooks do not count."""
+    # A logger that replaces standard error may only have a `write` method.
     is_terminal = getattr(sys.stderr, "isatty", None)
     return is_terminal is not None and is_terminal()
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in seconds for display: 40 s, 3 min, 2 h 10 min."""
+    """Format a duration in seconds: 40 s, 3 min, 2 h 10 min."""
     if seconds < 90:
         return f"{max(0, seconds):.0f} s"
     minutes = round(seconds / 60)
@@ -38,14 +38,14 @@ def duration(seconds: float) -> str:
 
 
 class StatusLine:
-    """Shows the state of a long task in one line.
+    """Shows the status of a long task in one line.
 
         line = StatusLine()
         for step in steps:
             line.show(lambda: f"step {step} of {len(steps)}")
         line.clear()
 
-    Without a terminal, it writes a line to the log every minute.
+    Without a terminal, a line is logged every minute.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Progress(tqdm):
                 bar.update(len(block))
 
     Args:
-        disable: True shows nothing, False always shows a bar, None shows a bar or lines.
+        disable: True shows nothing, False always shows a bar, None shows a bar or log lines.
     """
 
     def __init__(self, *args: Any, disable: bool | None = None, **options: Any):
@@ -107,7 +107,7 @@ class Progress(tqdm):
             }
         super().__init__(*args, disable=bool(disable), **options)
         if self.lines:
-            # Makes tqdm write the first line before a full interval has passed.
+            # Make tqdm write the first line before a full interval has passed.
             self.last_print_t -= LINE_SECONDS - FIRST_LINE_SECONDS
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
@@ -122,7 +122,7 @@ class Progress(tqdm):
             super().clear(nolock)
 
     def _state(self) -> str:
-        """Format the progress, for example `encode: 1,000 of 5,000 sentences, 400/s, 10 s left`."""
+        """Format the progress, as in `encode: 1,000 of 5,000 sentences, 400/s, 10 s left`."""
         seconds = max(self._time() - self.start_t, 1e-9)
         rate = (self.n - self.initial) / seconds
         state = f"{self.desc}: {self._number(self.n)}"

@@ -1,6 +1,6 @@
-"""Read untrusted files: JSON objects, arrays, and progress records of interrupted runs.
+"""Reads untrusted files: JSON objects, arrays, and progress records of interrupted runs.
 
-Files that this package wrote carry a checksum, so that damage is noticed.
+Files that this package writes contain a checksum, which reveals damage.
 """
 
 import json
@@ -32,20 +32,20 @@ SEAL = "crc32"
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with a checksum, which `parse_json` verifies and removes."""
+    """Add a checksum to a JSON object, which `parse_json` verifies and removes."""
     return {**content, SEAL: _checksum(content)}
 
 
 def _checksum(content: Mapping[str, Any]) -> int:
-    # JSON converts some values, such as tuples and integer keys, so do that first.
+    # Convert values to what JSON stores first, because it changes tuples and integer keys.
     normalized = json.loads(json.dumps(content))
     return zlib.crc32(json.dumps(normalized, sort_keys=True).encode())
 
 
 def json_line(content: Mapping[str, Any]) -> str:
-    """Serialize an object as a single line of JSON, with every control character escaped.
+    """Serialize an object as one line of JSON, with all control characters escaped.
 
-    A terminal would obey the characters U+0080 to U+009F. JSON escapes those below U+0020 only.
+    Terminals interpret the characters U+0080 to U+009F, but JSON only escapes those below U+0020.
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -55,10 +55,10 @@ def parse_json(text: str) -> dict[str, Any]:
     """Parse a JSON object from an untrusted source.
 
     Returns:
-        The object, without its checksum; it can be printed and written as UTF-8.
+        The object without its checksum; it can be printed and written as UTF-8.
 
     Raises:
-        ValueError: for anything else, and for an object with a wrong checksum (see `sealed`).
+        ValueError: if the text is not an object, or the checksum does not match (see `sealed`).
     """
     try:
         content = json.loads(text)
@@ -92,7 +92,7 @@ def _check_depth(content: dict[str, Any]) -> None:
 def _nested_containers(
     containers: Sequence[dict[str, Any] | list[Any]],
 ) -> list[dict[str, Any] | list[Any]]:
-    """Return the lists and objects directly inside the given ones."""
+    """Return the lists and objects directly inside the given containers."""
     nested = []
     for container in containers:
         elements = container.values() if isinstance(container, dict) else container
@@ -101,20 +101,20 @@ def _nested_containers(
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a JSON value is a whole number from 0 to `MAX_COUNT`."""
+    """Return whether a JSON value is an integer from 0 to `MAX_COUNT`."""
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
 def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
-    """Memory-map a numeric .npy file, without unpickling, which could run code.
+    """Memory-map a numeric .npy file without unpickling, which could run code.
 
     Args:
-        file: a path; or an open file, which may be closed or renamed afterwards.
+        file: a path, or an open file, which may be closed or renamed afterwards.
         mode: `r` to read, or `r+` to read and write a path.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it is truncated, or not a .npy file of numbers.
+        ValueError: if the file is truncated, or is not a .npy file of numbers.
     """
     # Imported here because every command imports this module.
     from numpy.lib.format import open_memmap
@@ -134,7 +134,7 @@ def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
 
 
 def embeddings_description(path: Path) -> Mapping[str, Any]:
-    """Read FILE.json, written by `lxsr embed` next to FILE; return {} if it is missing."""
+    """Read FILE.json, which `lxsr embed` writes next to FILE; return {} if it is missing."""
     description = path.with_name(f"{path.name}.json")
     if not description.is_file():
         return {}
@@ -147,22 +147,22 @@ def embeddings_description(path: Path) -> Mapping[str, Any]:
 
 
 def check_described(path: Path) -> None:
-    """Check the SHA-256 of an embedding file against its FILE.json from `lxsr embed`, if any."""
+    """Verify an embedding file against the SHA-256 in its FILE.json from `lxsr embed`, if any."""
     expected = embeddings_description(path).get("sha256")
     if expected is not None and expected != sha256(path):
         raise InputError(
-            f"{path}: damaged or changed: its SHA-256 differs from the one in {path.name}.json; "
+            f"{path}: damaged or changed: its SHA-256 does not match {path.name}.json; "
             "delete both, and embed the text again"
         )
 
 
 def check_archive(path: Path) -> None:
-    """Check the CRC-32 of every record in an uncompressed zip archive, the format of torch.save.
+    """Verify the CRC-32 of every record in an uncompressed zip archive, as torch.save writes it.
 
-    It reads about 1 GB/s.
+    The speed is about 1 GB/s.
 
     Raises:
-        ValueError: for a damaged or compressed archive; `zipfile` raises many kinds of errors.
+        ValueError: if the archive is damaged or compressed. `zipfile` raises many kinds of errors.
     """
     with zipfile.ZipFile(path) as archive:
         if sum(record.file_size for record in archive.infolist()) > path.stat().st_size:
@@ -180,7 +180,7 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
     read_header = header_readers[npy.read_magic(stream)]
     shape, is_fortran, dtype = read_header(stream)
     if dtype.hasobject:
-        raise ValueError("objects, not numbers")
+        raise ValueError("the array contains objects instead of numbers")
     return np.memmap(stream, dtype, "r", stream.tell(), shape, "F" if is_fortran else "C")
 
 
@@ -189,9 +189,9 @@ class Record:
     """Progress of a resumable run, in a JSON file that is replaced atomically after each step.
 
     Attributes:
-        settings: all settings that the result depends on.
-        counts: the number of finished `lines`, and other counts over them.
-        text: hash of the text read so far, if the text is read only once.
+        settings: all settings that affect the result.
+        counts: number of finished `lines`, and other counts about these lines.
+        text: hash of the text read so far, if the text can be read only once.
     """
 
     settings: dict[str, Any]
@@ -219,11 +219,11 @@ class Record:
         if not isinstance(self.text, str):
             raise TypeError("text must be a string")
         if not all(map(is_count, self.counts.values())):
-            raise TypeError(f"counts {self.counts!r:.60} must be whole numbers of at least 0")
+            raise TypeError(f"counts {self.counts!r:.60} must be integers of at least 0")
 
     @property
     def lines(self) -> int:
-        """Number of lines or rows finished so far."""
+        """Number of finished lines or rows."""
         return self.counts.get("lines", 0)
 
     def write(self, path: Path) -> None:
@@ -232,7 +232,7 @@ class Record:
 
 
 def difference(stored: dict[str, Any], settings: dict[str, Any]) -> str | None:
-    """Describe the first setting that differs, for example `k 4, now 5`; None if all are equal."""
+    """Describe the first setting that differs, as in `k 4, now 5`; None if all are equal."""
     for name in settings | stored:
         if stored.get(name) != settings.get(name):
             return f"{name} {stored.get(name)!r:.60}, now {settings.get(name)!r:.60}"

@@ -1,4 +1,4 @@
-"""Extract named files from untrusted .zip and .tgz archives."""
+"""Extracts named files from untrusted .zip and .tgz archives."""
 
 import errno
 import gzip
@@ -19,11 +19,11 @@ from fairseq_lxsr.files.open import READ_BYTES, Budget, Metered
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 
-# Extracted size that is always allowed, because short repetitive files have a high ratio.
+# Extracted size that is always allowed, because small repetitive files have a high ratio.
 ARCHIVE_FREE_BYTES = 1 << 20
-# Maximum size of a .tgz member's header, such as a long name, which tarfile reads into memory.
+# Maximum header size of a .tgz member, such as a long name, which tarfile reads into memory.
 MAX_HEADER_BYTES = 1 << 20
-# Maximum number of names listed in a message.
+# Maximum number of names to list in a message.
 MAX_LISTED = 3
 UNPACKING_ERRORS = (
     zipfile.BadZipFile,
@@ -39,7 +39,7 @@ UNPACKING_ERRORS = (
     NotImplementedError,
     RuntimeError,
 )
-# Types of the extended headers that tarfile reads into memory.
+# Types of extended headers that tarfile reads into memory.
 HEADER_TYPES = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -54,21 +54,21 @@ Member = tuple[str, Callable[[], Any]]
 def unpack(
     archive: Path, outputs: Mapping[str, Path], free_bytes: int = ARCHIVE_FREE_BYTES
 ) -> None:
-    """Extract files from a .zip or .tgz archive, except for those that already exist.
+    """Extract files from a .zip or .tgz archive, except for files that already exist.
 
         unpack(Path("corpus.zip"), {"Toy.en-fr.en": Path("toy.en")})
 
-    The files appear only when the complete archive has been read, because checksums at its end may
-    show damage.
+    Files get their final names only after the whole archive has been read, because checksums at
+    its end may reveal damage.
 
     Args:
-        archive: path of the archive; its suffix tells the format.
-        outputs: path to write for each name; folders in the archive are ignored.
-        free_bytes: extracted bytes that are allowed before the compression ratio is checked.
+        archive: path of the archive; the suffix determines the format.
+        outputs: maps file names to output paths; folders inside the archive are ignored.
+        free_bytes: extracted bytes allowed before the compression ratio is checked.
 
     Raises:
-        InputError: for a damaged archive, one that extracts to an implausible size, or one without
-            one of the files.
+        InputError: if the archive is damaged, extracts to an implausible size, or lacks one of the
+            files.
     """
     missing = {name: output for name, output in outputs.items() if not output.is_file()}
     with ExitStack() as streams:
@@ -95,7 +95,7 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Member":
         member = super().frombuf(buf, encoding, errors)
         if member.type in HEADER_TYPES and member.size > MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"a member with {member.size:,} bytes of name or attributes")
+            raise tarfile.ReadError(f"a member's name or attributes take {member.size:,} bytes")
         return member
 
 
@@ -108,7 +108,7 @@ def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
 
 @contextmanager
 def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
-    """Yield the regular files in an archive, each with a function that opens it."""
+    """Yield the regular files of an archive, each with a function that opens it."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:
@@ -140,7 +140,7 @@ def _files_of_zip(packed: zipfile.ZipFile, budget: Budget) -> Iterator[Member]:
         return Metered(packed.open(member), budget)
 
     for member in packed.infolist():
-        # The Unix file type, 0 if created on another system; links and devices are skipped.
+        # Unix file type, 0 if created on another system; links and devices are skipped.
         kind = stat.S_IFMT(member.external_attr >> 16)
         if not member.is_dir() and kind in (0, stat.S_IFREG):
             yield member.filename, partial(open_member, member)

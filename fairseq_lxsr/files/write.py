@@ -1,4 +1,4 @@
-"""Write files and folders atomically: they get their final names only once they are complete."""
+"""Writes files and folders atomically: they get their final names only once complete."""
 
 import contextlib
 import errno
@@ -20,19 +20,19 @@ from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, compressing
 
 # Suffix of the hidden temporary name for a folder that is being replaced.
 OLD = ".old"
-# Suffix of the hidden temporary name for a file or folder that is not complete.
+# Suffix of the hidden temporary name for an unfinished file or folder.
 TEMPORARY = ".tmp"
-# Number of dots in the part of a hidden name that follows the name of the folder: HOST.1.ab.old.
+# Number of dots in what follows the folder name in a hidden name, such as HOST.1.ab.old.
 TEMPORARY_DOTS = 3
-# Error numbers for renaming to a folder that is not empty.
+# Error numbers for renaming to a non-empty folder.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
 
 
 def target_of(path: str | Path) -> Path:
     """Return the target of a symbolic link, whether it exists or not; return other paths unchanged.
 
-    The command line calls it for every output, so that a link that a user names is followed. Users
-    do not choose the names of side files, so links there are replaced.
+    The command line calls this for every output, so that links named by the user are followed.
+    Users do not choose the names of side files, so links there are replaced.
     """
     path = Path(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -48,7 +48,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that `atomic_write` will be able to write a file, before starting a long task."""
+    """Check that `atomic_write` will be able to write a file, before a long task starts."""
     with contextlib.suppress(_NothingWrittenError), atomic_write(path):
         raise _NothingWrittenError
 
@@ -56,7 +56,7 @@ def check_writable(path: Path) -> None:
 def reserve(stream: IO, size: int) -> None:
     """Reserve disk space for an open file.
 
-    Otherwise, writing to a memory-mapped file on a full disk would kill the process.
+    Otherwise, a full disk would kill the process while it writes to a memory-mapped file.
     """
     # macOS lacks this function.
     if hasattr(os, "posix_fallocate"):
@@ -66,7 +66,7 @@ def reserve(stream: IO, size: int) -> None:
 
 
 class _NothingWrittenError(Exception):
-    """Raised to abort a write, so that no file is created."""
+    """Raised to abort a write without creating a file."""
 
 
 def refuse_overlap(
@@ -75,22 +75,20 @@ def refuse_overlap(
     """Check that no input would be overwritten; every command calls this before it starts.
 
     Args:
-        outputs: all files and folders that will be written or removed, side files included. None
-            entries are ignored: a table for standard output; an output named `-` is refused.
-        inputs: files and folders that are read, `-` for standard input; a folder stands for
-            everything in it. None entries are ignored.
+        outputs: all files and folders that will be written or removed, including side files. None
+            means standard output and is skipped; the name `-` is rejected.
+        inputs: files and folders to read; a folder includes everything inside it. `-` means
+            standard input. None is skipped.
 
     Raises:
-        InputError: if two outputs are the same, or an output is or contains an input.
+        InputError: if two outputs are the same, or an output is an input or contains one.
     """
     written = [Path(path) for path in outputs if path is not None]
     sources = [path for path in inputs if path is not None]
     places = [Path(os.path.realpath(output)) for output in written]
     for number, output in enumerate(written):
         if str(output) == "-":
-            raise InputError(
-                "-: this command does not write to stdout; expected the name of a file or folder"
-            )
+            raise InputError("-: this command cannot write to stdout; specify a file or folder")
         if places[number] in places[:number]:
             raise InputError(
                 f"{output}: two options would write to this path; choose another name for one of "
@@ -105,7 +103,7 @@ def _refuse_overwriting(output: Path, source: str | Path) -> None:
         raise InputError(
             f"{output}: would overwrite the input {source}; choose another name for the output"
         )
-    # Two names may refer to one file: hard links, or standard input.
+    # Two names may refer to the same file: hard links, or standard input.
     if _is_same_file(output, source):
         raise InputError(
             f"{output}: is the same file as the input {source}; choose another name for the output"
@@ -113,7 +111,7 @@ def _refuse_overwriting(output: Path, source: str | Path) -> None:
 
 
 def _contains_other(output: Path, source: str | Path) -> bool:
-    """Return whether two paths are the same, or one is a folder that contains the other."""
+    """Return whether two paths are the same, or the first is a folder that contains the second."""
     output_place = Path(os.path.realpath(output))
     source_place = Path(os.path.realpath(source))
     return output_place.is_relative_to(source_place) or source_place.is_relative_to(output_place)
@@ -137,18 +135,18 @@ def _stat_input(path: str | Path) -> os.stat_result:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
-    r"""Write a file atomically: it gets its final name only once it is complete.
+    r"""Write a file atomically: it gets its final name only once complete.
 
         with atomic_write("scores.tsv.gz") as stream:
             stream.write("a\tb\n")
 
-    If the block fails, nothing is written. The new file gets the mode of the one that it replaces,
-    and its group if that is allowed; a link is replaced, not followed.
+    If the block fails, nothing is written. The new file inherits the mode of the file that it
+    replaces, and its group if permitted; a link is replaced, not followed.
 
     Args:
-        path: file to write; it is compressed if its name ends in .gz, .bz2, .xz or .zst, without a
-            time stamp, so that the same text gives the same bytes.
-        mode: `w` for text, which is UTF-8 with \n as line end, or `wb`.
+        path: output path; the file is compressed if the name ends in .gz, .bz2, .xz or .zst,
+            without a timestamp, so that equal text yields equal bytes.
+        mode: `w` for UTF-8 text with \n line ends, or `wb`.
     """
     path = Path(path)
     check_replaceable(path)
@@ -177,10 +175,10 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
 def create(path: Path, replaced: Path) -> int:
     """Create a file with the mode and group of the existing file that it will replace, if any.
 
-    An existing file or link at `path` is refused.
+    An existing file or link at `path` is rejected.
 
     Returns:
-        The descriptor of the new file, open for reading and writing.
+        Descriptor of the new file, open for reading and writing.
     """
     binary = getattr(os, "O_BINARY", 0)
     exists = replaced.is_file() and not replaced.is_symlink()
@@ -193,9 +191,9 @@ def create(path: Path, replaced: Path) -> int:
 
 
 def _keep_access(path: Path, replaced: Path) -> None:
-    """Copy the mode and group from the file or folder that is about to be replaced.
+    """Copy the mode and group of the file or folder that is about to be replaced.
 
-    If the group cannot be set, no group gets access, because it would be another one than before.
+    If the group cannot be set, group access is removed, because the group would be a different one.
     """
     before = replaced.stat()
     # The owner always keeps access, because the file is still being written.
@@ -209,7 +207,7 @@ def _keep_access(path: Path, replaced: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a folder and its contents, to disk; used before renaming."""
+    """Flush a file, or a folder and its contents, to disk before it is renamed."""
     for inside in sorted(path.iterdir()) if path.is_dir() else ():
         sync(inside)
     if path.is_dir() and os.name == "nt":
@@ -223,25 +221,25 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
-    """Write a folder atomically: it replaces `path` only once it is complete.
+    """Write a folder atomically: it replaces `path` only once complete.
 
         with atomic_folder("work/model", "config.json") as work:
             (work / "config.json").write_text(...)
 
-    No other process can write the folder meanwhile. A link is followed. The new folder and its
-    files get the modes of the ones that they replace.
+    No other process can write the folder in the meantime. Links are followed. The new folder and
+    its files inherit the modes of the ones that they replace.
 
     Args:
-        path: folder to write.
+        path: output folder.
         markers: files that an existing folder must contain to be replaced.
-        sign: text that the first of them must contain, because other programs may write files of
-            that name too.
+        sign: text that the first marker file must contain, because other programs may also write
+            files with that name.
 
     Yields:
-        The temporary folder to write into.
+        Temporary folder to write into.
 
     Raises:
-        InputError: if `path` must not be replaced, or if another process writes it.
+        InputError: if `path` must not be replaced, or another process is writing it.
     """
     path = target_of(path)
     path = path.resolve() if ".." in path.parts else path
@@ -285,9 +283,9 @@ def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
 
 
 def _replace_folder(work: Path, path: Path) -> None:
-    """Rename a complete folder to `path`, replacing any existing folder.
+    """Rename a finished folder to `path`, replacing an existing folder.
 
-    Meanwhile the old folder has a name that `restore_folder` finds.
+    Meanwhile the old folder has a name under which `restore_folder` finds it.
     """
     old = work.with_suffix(OLD)
     while work.exists():
@@ -320,9 +318,9 @@ def _remove_old(old: Path, work: Path) -> None:
 def _is_obsolete(hidden: Path, path: Path) -> bool:
     """Return whether a hidden folder is a replaced version of `path`, which exists.
 
-    The folder `.index.de.host.1.ab.old` may be that of `index` on the host `de.host`, or that of
-    `index.de` on the host `host`. While its unfinished folder exists, the latter may be missing,
-    and its old folder may be the only copy.
+    The folder `.index.de.host.1.ab.old` may come from `index` on the host `de.host`, or from
+    `index.de` on the host `host`. While an unfinished folder exists, `index.de` may be missing, and
+    its old folder may be the only copy.
     """
     name = hidden.name.removeprefix(f".{path.name}.")
     is_unambiguous = name.count(".") == TEMPORARY_DOTS
@@ -330,20 +328,21 @@ def _is_obsolete(hidden: Path, path: Path) -> bool:
 
 
 def _hidden_folders(path: Path) -> list[Path]:
-    """Return the old folders of this user that interrupted calls of `atomic_folder` have left."""
+    """Return this user's old folders that interrupted calls of `atomic_folder` have left."""
     hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
     return [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file without following links or blocking on a pipe; used as the `opener` of `open`."""
+    """Open a file without following links or blocking on a pipe; for `open(..., opener=...)`."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def remove_planted(path: Path) -> None:
     """Remove anything that another user may have planted at the path of an unfinished file.
 
-    That is a link, a device, a file with two names, or in a shared folder a file of another user.
+    This can be a link, a device, a file with two names, or, in a shared folder, another user's
+    file.
     """
     if os.path.lexists(path) and not (_is_own(path) and stat.S_ISREG(path.lstat().st_mode)):
         path.unlink()
@@ -363,33 +362,33 @@ def _is_own(path: Path) -> bool:
 def restore_folder(path: str | Path) -> None:
     """Restore the old folder if `atomic_folder` was interrupted while replacing it.
 
-    A process that was killed between two renames has left the folder under a hidden name. Every
-    reader calls this first.
+    A process that was killed between two renames leaves the folder under a hidden name. Every
+    reader calls this function first.
     """
     path = Path(path)
     if os.path.lexists(path):
         return
-    # A hidden folder is missing if another reader has already restored it.
+    # The hidden folder is missing if another reader has already restored it.
     with contextlib.suppress(FileNotFoundError):
         folders = _hidden_folders(path)
         try:
             if folders:
                 os.replace(folders[-1], path)
         except OSError as error:
-            # The folder exists if the writer has already renamed the new one.
+            # The folder exists if the writer has already renamed the new folder.
             if error.errno not in FOLDER_EXISTS:
                 raise
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a temporary name for `path` that contains the host name and the process id."""
+    """Return a temporary name for `path` that includes host name and process id."""
     return path.with_name(
         f".{path.name}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}"
     )
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove temporary files for `path` left by killed processes on this machine."""
+    """Remove temporary files for `path` that killed processes on this machine have left."""
     prefix = f".{path.name}.{socket.gethostname()}."
     for stale in path.parent.glob(f"{glob.escape(prefix)}*"):
         process = stale.name.removeprefix(prefix).partition(".")[0]
@@ -416,9 +415,9 @@ def _is_alive(process: int) -> bool:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make file system errors name `path` instead of a temporary file, or no file at all.
+    """Make file system errors name `path` instead of a temporary file or no file.
 
-    For example, the error of a full disk names no file.
+    For example, the error for a full disk names no file.
     """
     try:
         yield
