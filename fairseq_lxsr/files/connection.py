@@ -179,7 +179,7 @@ def ascii_address(url: str) -> str:
         return urlunsplit((parts.scheme, host, path, query, ""))
     except ValueError as error:
         raise InputError(
-            f"{url}: {first_line(error)}; use a URL such as https://HOST/FILE"
+            f"{url}: {first_line(error)}; expected a URL such as https://HOST/FILE"
         ) from None
 
 
