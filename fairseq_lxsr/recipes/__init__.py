@@ -170,7 +170,7 @@ def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
         words = " ".join(options[name])
         if not _is_value(words, REMOVED_OPTIONS[name]):
             raise InputError(
-                f"--{name} {words} is no longer supported (training always uses "
+                f"--{name} {words}: no longer supported (training always uses "
                 f"{REMOVED_OPTIONS[name]}); omit it"
             )
     return {name: words for name, words in options.items() if name not in REMOVED_OPTIONS}

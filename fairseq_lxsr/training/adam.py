@@ -1,7 +1,7 @@
 """fairseq optimizer `torch_adam`: PyTorch's fused Adam and AdamW, optionally with AMSGrad.
 
-fairseq's own `adam` is AdamW without AMSGrad. On a CPU its update takes six times as long, because
-each of its eight operations reads and writes all weights.
+On a CPU, the update of fairseq's own `adam` (AdamW without AMSGrad) takes six times as long,
+because each of its eight operations reads and writes all weights.
 """
 
 import ast
@@ -20,15 +20,15 @@ from fairseq_lxsr.options import option
 
 @dataclass
 class TorchAdamConfig(FairseqDataclass):
-    """Options named as those of fairseq's `adam`; `checks.py` defines their ranges."""
+    """Options with the same names as in fairseq's `adam`; `checks.py` defines their ranges."""
 
     adam_betas: Any = option("decay rates of the first and second moment estimates", (0.9, 0.999))
     weight_decay: float = option(
-        "weight decay factor: this multiple of the weights is added to their gradients (L2)", 0.0
+        "weight decay factor: adds this multiple of the weights to their gradients (L2)", 0.0
     )
     decoupled_weight_decay: bool = option(
-        "decouple the weight decay from the gradients: subtract weight decay x learning rate "
-        "x weights at each update (AdamW)",
+        "apply weight decay separately from the gradients: subtract weight decay x learning rate "
+        "x weights in each update (AdamW)",
         False,
     )
     amsgrad: bool = option(
@@ -51,7 +51,7 @@ class TorchAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """The arguments of torch.optim.Adam; `checks.py` has checked the betas."""
+        """Arguments for torch.optim.Adam; `checks.py` has already checked the betas."""
         betas = self.cfg.adam_betas
         if isinstance(betas, str):
             betas = ast.literal_eval(betas)
@@ -64,9 +64,9 @@ class TorchAdam(FairseqOptimizer):
         }
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """Clip the gradient norm (0: no limit) and return the norm before clipping.
+        """Clip the gradient norm (0 means no limit), and return the norm before clipping.
 
-        On a GPU, fairseq launches two kernels for each weight; this launches a few for all weights.
+        On a GPU, fairseq launches two kernels per weight; this launches a few kernels in total.
         """
         grads = [weight.grad for weight in self.params if weight.grad is not None]
         if aggregate_norm_fn or not all(grad.is_cuda for grad in grads) or not grads:
@@ -82,7 +82,7 @@ class TorchAdam(FairseqOptimizer):
         """Load only the moments and the learning rate from a checkpoint.
 
         Raises:
-            InputError: if AMSGrad or the sizes of the moments do not fit.
+            InputError: if the checkpoint's AMSGrad setting or moment shapes do not match this run.
         """
         had_amsgrad = any(group["amsgrad"] for group in state_dict["param_groups"])
         if had_amsgrad != self.cfg.amsgrad:
@@ -95,16 +95,17 @@ class TorchAdam(FairseqOptimizer):
         current = dict(self.optimizer_config)
         del current["lr"]
         super().load_state_dict(state_dict, current | (optimizer_overrides or {}))
-        # The fused update does not check sizes: it would read beyond the end of smaller moments.
+        # The fused update does not check sizes: it would read past the end of moments that are
+        # smaller.
         for weights, state in self.optimizer.state.items():
             for value in state.values():
                 if getattr(value, "shape", ()) not in ((), weights.shape):
                     raise InputError(
-                        "--optimizer torch_adam: the moments in the checkpoint differ in size "
-                        "from the weights; use --reset-optimizer"
+                        "--optimizer torch_adam: the checkpoint's moments and the weights differ "
+                        "in shape; use --reset-optimizer"
                     )
 
     @property
     def supports_flat_params(self) -> bool:
-        """True: each weight is updated on its own, so fairseq may join all into one tensor."""
+        """True: every weight is updated independently, so fairseq may join all weights into one."""
         return True

@@ -1,6 +1,6 @@
-"""Checks the options of fairseq-train before anything is built.
+"""Checks the fairseq-train options before anything is built.
 
-The options of this package declare their ranges; `RANGES` has the ranges of fairseq's own options.
+Options of this package declare their ranges; `RANGES` defines the ranges of fairseq's own options.
 """
 
 import ast
@@ -34,7 +34,7 @@ from fairseq_lxsr.options import (
 
 logger = logging.getLogger(__name__)
 
-# The models and the criterion of each task; subclasses of the models are allowed too.
+# Models and criterion for each task; subclasses of the models are allowed too.
 MODELS_AND_CRITERION = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
     "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
@@ -43,7 +43,7 @@ MODELS_AND_CRITERION = {
 
 COUNT = at_least(0)
 SIZE = at_least(1)
-# Depending on the option, -1 means "never" or "all".
+# For some options, -1 means "never" or "all".
 COUNT_OR_OFF = at_least(-1)
 LEARNING_RATE = Range(0, 1_000)
 # fairseq's default for --lr.
@@ -64,7 +64,7 @@ def _same_range(names: str, allowed: Range) -> dict[str, Range]:
 
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "common": {
-        # fairseq adds to the seed, so the limit is below numpy's.
+        # fairseq adds to the seed, so the limit is lower than numpy's.
         **_same_range("seed empty_cache_freq amp_batch_retries", COUNT),
         **_same_range(
             "log_interval fp16_init_scale fp16_scale_window amp_init_scale amp_scale_window", SIZE
@@ -125,10 +125,10 @@ def check_run(task: DictConfig) -> None:
     """Check all options of a training run, or only the task options if a trained model is loaded.
 
     Args:
-        task: options of the task, part of the options of the run.
+        task: task options, which are part of the run's options.
 
     Raises:
-        InputError: if an option is out of its range, or does not go with another option.
+        InputError: if an option is out of range, or is incompatible with another option.
     """
     if _is_training_run(task):
         check_options(task._get_parent())  # type: ignore[arg-type]
@@ -143,15 +143,15 @@ def _is_training_run(task: DictConfig) -> bool:
     if not isinstance(options, DictConfig) or options.get("model") is None:
         return False
     # fairseq-generate and fairseq-validate load a model from a path, so --arch keeps fairseq's
-    # default.
+    # default value.
     return not options.common_eval.path
 
 
 def check_options(cfg: DictConfig) -> None:
-    """Check all options of a training run, after fairseq has filled in the defaults.
+    """Check all options of a training run after fairseq has filled in the defaults.
 
     Raises:
-        InputError: if an option is out of its range, or does not go with another option.
+        InputError: if an option is out of range, or is incompatible with another option.
     """
     _check_combination(cfg)
     _check_ranges(cfg)
@@ -162,12 +162,11 @@ def check_options(cfg: DictConfig) -> None:
     }
     for group, registry in registries.items():
         check_group(cfg[group], registry.get(cfg[group]._name), group)
-    # The tasks shuffle, drop and sample only the split named "train".
+    # Tasks shuffle, drop and sample pairs only in the split named "train".
     if cfg.task._name in MODELS_AND_CRITERION and cfg.dataset.train_subset != "train":
         option = spelling("dataset", "train_subset")
         raise InputError(
-            f"{option} {cfg.dataset.train_subset}; expected train: save the training text under "
-            "this name"
+            f"{option} {cfg.dataset.train_subset} is not supported; name the training split train"
         )
     _check_precision(cfg.common)
     _check_schedule(cfg)
@@ -188,7 +187,7 @@ def check_options(cfg: DictConfig) -> None:
 
 
 def _check_ranges(cfg: DictConfig) -> None:
-    """Check fairseq's own options, including each value in a list."""
+    """Check fairseq's own options, including each value of a list."""
     for group, ranges in RANGES.items():
         for name, allowed in ranges.items():
             value = getattr(cfg[group], name, None)
@@ -201,15 +200,15 @@ def _check_ranges(cfg: DictConfig) -> None:
 
 
 def check_group(values: Any, kind: type | None, group: str) -> None:
-    """Check options against the ranges declared in their dataclass `kind`, unless it is None."""
+    """Check options against the ranges declared in the dataclass `kind`, unless it is None."""
     if kind is not None:
         check_fields(values, kind, lambda name: spelling(group, name), optional=True)
 
 
 def spelling(group: str, name: str) -> str:
-    """Spell an option as the user writes it.
+    """Return an option in the user's spelling.
 
-    For example --batch-size, or dataset.batch_size for fairseq-hydra-train.
+    This is --batch-size, for example, or dataset.batch_size with fairseq-hydra-train.
     """
     if HydraConfig.initialized():
         return f"{group}.{name}"
@@ -217,9 +216,9 @@ def spelling(group: str, name: str) -> str:
 
 
 def _check_combination(cfg: DictConfig) -> None:
-    """Reject a model or criterion that does not support the task and would fail during training.
+    """Reject models and criterions that do not support the task and would fail during training.
 
-    Models and criterions of other plugins are not checked: they may support the task.
+    Models and criterions from other plugins are not checked, because they may support the task.
     """
     task = cfg.task._name
     if task not in MODELS_AND_CRITERION:
@@ -241,7 +240,9 @@ def _check_part(
     package = getattr(registry.get(name), "__module__", "").partition(".")[0]
     if name in supported or package not in ("fairseq", "fairseq_lxsr"):
         return
-    message = f"{option} {name} with --task {cfg.task._name}; expected {', '.join(supported)}"
+    message = (
+        f"{option} {name} does not support --task {cfg.task._name}; use {', '.join(supported)}"
+    )
     if name == "cross_entropy":
         message += f" ({name} is fairseq's default)"
     raise InputError(message)
@@ -258,10 +259,10 @@ def _archs_of(models: tuple[str, ...]) -> list[str]:
 
 
 def _check_precision(common: DictConfig) -> None:
-    """Reject precisions that need a GPU or a TPU if this machine has none.
+    """Reject precisions that require a GPU or TPU if this machine has none.
 
-    fairseq trains in bfloat16 only on TPUs and in float16 on GPUs; the memory-efficient forms also
-    work on a CPU.
+    fairseq trains in bfloat16 only on TPUs, and in float16 only on GPUs; the memory-efficient
+    variants also work on a CPU.
     """
     has_gpu = torch.cuda.is_available() and not common.cpu
     lacks_tpu = common.tpu and importlib.util.find_spec("torch_xla") is None
@@ -270,9 +271,9 @@ def _check_precision(common: DictConfig) -> None:
         if common[name]:
             option = f"--{name}"
     if not has_gpu and (_needs_gpu(common) or lacks_tpu):
-        raise InputError(f"{option} needs a GPU; on a CPU use --cpu-precision bfloat16")
+        raise InputError(f"{option} requires a GPU; on a CPU, use --cpu-precision bfloat16")
     if lacks_tpu:
-        raise InputError(f"{option} needs a TPU in fairseq; on a GPU use --fp16 or --amp")
+        raise InputError(f"{option} requires a TPU in fairseq; on a GPU, use --fp16 or --amp")
 
 
 def _needs_gpu(common: DictConfig) -> bool:
@@ -286,7 +287,7 @@ def _needs_gpu(common: DictConfig) -> bool:
 def _check_schedule(cfg: DictConfig) -> None:
     """Check the learning rate schedule.
 
-    Some schedules divide by a number of updates, and some take only one learning rate.
+    Some schedules divide by a number of updates, and some support only one learning rate.
     """
     name = cfg.lr_scheduler._name
     rates = list(cfg.optimization.lr)
@@ -314,15 +315,15 @@ def _check_cosine_period(cfg: DictConfig) -> None:
     if cfg.lr_scheduler.lr_period_updates <= 0 and max_update <= warmup:
         option = spelling("optimization", "max_update")
         raise InputError(
-            f"{option} {max_update} is too small for --lr-scheduler cosine with {warmup} warm-up "
-            f"updates; expected more than {warmup}: raise it, or set --lr-period-updates"
+            f"{option} {max_update} is too small for --lr-scheduler cosine with {warmup} warmup "
+            f"updates; use more than {warmup}, or set --lr-period-updates"
         )
 
 
 def _check_literal(
     group: str, name: str, value: Any, fits: Callable[[Any], bool], example: str
 ) -> None:
-    """Check an option that fairseq evaluates as Python."""
+    """Check an option that fairseq evaluates as a Python expression."""
     given = value
     try:
         if isinstance(value, str):
@@ -332,7 +333,7 @@ def _check_literal(
         is_valid = False
     if not is_valid:
         raise InputError(
-            f"{spelling(group, name)} {shown(given)}; expected a value such as {example}"
+            f"{spelling(group, name)} {shown(given)} is invalid; expected a value such as {example}"
         )
 
 

@@ -1,8 +1,8 @@
-"""Formats fairseq's log for `lxsr train`: a progress line, and a line for each validation.
+"""Formats fairseq's log for `lxsr train`: a progress line, and one line per validation.
 
-A file in --save-dir has the complete log. `lxsr train` says in an environment variable what to
-show, because the processes of other GPUs inherit the environment. Without the variable, or with
---log-format, the standard output of fairseq is unchanged.
+The file train.log in --save-dir contains the whole log. `lxsr train` sets an environment variable
+that selects what to show, because processes on other GPUs inherit the environment. Without the
+variable, or with --log-format, fairseq's standard output is unchanged.
 """
 
 import logging
@@ -20,21 +20,21 @@ from omegaconf import DictConfig
 from fairseq_lxsr.errors import say
 from fairseq_lxsr.files.progress import StatusLine, duration
 
-# Environment variable that selects what is shown, and its possible values.
+# Environment variable that selects what to show, and its values.
 SHOWN = "LXSR_TRAIN_SHOWS"
 SHOWS_FAIRSEQ = "fairseq"
 SHOWS_PROGRESS = "progress"
 SHOWS_ERRORS = "errors"
 # Log file in --save-dir.
 LOG = "train.log"
-# The log format of fairseq-train.
+# fairseq-train's log format.
 FORMAT = logging.Formatter(
     "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"
 )
 LOGGED_VALUE = re.compile(r"\b(\w+)[= ](-?[\d.]+(?:e[-+]?\d+)?|inf|nan)(?=[,\s|]|$)")
 # Matches the number of updates per epoch in fairseq's training log.
 EPOCH_PROGRESS = re.compile(r"epoch \d+: +\d+ / (\d+) ")
-# Seconds of training before its total duration is estimated.
+# Seconds of training before the total duration is estimated.
 ESTIMATE_AFTER = 5
 
 
@@ -45,11 +45,11 @@ class Console(logging.Handler):
         super().__init__()
         self.shows_progress = shows_progress
         self.least_level = logging.WARNING if shows_progress else logging.ERROR
-        # Limits on the training run; 0 means no limit.
+        # Limits of the training run; 0 means no limit.
         self.updates = 0
         self.epochs = 0
         self.values: dict[str, str] = {}
-        # End time and number of the first update in this process.
+        # Time and number of the first update in this process.
         self.start: tuple[float, int] | None = None
         self.is_estimated = False
         self.line = StatusLine()
@@ -57,7 +57,7 @@ class Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show a log record if it is important enough.
 
-        Values of training update the line of progress; fairseq logs them as `train_inner`.
+        Training metrics, which fairseq logs as `train_inner`, update the progress line.
         """
         message = record.getMessage()
         if record.name == "train_inner":
@@ -79,9 +79,9 @@ class Console(logging.Handler):
         say(message)
 
     def stepped(self, update: int) -> None:
-        """Show the progress after a weight update.
+        """Show the progress after an update.
 
-        Nothing is fetched from a GPU for it.
+        This does not fetch anything from a GPU.
         """
         now = time.monotonic()
         if self.start is None:
@@ -101,7 +101,7 @@ class Console(logging.Handler):
         self.values = dict(LOGGED_VALUE.findall(message))
         progress = EPOCH_PROGRESS.search(message)
         if self.epochs and progress:
-            # Training ends at whichever limit is reached first.
+            # Training ends when either limit is reached.
             updates = self.epochs * int(progress[1])
             self.updates = min(self.updates or updates, updates)
 
@@ -133,27 +133,27 @@ class Console(logging.Handler):
 
 
 def describe_values(values: dict[str, str]) -> list[str]:
-    """Describe the loss, and the share of sentences whose nearest neighbour is their
+    """Describe the loss, and the fraction of sentences whose nearest neighbour is their
     translation."""
     descriptions = []
     if "loss" in values:
         descriptions.append(f"loss {values['loss']}")
     share = float(values.get("accuracy", "nan"))
     if not math.isnan(share):
-        descriptions.append(f"{100 * share:.1f} % found in the batch")
+        descriptions.append(f"{100 * share:.1f} % retrieved in the batch")
     return descriptions
 
 
-# Holds the console of this process, if there is one.
+# Console of this process, if any.
 _consoles: list[Console] = []
-# Buffers the log of this process until the log folder is known.
+# Buffers this process's log until the log folder is known.
 _memory_handlers: list[MemoryHandler] = []
 
 
 def begin() -> None:
-    """Set up the output for `lxsr train`, and buffer the log in memory until `keep_log` is called.
+    """Set up the output for `lxsr train`; buffer the log in memory until `keep_log` is called.
 
-    Call it when a task is imported, and when a task is built.
+    Call this when a task is imported, and again when a task is built.
     """
     display = os.environ.get(SHOWN)
     if display is None or _memory_handlers or _consoles:
@@ -187,10 +187,10 @@ def clear_before_errors(line: StatusLine) -> None:
 
 
 def keep_log(save_dir: Path | None) -> None:
-    """Append the complete log to `train.log` in a folder.
+    """Append the whole log to `train.log` in a folder.
 
     Args:
-        save_dir: the folder; None to discard the log, in all workers but the first.
+        save_dir: output folder; None discards the log, as in all workers except the first.
     """
     root = logging.getLogger()
     while _memory_handlers:
@@ -214,6 +214,6 @@ def set_run(options: DictConfig) -> None:
 
 
 def stepped(update: int) -> None:
-    """Refresh the progress line after a weight update."""
+    """Refresh the progress line after an update."""
     for console in _consoles:
         console.stepped(update)

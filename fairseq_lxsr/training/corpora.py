@@ -1,4 +1,4 @@
-"""Reads language pairs, joined dictionary and aligned text from fairseq-preprocess output."""
+"""Reads language pairs, the joined dictionary and aligned text from fairseq-preprocess output."""
 
 import functools
 import itertools
@@ -14,14 +14,14 @@ from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_s
 from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
 
-# Header of an index file: magic name, version, code of the id data type, number of sentences. The
-# sentence lengths and offsets follow it.
+# Header of an index file: magic name, version, code of the id data type, number of sentences.
+# Sentence lengths and offsets follow.
 HEADER = struct.Struct("<9sQBQ")
-# NumPy data type of the ids by its code in the header.
+# Maps the code in the header to the NumPy data type of the ids.
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
-# An optional fairseq-preprocess format, which is read without these checks.
+# An optional fairseq-preprocess format that is read without these checks.
 UNCHECKED_FORMAT = "huffman"
-# Number of ids or sentences that are checked at once.
+# Number of ids or sentences to check at once.
 CHECK_BLOCK = 1 << 22
 REMEDY = "run fairseq-preprocess or `lxsr prepare` again"
 
@@ -31,22 +31,20 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
 
     Args:
         folder: a data folder.
-        lang_pairs: the value of `--lang-pairs`; None: all pairs of which the folder has training
-            text.
+        lang_pairs: value of `--lang-pairs`; None for all pairs with training text in the folder.
 
     Returns:
-        The pairs as (source, target).
+        Language pairs as (source, target).
 
     Raises:
-        InputError: if a pair is not SRC-TGT, or has no dictionary or training text.
+        InputError: if a pair is not SRC-TGT, or lacks a dictionary or training text.
     """
     check_data_folder(folder)
     if lang_pairs is None:
         names = sorted({path.name.split(".")[1] for path in folder.glob("train.*-*.*.idx")})
         if not names:
             raise InputError(
-                f"{folder}: has no train.SRC-TGT.SRC.idx; "
-                "expected a fairseq-preprocess output folder"
+                f"{folder}: no train.SRC-TGT.SRC.idx; expected a fairseq-preprocess output folder"
             )
     else:
         names = [name.strip() for name in lang_pairs.split(",")]
@@ -56,7 +54,9 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
 def _parse_pair(folder: Path, name: str) -> tuple[str, str]:
     source, dash, target = name.partition("-")
     if not (source and dash and target):
-        raise InputError(f"--lang-pairs: {name!r}; expected SRC-TGT, for example en-fr")
+        raise InputError(
+            f"--lang-pairs: invalid pair {name!r}; expected SRC-TGT, for example en-fr"
+        )
     for language in (source, target):
         if not (folder / f"dict.{language}.txt").is_file():
             languages = sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))
@@ -68,7 +68,7 @@ def _parse_pair(folder: Path, name: str) -> tuple[str, str]:
 
 
 def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
-    """Read the joined dictionary of all languages.
+    """Read the dictionary that all languages share.
 
     Raises:
         InputError: if the dictionaries of two languages differ.
@@ -79,7 +79,7 @@ def joined_dictionary(folder: Path, pairs: list[tuple[str, str]]) -> Dictionary:
     for path in paths:
         if load_dictionary(path).symbols != dictionary.symbols:
             raise InputError(
-                f"{path}: differs from {first_path}; expected one dictionary for all languages: "
+                f"{path}: differs from {first_path}, but all languages must share one dictionary; "
                 "run fairseq-preprocess with --joined-dictionary (and the same --srcdict for "
                 "every pair)"
             )
@@ -98,19 +98,19 @@ def load_dictionary(path: Path) -> Dictionary:
 def read_corpus(
     folder: Path, split: str, source: str, target: str, num_symbols: int
 ) -> PairCorpus | None:
-    """Read one split of one language pair.
+    """Read one split of a language pair.
 
-    fairseq-preprocess may have been given the two languages in either order.
+    The pair may have been preprocessed in either order.
 
     Args:
         folder: a data folder.
         split: train, valid or test.
         source: source language.
         target: target language.
-        num_symbols: number of entries of the dictionary.
+        num_symbols: number of dictionary entries.
 
     Returns:
-        The text; None if the folder has no such split.
+        The corpus; None if the folder has no such split.
 
     Raises:
         InputError: if the files are damaged, empty or not aligned.
@@ -128,8 +128,8 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
     if len(source_text) != len(target_text):
         raise InputError(
             f"{prefix}: {len(source_text):,} sentences in {source} and {len(target_text):,} in "
-            f"{target}; expected aligned text: run fairseq-preprocess on files with the same "
-            "number of lines, without \\r inside a line, which it reads as a line end"
+            f"{target} are not aligned; run fairseq-preprocess on files with the same "
+            "number of lines, without \\r inside a line, because \\r also ends a line there"
         )
     if not len(source_text):
         raise InputError(f"{prefix}: contains no sentences; check the text it was built from")
@@ -138,11 +138,11 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
 
 
 def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
-    """Read the sentences of PREFIX.bin and PREFIX.idx.
+    """Read the sentences in PREFIX.bin and PREFIX.idx.
 
     Args:
-        prefix: path of the two files without their endings.
-        num_symbols: number of entries of the dictionary; all ids are below it.
+        prefix: path of the two files without their extensions.
+        num_symbols: number of dictionary entries; all ids must be below it.
 
     Raises:
         InputError: if a file is missing or damaged, or an id is too large.
@@ -155,8 +155,8 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
     implementation = infer_dataset_impl(str(prefix))
     if implementation == "cached":
         raise InputError(
-            f"{index}: written with --dataset-impl cached or lazy; expected mmap: run "
-            "fairseq-preprocess again without the option"
+            f"{index}: unsupported --dataset-impl cached or lazy; run fairseq-preprocess "
+            "again without the option (mmap)"
         )
     if implementation != UNCHECKED_FORMAT:
         implementation = "mmap"
@@ -168,9 +168,9 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
 
 @functools.cache
 def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: int) -> None:
-    """Check the files, but only once per process, because shards are reopened every few epochs.
+    """Check the files once per process, because shards are reopened every few epochs.
 
-    A changed file has another size or time, and is checked again.
+    A changed file has a different size or time, and is checked again.
     """
     dtype, count = _read_header(index)
     expected = _check_index(index, dtype, count)
@@ -180,7 +180,7 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
         raise InputError(
             f"{data}: {problem}, {size:,} bytes; expected {expected:,} by {index.name}: {REMEDY}"
         )
-    # An empty file cannot be mapped.
+    # An empty file cannot be memory-mapped.
     if not expected:
         return
     ids = np.memmap(data, dtype, "r")
@@ -192,8 +192,8 @@ def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: in
             sentence = int(np.searchsorted(offsets, place * dtype.itemsize, side="right"))
             raise InputError(
                 f"{data}: sentence {sentence:,} contains token id {ids[place]:,}, but the "
-                f"dictionary has only {num_symbols:,} entries; text and dictionary do not match: "
-                f"{REMEDY}"
+                f"dictionary has only {num_symbols:,} entries, so text and dictionary do not "
+                f"match; {REMEDY}"
             )
 
 
@@ -203,7 +203,7 @@ def _read_header(index: Path) -> tuple[np.dtype, int]:
         header = stream.read(HEADER.size)
     if header[: len(INDEX_MAGIC)] != INDEX_MAGIC[: len(header)]:
         raise InputError(
-            f"{index}: is not a fairseq-preprocess index file; it begins with "
+            f"{index}: not a fairseq-preprocess index file, because it begins with "
             f"{header[:8].hex(' ')}; {REMEDY}"
         )
     if len(header) < HEADER.size:
@@ -223,7 +223,7 @@ def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
     """Check that the sentences are stored contiguously.
 
     Returns:
-        The number of bytes of all sentences.
+        Total number of bytes of all sentences.
     """
     end = 0
     for first in range(0, count, CHECK_BLOCK):
@@ -233,6 +233,8 @@ def _check_index(index: Path, dtype: np.dtype, count: int) -> int:
         starts = np.fromfile(index, "<i8", number, offset=HEADER.size + 4 * count + 8 * first)
         ends = end + sizes.cumsum()
         if sizes.min() < 0 or not np.array_equal(starts, ends - sizes):
-            raise InputError(f"{index}: damaged, its sentences are not contiguous; {REMEDY}")
+            raise InputError(
+                f"{index}: damaged, because its sentences are not contiguous; {REMEDY}"
+            )
         end = int(ends[-1])
     return end

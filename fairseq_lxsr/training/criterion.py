@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 
 
 class SummedCriterion(FairseqCriterion):
-    """A criterion that logs sums, so that fairseq can add them up over workers."""
+    """A criterion that logs sums, so that fairseq can add them up across workers."""
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -19,12 +19,12 @@ def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[
     """Log means computed from summed values.
 
     Args:
-        outputs: the values of each batch; all batches have the same names.
-        counts: names of the values to log, and for each the name of the count that divides it;
-            values that were not computed are skipped.
+        outputs: values of each batch; all batches have the same names.
+        counts: maps the name of each value to log to the name of the count that divides it; values
+            that were not computed are skipped.
 
     Returns:
-        The sums of all values by name.
+        The sums of all values, by name.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

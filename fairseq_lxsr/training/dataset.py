@@ -1,6 +1,6 @@
-"""Base class of all datasets, and functions that draw, sort and batch the pairs of an epoch.
+"""Base class of all datasets, and functions that sample, sort and batch the pairs of an epoch.
 
-The order of an epoch is a function of (seed, epoch) alone.
+The order of an epoch depends only on (seed, epoch).
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ class EpochDataset(FairseqDataset):
     """Base class of all datasets; subclasses read samples, return their lengths and collate them.
 
     Args:
-        padding_idx: id of the padding.
+        padding_idx: id of padding.
         eos_idx: id of the end of a sentence.
-        max_positions: maximum number of pieces of a sample, which is cut there.
+        max_positions: maximum number of pieces per sample; longer samples are truncated.
         seed: seed of all random draws.
-        shuffle: whether each epoch has an order of its own; off in validation.
+        shuffle: whether each epoch has a different order; False in validation.
         pad_multiple: batches are padded to a multiple of this many pieces.
     """
 
@@ -70,22 +70,22 @@ def samples_per_corpus(
 ) -> IntArray:
     """Return how many pairs an epoch draws from each corpus or data source.
 
-    The numbers are proportional to size^(1 / temperature).
+    The counts are proportional to size^(1 / temperature).
 
     Args:
-        sizes: number of pairs of each corpus [C].
-        temperature: 1 keeps the sizes, larger values make them more equal (Arivazhagan et al.
-            2019), and inf equal.
-        total: number of pairs to draw; by default the sum of the sizes.
+        sizes: number of pairs in each corpus [C].
+        temperature: 1 keeps the proportions, larger values make them more equal (Arivazhagan et al.
+            2019), and inf makes them equal.
+        total: total number of pairs to draw; defaults to the sum of the sizes.
 
     Returns:
         Number of pairs to draw from each corpus [C].
 
     Raises:
-        InputError: if the temperature is not above 0.
+        InputError: if the temperature is not greater than 0.
     """
     if temperature <= 0:
-        raise InputError(f"temperature is {temperature}; expected a value above 0")
+        raise InputError(f"temperature is {temperature}; it must be greater than 0")
     counts = np.asarray(sizes, dtype=np.float64)
     shares = np.where(counts > 0, (counts / max(1, counts.max(initial=0))) ** (1 / temperature), 0)
     if total is None:
@@ -96,18 +96,18 @@ def samples_per_corpus(
 def rounds(
     sources: Sequence[IntArray], counts: Sequence[int] | IntArray, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Divide an epoch into rounds with the same mixture of sources and no repeats within a round.
+    """Divide an epoch into rounds that mix all sources equally, without repeats within a round.
 
-    There are as many rounds as passes over the source that is drawn most often for its size. The
-    last round may be shorter. The rounds of a single source are its passes.
+    The number of rounds is the number of passes over the source that is repeated most often. The
+    last round may be shorter. For a single source, each round is one pass.
 
     Args:
-        sources: the indices of each source.
-        counts: how many indices to draw from each source.
-        rng: source of randomness.
+        sources: pair indices of each source.
+        counts: number of indices to draw from each source.
+        rng: random number generator.
 
     Returns:
-        The indices of each round, in random order.
+        Pair indices of each round, in random order.
     """
     pairs = list(zip(sources, counts, strict=True))
     passes = [count / len(indices) for indices, count in pairs if len(indices)]
@@ -122,15 +122,14 @@ def rounds(
 
 
 def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> list[IntArray]:
-    """Concatenate shuffled passes over N indices, and cut them into parts.
+    """Concatenate shuffled passes over N indices, and split them into parts.
 
-    No part has an index twice.
+    No part contains an index twice.
 
     Args:
-        indices: the indices to draw from [N].
-        ends: number of indices up to the end of each part, at most N more than up to the end of the
-            part before.
-        rng: source of randomness.
+        indices: indices to draw from [N].
+        ends: end position of each part; successive ends are at most N apart.
+        rng: random number generator.
     """
     parts = []
     rest = indices[:0]
@@ -140,7 +139,7 @@ def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> l
         missing = size - len(part)
         if missing:
             next_pass = rng.permutation(indices)
-            # Indices that are already in this part move to the end of the pass.
+            # Indices that this part already contains move to the end of the pass.
             is_in_part = np.isin(next_pass, part)
             next_pass = np.concatenate((next_pass[~is_in_part], next_pass[is_in_part]))
             part = np.concatenate((part, next_pass[:missing]))
@@ -152,8 +151,8 @@ def draw_parts(indices: IntArray, ends: IntArray, rng: np.random.Generator) -> l
 def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntArray) -> IntArray:
     """Sort pairs by the length of the longer side, then by source length.
 
-    Pairs of equal lengths keep their (random) order. This order needs the least padding: 3 to 6
-    percent of the positions, against 4 to 10 percent in the order by source, then target.
+    Pairs of equal lengths keep their random order. This order needs the least padding: 3 to 6
+    percent of all positions, compared with 4 to 10 percent when sorting by source, then target.
     """
     source = source_sizes[indices]
     target = target_sizes[indices]
@@ -163,13 +162,15 @@ def sort_by_length(indices: IntArray, source_sizes: IntArray, target_sizes: IntA
 def cut_into_batches(
     indices: IntArray, lengths: IntArray, max_sentences: int | None, max_tokens: int | None
 ) -> list[IntArray]:
-    """Cut a sorted list of pairs into batches.
+    """Split a sorted list of pairs into batches.
 
     Args:
-        indices: the pairs, in order [N].
-        lengths: number of pieces of the longer side of each pair [N].
-        max_sentences: number of pairs of a batch, unless `max_tokens` is reached first; None: all.
-        max_tokens: maximum of sentences x longest sentence, which includes padding; None: no limit.
+        indices: sorted pair indices [N].
+        lengths: number of pieces in the longer side of each pair [N].
+        max_sentences: number of pairs per batch, unless `max_tokens` is reached first; None for no
+            limit.
+        max_tokens: maximum product of the number of sentences and the longest length, which
+            includes padding; None for no limit.
     """
     if max_tokens is None:
         step = max_sentences or len(indices)
@@ -194,23 +195,23 @@ SIDES = ("source", "target")
 
 
 class Batch(TypedDict, total=False):
-    """The fields that a batch of task `xling_sent` may have.
+    """The fields that a batch for task `xling_sent` may contain.
 
-    It is a dictionary, because fairseq copies only dictionaries to a device.
+    This is a dictionary, because fairseq only copies dictionaries to a device.
     """
 
-    # [B] Indices of the pairs.
+    # [B] Pair indices.
     id: Tensor
     # Number of pairs B.
     nsentences: int
-    # Number of pieces of both sides, without padding.
+    # Number of pieces in both sides, excluding padding.
     ntokens: int
     # Encoder inputs [B, T] by name: `source`, `target`, `negative`, `teacher_text`.
     net_input: dict[str, Tensor]
-    # [B, T] Unmasked ids, or the masked ones if `MaskedTargets` is used.
+    # [B, T] Unmasked ids, or the masked ids if `MaskedTargets` is used.
     source_tokens: Tensor
     target_tokens: Tensor
-    # [B, M] Original ids of the masked pieces, with padding in unused positions.
+    # [B, M] Original ids of the masked pieces, padded at unused positions.
     source_masked_ids: Tensor
     target_masked_ids: Tensor
     # [K] Indices of the masked pieces in the flattened source or target.
@@ -219,11 +220,11 @@ class Batch(TypedDict, total=False):
     # [K] Indices of the masked pieces in the flattened `source_masked_ids`, `target_masked_ids`.
     source_masked_index: Tensor
     target_masked_index: Tensor
-    # [B] Numbers of the pairs, with --gather-negatives.
+    # [B] Pair numbers, with --gather-negatives.
     pair_number: Tensor
-    # [B, 2] bool: whether the negative belongs to the source, and whether to the target.
+    # [B, 2] bool: whether the negative is used for the source, and for the target.
     negative_of: Tensor
-    # [2B, E] Teacher embeddings of the sources, then of the targets.
+    # [2B, E] Teacher embeddings of all sources, then of all targets.
     teacher: Tensor
     # [B, E] Teacher embeddings of the texts in `net_input`, with --teacher-text.
     teacher_text: Tensor
@@ -233,10 +234,10 @@ class Batch(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class DrawnPairs:
-    """The sentence pairs of one batch, from which each `Part` computes its fields.
+    """The sentence pairs in one batch, from which each `Part` computes its fields.
 
     Args:
-        dataset: the dataset, whose seed and epoch every draw uses.
+        dataset: dataset whose seed and epoch every random draw uses.
         samples: the B pairs, after subword dropout.
     """
 
@@ -245,7 +246,7 @@ class DrawnPairs:
 
     @cached_property
     def index(self) -> np.ndarray:
-        """Indices of the pairs [B]."""
+        """Pair indices [B]."""
         return np.array([sample["id"] for sample in self.samples])
 
     @cached_property
@@ -265,9 +266,9 @@ class DrawnPairs:
 
 
 class Part(Protocol):
-    """Adds the fields to a batch that one loss term needs.
+    """Adds the batch fields that one loss term needs.
 
-    What it adds is a function of (seed, epoch, pair index) alone.
+    The fields depend only on (seed, epoch, pair index).
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
@@ -278,9 +279,9 @@ def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = No
     """Stack sentences as ids [B, T], padded at the end with `padding_idx`.
 
     Args:
-        sentences: the B sentences.
-        padding_idx: id of the padding.
-        width: T, by default the length of the longest sentence.
+        sentences: ids of the B sentences.
+        padding_idx: id of padding.
+        width: padded width T; defaults to the length of the longest sentence.
     """
     lengths = np.array([len(sentence) for sentence in sentences])
     if width is None:
@@ -291,9 +292,9 @@ def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = No
 
 
 def to_tensors(batch: dict) -> Any:
-    """Convert all arrays in a batch, including those in nested dictionaries, to tensors.
+    """Convert all arrays in a batch, including nested dictionaries, to tensors.
 
-    Other values are unchanged.
+    Other values are kept unchanged.
     """
     converted = {}
     for name, value in batch.items():

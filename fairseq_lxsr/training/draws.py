@@ -1,7 +1,7 @@
-"""Random numbers that depend only on (seed, epoch, sample, draw), and the list of draws.
+"""Random numbers that depend only on (seed, epoch, sample, draw), and a list of all draws.
 
-The numbers come from a counter-based generator (splitmix64; Steele, Lea and Flood 2014), which has
-no state. So workers, batch order, padding and resuming never change them.
+A counter-based generator without state (splitmix64; Steele, Lea and Flood 2014) produces the
+numbers, so workers, batch order, padding and resuming never change them.
 """
 
 from enum import IntEnum, unique
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
-# Draws with the same number would produce the same random numbers. Changing a number changes the
-# result of every training run.
+# Draws with equal numbers would produce equal random numbers. Changing a number changes the result
+# of every training run.
 @unique
 class Draw(IntEnum):
     """Identifies each random decision about a sentence pair."""
@@ -39,7 +39,7 @@ class Draw(IntEnum):
 class ContextDraw(IntEnum):
     """Identifies each random decision about a sentence in its context.
 
-    The numbers may equal those of `Draw`, because such sentences are never in a batch of pairs.
+    Numbers may coincide with those in `Draw`, because the two kinds never occur in the same batch.
     """
 
     STAYS = 0
@@ -50,9 +50,9 @@ def uniform(seed: int, epoch: int, *counters: ArrayLike) -> FloatArray:
     """Compute random numbers in [0, 1).
 
     Args:
-        seed: seed of the training.
+        seed: seed of the training run.
         epoch: number of the epoch.
-        *counters: arrays or integers such as sample and draw, which are broadcast.
+        *counters: arrays or integers, such as sample and draw, which are broadcast.
 
     Returns:
         One number for each element of the broadcast counters.

@@ -1,8 +1,8 @@
 """Patches fairseq where this package needs different behaviour.
 
-- Errors that the user can fix end in one line; fairseq and hydra print a traceback.
-- Python versions replace the compiled extensions of fairseq, which is installed without building.
-- The help of fairseq-train lists the options of this package first.
+- Errors that the user can fix are reported in one line; fairseq and hydra print a traceback.
+- Python versions replace fairseq's compiled extensions, because fairseq is installed without them.
+- fairseq-train --help lists the options of this package first.
 - Threads that load batches end before Python does, and a worker's dummy batch is marked.
 """
 
@@ -52,14 +52,14 @@ from fairseq_lxsr.errors import EXIT_STATUS, InputError, error_message, install_
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
-# Errors in the other workers when one dies, from gloo, NCCL or fairseq-train itself.
+# Errors from gloo, NCCL or fairseq-train in the remaining workers after one worker dies.
 WORKER_DIED = (
     r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
 )
 WORKER_DIED_MESSAGE = (
-    "another worker of this training run has ended; check its messages (if it was killed without "
-    "one, it probably ran out of memory), then repeat the command on all workers to continue from "
-    "the last checkpoint"
+    "another worker of this training run has ended; check its messages (without any, it probably "
+    "ran out of memory), then repeat the command on all workers to continue from the last "
+    "checkpoint"
 )
 # Errors raised by the constructors of fairseq's learning rate schedules.
 SCHEDULE_ERROR = (
@@ -79,7 +79,7 @@ SUGGESTIONS = {
     "--learning-rate": "--lr",
     "--gpu": "no such option, because a GPU is used automatically",
 }
-# Checkpoint folders of the training runs in this process; the last one is current.
+# Checkpoint folders of the training runs in this process; the last one is the current one.
 save_dirs: list[Path] = []
 
 
@@ -87,10 +87,10 @@ class Explanation(NamedTuple):
     """A one-line message that replaces an exception.
 
     Attributes:
-        error_type: type of the error.
-        pattern: matches the beginning of the error's text.
-        message: the replacement; {0}, {1} are the groups of the pattern, and {recovery} says how to
-            continue after training has diverged.
+        error_type: exception type.
+        pattern: matches the beginning of the exception's text.
+        message: the replacement; {0} and {1} are the groups of the pattern, and {recovery} explains
+            how to continue after training has diverged.
     """
 
     error_type: type[Exception]
@@ -99,10 +99,10 @@ class Explanation(NamedTuple):
 
 
 EXPLANATIONS = (
-    # These errors are raised before a task is built. fairseq's error for a missing --arch
-    # has no text.
+    # These errors are raised before a task is built. fairseq's error for a missing --arch has
+    # no text.
     Explanation(
-        RuntimeError, "$", f"--arch is required; expected one that matches the task: {COMBINATIONS}"
+        RuntimeError, "$", f"--arch is required; use one that matches the task: {COMBINATIONS}"
     ),
     Explanation(
         ValueError,
@@ -112,33 +112,34 @@ EXPLANATIONS = (
     Explanation(
         ValueError,
         "Seed must be between",
-        f"{spelling('common', 'seed')}: expected {RANGES['common']['seed']}",
+        f"{spelling('common', 'seed')} is invalid; expected {RANGES['common']['seed']}",
     ),
     Explanation(
         ValueError,
         "Cannot combine --fp16 and --tpu",
-        "both --fp16 and --bf16 given; use one of them, or --cpu-precision bfloat16 on a CPU",
+        "--fp16 and --bf16 cannot be combined; use one of them, or --cpu-precision bfloat16 on a "
+        "CPU",
     ),
     Explanation(
         AssertionError,
         "Must specify batch size",
-        "neither --batch-size nor --max-tokens given; expected for example --batch-size 128",
+        "--batch-size or --max-tokens is required, for example: --batch-size 128",
     ),
     Explanation(
         InterpolationKeyError,
         "Interpolation key '(?:task|criterion)\\.",
-        f"--task, --arch and --criterion do not go together; expected {COMBINATIONS}",
+        f"--task, --arch and --criterion are incompatible; use {COMBINATIONS}",
     ),
     Explanation(
         ConfigCompositionException,
         r"Error merging override lr_scheduler\.total_num_update=null",
-        "--lr-scheduler polynomial_decay without --total-num-update; expected the number of "
+        "--lr-scheduler polynomial_decay requires --total-num-update; set it to the number of "
         "updates of the run, as in --max-update",
     ),
     Explanation(
         AssertionError,
         SCHEDULE_ERROR,
-        "--lr-scheduler: {0}; expected options that fit the schedule, or polynomial_decay",
+        "--lr-scheduler: {0}; use options that match the schedule, or polynomial_decay",
     ),
     Explanation(
         ValueError,
@@ -148,31 +149,31 @@ EXPLANATIONS = (
     Explanation(
         ImportError,
         r"(?s).*(pip install \w+)",
-        "an option needs a package that is not installed; run {0}, or leave the option out",
+        "an option requires a package that is not installed; run {0}, or omit the option",
     ),
     Explanation(
         AssertionError,
         r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)$",
-        "{0} of the checkpoint: {1}, and now {2}; give the same options, or --reset-optimizer, or "
-        "another --save-dir",
+        "{0} is {2}, but the checkpoint was trained with {1}; use the same options, "
+        "--reset-optimizer, or another --save-dir",
     ),
     Explanation(
         ValueError,
         r"Unsupported optimizer: (\S+)",
-        "--memory-efficient-fp16 or --memory-efficient-bf16 with {0}, which does not support them; "
-        "expected --fp16, --amp, or --optimizer adam",
+        "{0} does not support --memory-efficient-fp16 or --memory-efficient-bf16; "
+        "use --fp16, --amp, or --optimizer adam",
     ),
     Explanation(
         FloatingPointError,
         "",
-        "training diverged, the gradients are not finite; expected a lower --lr, more "
+        "training diverged: the gradients are not finite; use a lower --lr, more "
         "--warmup-updates, or --clip-norm 1, and {recovery}",
     ),
     Explanation(
         AssertionError,
         r"world size is (\d+) but have (\d+) available devices",
-        "--distributed-world-size {0}, but this machine has {1} GPUs; expected at most {1}: start "
-        "workers on CPUs or on several machines with torchrun, see docs/cluster.md",
+        "--distributed-world-size {0} exceeds the {1} GPUs of this machine; to start workers on "
+        "CPUs or on several machines, use torchrun (see docs/cluster.md)",
     ),
     Explanation(RuntimeError, WORKER_DIED, WORKER_DIED_MESSAGE),
     Explanation(ProcessException, WORKER_DIED, WORKER_DIED_MESSAGE),
@@ -180,7 +181,7 @@ EXPLANATIONS = (
 
 
 def explain(error: BaseException) -> str | None:
-    """Return a one-line message for an error, or None if its traceback should be shown."""
+    """Return a one-line message for an error; None to show the traceback."""
     # After a FloatingPointError, fairseq searches for the first non-finite number, and this search
     # may raise another error.
     cause = error
@@ -191,7 +192,7 @@ def explain(error: BaseException) -> str | None:
             continue
         match = re.match(pattern, str(cause))
         if match:
-            # Searching for a usable checkpoint takes time, so it is done only if needed.
+            # Searching for a usable checkpoint takes time, so do it only if needed.
             recovery = ""
             if "{recovery}" in message:
                 recovery = _describe_recovery()
@@ -205,14 +206,14 @@ def _describe_recovery() -> str:
     if save_dirs:
         checkpoint = newest_checkpoint(save_dirs[-1], finite=True)
     if checkpoint is None:
-        return "start in another --save-dir"
-    return f"go on from the last good checkpoint with --restore-file {checkpoint}"
+        return "start again in another --save-dir"
+    return f"continue from the last good checkpoint with --restore-file {checkpoint}"
 
 
 def report_in_one_line() -> None:
-    """Replace the tracebacks of errors that users can fix by one-line messages.
+    """Replace the tracebacks of errors that users can fix with one-line messages.
 
-    Call it once, when the plugin is imported.
+    Call this once, when the plugin is imported.
     """
     install_excepthook(
         "fairseq_lxsr",
@@ -220,14 +221,14 @@ def report_in_one_line() -> None:
         "interrupted; the same command continues from the last checkpoint",
     )
     if HydraConfig.initialized():
-        # Hydra then re-raises errors instead of printing its own traceback.
+        # With this setting, Hydra re-raises errors instead of printing its own traceback.
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
 def replace_compiled_modules() -> None:
-    """Replace the compiled extensions that fairseq uses for batching by Python versions.
+    """Replace the compiled extensions that fairseq uses for batching with Python versions.
 
-    fairseq is installed without building them.
+    fairseq is installed without these extensions.
     """
     for name in ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"):
         # ValueError is raised if the extension was built for another version of NumPy.
@@ -242,7 +243,7 @@ replace_compiled_modules()
 
 def count_bleu_without_a_library() -> None:
     """Let fairseq-generate compute BLEU without fairseq's compiled library."""
-    # Replaces unknown words in the reference so that nothing matches them, as fairseq does.
+    # Replace unknown words in the reference so that nothing matches them, as fairseq does.
     no_word = -999
 
     def initialise(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
@@ -273,31 +274,31 @@ def count_bleu_without_a_library() -> None:
 if importlib.util.find_spec("fairseq.libbleu") is None:
     count_bleu_without_a_library()
 
-# fairseq saves its options as a Namespace and loads checkpoints with weights_only. Loading this
+# fairseq stores its options as a Namespace, and loads checkpoints with weights_only. Loading this
 # class runs no code.
 torch.serialization.add_safe_globals([argparse.Namespace])
 
 
 def load_on_all_workers(run_options: DictConfig) -> None:
-    """Make every worker load the checkpoint itself instead of receiving it from the first one.
+    """Make every worker load the checkpoint itself instead of receiving it from the first worker.
 
-    By default the first worker sends it to the others, pickled in a form that torch refuses.
+    By default the first worker sends the checkpoint, pickled in a form that torch rejects.
     """
     run_options.checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
-# fairseq's own.
+# fairseq's own function.
 parse_args_and_arch = options.parse_args_and_arch
 
 
 @functools.wraps(parse_args_and_arch)
 def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
-    """Parse the command line, and let --bf16 run on a GPU.
+    """Parse the command line, and allow --bf16 on a GPU.
 
     fairseq turns --bf16 into --bf16 --tpu, although its trainer supports bfloat16 on GPUs.
 
     Raises:
-        InputError: --profile on a machine without a GPU, where the profiler of fairseq fails.
+        InputError: if --profile is used without a GPU, because fairseq's profiler requires one.
     """
     parsed = parse_args_and_arch(*args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -306,7 +307,7 @@ def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
     if getattr(namespace, "bf16", False) and has_gpu and not has_tpu:
         namespace.tpu = False
     if getattr(namespace, "profile", False) and not has_gpu:
-        raise InputError("--profile needs a GPU, whose work it records; omit the option")
+        raise InputError("--profile requires a GPU, because it records GPU work; omit the option")
     return parsed
 
 
@@ -316,7 +317,7 @@ options.parse_args_and_arch = parse_for_gpu
 def add_preset_to_hydra(arch: str, config: type) -> None:
     """Register a preset under its --arch name for fairseq-hydra-train.
 
-    fairseq-hydra-train reads defaults from dataclasses only, by the name of the model.
+    fairseq-hydra-train only reads defaults from dataclasses, by model name.
     """
     MODEL_DATACLASS_REGISTRY[arch] = config
     ARCH_MODEL_NAME_REGISTRY[arch] = arch
@@ -326,7 +327,7 @@ def add_preset_to_hydra(arch: str, config: type) -> None:
 
 
 def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
-    """Return this package's configs in a fairseq registry by name, except for presets."""
+    """Return this package's configs in a fairseq registry, by name, excluding presets."""
     configs = {}
     for name, config in registry.items():
         # Preset classes are created at run time, in another module.
@@ -335,7 +336,7 @@ def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
     return configs
 
 
-# argparse's own, for other programs in the same process.
+# argparse's own function, for other programs in the same process.
 print_usage_and_error = argparse.ArgumentParser.error
 
 
@@ -344,7 +345,7 @@ def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
 
     argparse would print pages of usage before its message.
     """
-    # Without --user-dir this is the parser of another program.
+    # Without --user-dir, the parser belongs to another program.
     if "--user-dir" not in self._option_string_actions:
         print_usage_and_error(self, message)
     choice = re.fullmatch(r"(.*invalid choice: '?([^' ]*)'?) \(choose from (.*)\)", message)
@@ -360,7 +361,7 @@ def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _suggest(option: str, options: Iterable[str]) -> str:
-    """Return `; --option: expected --other`; an empty string if no option is similar."""
+    """Return `; --option: expected --other`, or an empty string if no option is similar."""
     if option in SUGGESTIONS:
         return f"; {option}: expected {SUGGESTIONS[option]}"
     close = get_close_matches(option, options, 1)
@@ -371,18 +372,18 @@ argparse.ArgumentParser.error = refuse_option  # type: ignore[method-assign]
 
 
 def print_options_on_help() -> None:
-    """Print the options of this plugin if --help is on the command line.
+    """Print this plugin's options if --help is on the command line.
 
-    Call it once, when the plugin is imported.
+    Call this once, when the plugin is imported.
     """
     if {"-h", "--help"} & set(sys.argv):
         print_options()
 
 
 def print_options() -> None:
-    """Print all options of this plugin, with help and defaults, before fairseq's own.
+    """Print all options of this plugin, with helps and defaults, before fairseq's own options.
 
-    The chosen task comes first. Each task lists its specific options before the shared ones.
+    The selected task comes first. Each task lists its specific options before the shared ones.
     """
     tasks = sorted(
         configs_of_package(TASK_DATACLASS_REGISTRY).items(),
@@ -392,7 +393,7 @@ def print_options() -> None:
     shared = {name for name, count in counts.items() if count > 1}
     groups = {f"--task {name}": config for name, config in tasks}
     for name, config in configs_of_package(MODEL_DATACLASS_REGISTRY).items():
-        # The defaults of the first preset are shown.
+        # Show the defaults of the first preset.
         groups[f"--arch {', '.join(ARCH_MODEL_INV_REGISTRY[name])}"] = config
     for name, config in configs_of_package(CRITERION_DATACLASS_REGISTRY).items():
         groups[f"--criterion {name}"] = config
@@ -414,13 +415,13 @@ def print_options() -> None:
 
 @atexit.register
 def end_loading_threads(timeout: float = 10) -> None:
-    """Stop all batch loading threads, and wait for them to finish.
+    """Stop all threads that load batches, and wait for them to finish.
 
-    The threads are daemons: if Python ends one inside of torch, the process aborts with SIGABRT
-    although all work is done.
+    The threads are daemons: if Python ends one of them inside torch, the process aborts with
+    SIGABRT although all work is done.
 
     Args:
-        timeout: seconds to wait for all threads together; slower threads are left to Python.
+        timeout: total seconds to wait; threads that take longer are left to Python.
     """
     deadline = time.monotonic() + timeout
     for thread in threading.enumerate():
@@ -437,7 +438,7 @@ def end_loading_threads(timeout: float = 10) -> None:
 class MarkedIterator(EpochBatchIterator):
     """A fairseq iterator that marks `first_batch`, which the trainer uses as its dummy batch.
 
-    The trainer gives the dummy batch to a worker that has no batches left.
+    The trainer gives the dummy batch to workers that have run out of batches.
     """
 
     @property
@@ -447,7 +448,7 @@ class MarkedIterator(EpochBatchIterator):
 
 def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
     """Make an existing fairseq iterator mark its dummy batch."""
-    # fairseq has no way to choose the iterator class, so it is changed afterwards.
+    # fairseq offers no way to choose the iterator class, so change the class afterwards.
     iterator.__class__ = MarkedIterator
     return iterator
 
@@ -455,7 +456,7 @@ def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
 def step_if_finite(self: AMPOptimizer) -> None:
     """Update the weights with unscaled gradients, unless a gradient is not finite.
 
-    `clip_grad_norm` has unscaled the gradients.
+    `clip_grad_norm` has already unscaled the gradients.
     """
     self.scaler.step(self.optimizer)
     self.scaler.update()

@@ -127,7 +127,7 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
     ):
         refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)
     done = train_here(data, tmp_path / "new", *flags, optimizer="torch_adam", weight_decay="-1")
-    refused(done, "--weight-decay -1.0; expected")
+    refused(done, "--weight-decay -1.0")
 
 
 def test_moments_of_other_weights_are_refused():

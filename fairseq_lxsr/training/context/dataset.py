@@ -1,7 +1,7 @@
 """Datasets of sentences in context, for training without parallel text.
 
-Every random choice is a function of (seed, epoch, sample) alone, see `draws`. A sample is what the
-encoder reads: a sentence between the sentences before and after one place in a document.
+Every random choice depends only on (seed, epoch, sample); see `draws`. A sample is the encoder
+input: a sentence, surrounded by the sentences before and after a position in a document.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,13 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class DocumentCorpus:
-    """All sentences of one language, stored document by document.
+    """All sentences in one language, stored document by document.
 
     Attributes:
-        language: name of the language.
-        sentences: ids of the pieces of every sentence, which end in EOS.
-        starts: first sentence of every document, then the number of all sentences [documents + 1].
+        language: language of the sentences.
+        sentences: piece ids of every sentence; each ends in EOS.
+        starts: index of each document's first sentence, followed by the total number of sentences
+            [documents + 1].
     """
 
     language: str
@@ -33,14 +34,14 @@ class DocumentCorpus:
     starts: IntArray
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Return where the context of each sentence begins and ends within its document.
+        """Return where each sentence's context begins and ends within its document.
 
         Args:
-            index: the sentences [N].
-            context: number of sentences on each side.
+            index: sentence indices [N].
+            context: number of context sentences on each side.
 
         Returns:
-            The first sentence of each context, and the one after the last, [N] each.
+            Index of the first sentence in each context [N], and of the sentence after the last [N].
         """
         document = np.searchsorted(self.starts, index, side="right")
         begin = np.maximum(index - context, self.starts[document - 1])
@@ -53,8 +54,8 @@ class CoherentPairs:
     """Mined pairs of similar sentences.
 
     Attributes:
-        left: index of the language, and of the sentence in it, of one side [N, 2].
-        right: the same of the other side [N, 2].
+        left: language index and sentence index of one side [N, 2].
+        right: language index and sentence index of the other side [N, 2].
         labels: cosine similarities [N].
     """
 
@@ -64,12 +65,12 @@ class CoherentPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Base class: each sample is a context, a sentence to put in its middle, and a label.
+    """Base class: each sample is a context, a sentence to insert in the middle, and a label.
 
     Attributes:
-        places: language and sentence whose context is read [S, 2].
-        middles: language and sentence that is read in the middle of it [S, 2].
-        labels: what the model learns to predict [S].
+        places: language and sentence whose context is used [S, 2].
+        middles: language and sentence to insert in the middle of the context [S, 2].
+        labels: values that the model learns to predict [S].
     """
 
     places: IntArray
@@ -87,7 +88,7 @@ class ContextDataset(EpochDataset):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
-        # With cumulative numbers of pieces, the length of a context is a difference.
+        # With cumulative piece counts, the length of a context is a difference.
         self.pieces_before = []
         for corpus in self.corpora:
             lengths = corpus.sentences.sizes - 1
@@ -109,7 +110,7 @@ class ContextDataset(EpochDataset):
 
     @property
     def lengths(self) -> IntArray:
-        """Number of pieces of each sample [S], at most `max_positions`."""
+        """Number of pieces per sample [S], at most `max_positions`."""
         lengths = np.empty(len(self), dtype=np.int64)
         for number, corpus in enumerate(self.corpora):
             in_language = self.places[:, 0] == number
@@ -124,7 +125,7 @@ class ContextDataset(EpochDataset):
         return lengths.clip(max=self.max_positions)
 
     def ordered_indices(self) -> IntArray:
-        """Sort the samples by length, shuffle those of equal length, and drop empty ones."""
+        """Sort the samples by length, shuffle samples of equal length, and drop empty samples."""
         lengths = self.lengths
         indices = np.flatnonzero(lengths)
         if self.shuffle:
@@ -146,7 +147,7 @@ class ContextDataset(EpochDataset):
     num_tokens = size
 
     def collater(self, samples: list[dict]) -> dict:
-        """Collate samples into a batch.
+        """Combine samples into a batch.
 
         Returns:
             `net_input` with `tokens` [B, T], `label` [B] float32, `id` [B], `nsentences` and
@@ -167,15 +168,15 @@ class ContextDataset(EpochDataset):
 
 
 class ReplacedSentences(ContextDataset):
-    """Stage 1: each context contains its own sentence, or a random one instead of it.
+    """Stage 1: each context contains its original sentence, or a random replacement.
 
     Args:
-        corpora: the corpora of all languages.
-        doubled: read every sentence twice per epoch, once in its place and once replaced; otherwise
-            once, which is drawn.
-        negatives: where replacements come from: `language`, the language of the sentence, or
-            `corpus`, all languages as in Wang et al.
-        **options: see `ContextDataset`.
+        corpora: corpora of all languages.
+        doubled: use every sentence twice per epoch, in its own context and replaced; otherwise
+            choose one of the two at random.
+        negatives: source of the replacements: `language` (the sentence's language) or `corpus`
+            (all languages, as Wang et al. do).
+        **options: further arguments of `ContextDataset`.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class ReplacedSentences(ContextDataset):
 
 
 class InsertedSentences(ContextDataset):
-    """Stage 2: each sentence of a mined pair is put into the context of the other sentence."""
+    """Stage 2: each sentence of a mined pair is inserted into the context of the other one."""
 
     def __init__(self, corpora: Sequence[DocumentCorpus], mined: CoherentPairs, **options: Any):
         super().__init__(corpora, **options)

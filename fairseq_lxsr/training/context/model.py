@@ -1,4 +1,4 @@
-"""fairseq model `context_transformer`, which scores how well a sentence fits its context."""
+"""fairseq model `context_transformer`, which scores how well a sentence matches its context."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -23,7 +23,7 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Wang et al. use three layers of width 512 and 8 heads, but do not state the feed-forward width.
+# Wang et al. use three layers of width 512 with 8 heads, but do not give the feed-forward width.
 CONTEXT_PRESETS = {
     "context_transformer_base": transformer_preset(512, 2048, 8, layers=3),
     "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
@@ -40,21 +40,21 @@ class ContextTransformerConfig(TransformerOptions):
     encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 2048, WIDTH)
     encoder_layers: int = option("number of transformer layers", 3, LAYERS)
     pooling: ChoiceEnum(tuple(POOLINGS)) = option(  # type: ignore[valid-type]
-        "how token states are pooled into a sentence embedding: mean and maximum, or only the mean",
+        "sentence embedding pooling over token states: mean and maximum (mean_max), or mean",
         "mean_max",
     )
 
 
 @register_model("context_transformer", dataclass=ContextTransformerConfig)
 class ContextTransformerModel(BaseFairseqModel):
-    """A sentence encoder followed by a linear layer that scores a sentence in its context.
+    """A sentence encoder with a linear layer that scores a sentence in its context.
 
     The score is a logit in stage 1 and a cosine in stage 2, which starts from the weights of
     stage 1.
 
     Args:
-        config: sizes of the encoder.
-        cpu_precision: precision of the matrix products on a CPU.
+        config: encoder sizes.
+        cpu_precision: precision of matrix products on a CPU.
     """
 
     def __init__(self, config: TransformerConfig, cpu_precision: str = "float32"):
@@ -73,7 +73,7 @@ class ContextTransformerModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the scores [B] of tokens [B, T], each row a sentence with its context."""
+        """Compute the scores [B] of token ids [B, T]; each row is a sentence in its context."""
         with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)
@@ -101,7 +101,7 @@ class SentContextLoss(SummedCriterion):
         """Compute the loss of a batch without waiting for the device.
 
         Returns:
-            The loss summed over the samples, the number of samples, and the values to log.
+            The loss, summed over the samples; the number of samples; and the values to log.
         """
         scores = model(**sample["net_input"])
         labels = sample["label"]

@@ -29,33 +29,34 @@ from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
 logger = logging.getLogger(__name__)
 
-# First columns in a file of mined pairs, followed by the text.
+# First columns in a file of mined pairs; the sentences follow.
 COLUMNS = ("score", "cosine", "language", "sentence", "language", "sentence")
 
 
 @dataclass
 class SentContextConfig(LxsrTaskConfig):
     both_samples: bool = option(
-        "use every sentence twice per epoch, once in its own context and once replaced by "
-        "another, instead of choosing one at random; not with --mined",
+        "use every sentence twice per epoch, in its own context and replaced by another sentence, "
+        "instead of choosing one of the two at random; not with --mined",
         False,
     )
     negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
-        "where replacement sentences are drawn from: the same language, or the corpus of all "
-        "languages (Wang et al.); not with --mined",
+        "source of replacement sentences: the same language, or the corpus of all "
+        "languages, as Wang et al. do; not with --mined",
         "language",
     )
     langs: Optional[str] = option(
-        "comma-separated languages, for example en,fr (default: every train.LANG of the folder)",
+        "comma-separated languages, such as en,fr (default: every train.LANG in the folder)",
         None,
     )
     mined: Optional[str] = option(
-        "file of mined pairs: learn how well each sentence fits into the context of its partner, "
+        "file of mined pairs: learn how well each sentence matches the context of its partner, "
         "instead of whether a sentence is in its own context",
         None,
     )
     max_positions: int = option(
-        "maximum number of word pieces in a sentence with its context; longer ones are truncated",
+        "maximum number of word pieces in a sentence with its context; longer samples are "
+        "truncated",
         150,
         POSITIONS,
     )
@@ -71,7 +72,9 @@ class SentContextTask(LxsrTask):
         if cfg.both_samples and cfg.mined is not None:
             raise InputError("--both-samples cannot be combined with --mined; use one")
         if cfg.negatives != "language" and cfg.mined is not None:
-            raise InputError(f"both --negatives {cfg.negatives} and --mined given; use one")
+            raise InputError(
+                f"--negatives {cfg.negatives} cannot be combined with --mined; use one"
+            )
         logger.info(
             f"languages {', '.join(self.languages)}; dictionary of {len(self.dictionary):,} entries"
         )
@@ -85,10 +88,10 @@ class SentContextTask(LxsrTask):
         return load_dictionary(path)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs) -> None:
-        """Load a split in all languages, or with `--mined` the mined pairs of all shards."""
+        """Load a split in all languages, or, with `--mined`, the mined pairs of all shards."""
         mined = self.cfg.mined
         if mined is not None and split != "train":
-            raise InputError(f"--mined has no {split} samples; use --disable-validation")
+            raise InputError(f"--mined provides no {split} samples; use --disable-validation")
         folders = self.shards
         if mined is None:
             folders = [self.folder_of(split, epoch)]
@@ -111,7 +114,7 @@ class SentContextTask(LxsrTask):
             dataset = ReplacedSentences(corpora, doubled=self.cfg.both_samples, **options)
         if not len(dataset):
             raise InputError(
-                f"{folders[0]}: no {split} document has two or more sentences; check the documents"
+                f"{folders[0]}: no {split} document has at least two sentences; check the documents"
             )
         num_documents = sum(len(corpus.starts) - 1 for corpus in corpora)
         logger.info(f"{split}: {len(dataset):,} samples from {num_documents:,} documents")
@@ -125,11 +128,11 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
     """Return the training languages.
 
     Args:
-        folder: data folder of `lxsr train-context`.
-        langs: value of `--langs`; None for all languages of the folder.
+        folder: data folder from `lxsr train-context`.
+        langs: value of `--langs`; None for all languages in the folder.
 
     Raises:
-        InputError: if the folder has no text of a language.
+        InputError: if the folder has no text in a language.
     """
     available = sorted(path.name.split(".")[1] for path in folder.glob("train.*.documents.npy"))
     if not available:
@@ -142,7 +145,7 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
     for language in languages:
         if language not in available:
             raise InputError(
-                f"--langs {language}: {folder} has no text in this language; expected one of "
+                f"--langs {language}: {folder} has no text in this language; choose from "
                 f"{listed(available)}"
             )
     return languages
@@ -151,13 +154,13 @@ def find_languages(folder: Path, langs: str | None) -> list[str]:
 def read_documents(
     folders: Sequence[Path], split: str, language: str, num_symbols: int
 ) -> DocumentCorpus:
-    """Read and concatenate the documents of one language from all data folders.
+    """Read and concatenate one language's documents from all data folders.
 
     Args:
-        folders: data folders of `lxsr train-context`.
+        folders: data folders from `lxsr train-context`.
         split: `train` or `valid`.
-        language: name of the language.
-        num_symbols: size of the dictionary, which ids must not exceed.
+        language: language to read.
+        num_symbols: dictionary size, which no id may reach.
 
     Raises:
         InputError: if a file is missing or damaged.
@@ -205,11 +208,11 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
     """Read a file of mined pairs.
 
     Args:
-        path: a file with the tab-separated `COLUMNS`.
-        corpora: the corpora to which the numbers of sentences refer.
+        path: file with the tab-separated `COLUMNS`.
+        corpora: corpora that contain the mined sentences.
 
     Raises:
-        InputError: for a line of another form, or an empty file.
+        InputError: if a line is invalid, or the file is empty.
     """
     numbers = {corpus.language: number for number, corpus in enumerate(corpora)}
     left = []
@@ -225,7 +228,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
             right_place = _parse_place(fields[4], fields[5], numbers, corpora)
         except (IndexError, ValueError, KeyError):
             raise InputError(
-                f"{path}, line {line_number}: {line!r:.60}; expected {', '.join(COLUMNS)} of the "
+                f"{path}, line {line_number}: {line!r:.60}; expected {', '.join(COLUMNS)} for the "
                 "data folder"
             ) from None
         left.append(left_place)
@@ -239,11 +242,11 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
 def _parse_place(
     language: str, row: str, numbers: dict[str, int], corpora: list[DocumentCorpus]
 ) -> tuple[int, int]:
-    """Parse a language and a sentence number, and return the index of each.
+    """Parse a language and a sentence number; return the indices of both.
 
     Raises:
-        KeyError: for an unknown language.
-        ValueError: if the corpus does not have the sentence.
+        KeyError: if the language is unknown.
+        ValueError: if the corpus does not contain the sentence.
     """
     number = numbers[language]
     sentence = int(row)

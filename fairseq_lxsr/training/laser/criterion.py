@@ -17,33 +17,33 @@ from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
 DETACHED = "_detached"
 CONSTRAINTS = (*DISTANCES, f"norm{DETACHED}", f"norm_of_mean{DETACHED}")
-# Weight of the translation loss if a distance constraint is used; otherwise it is 1.
+# Weight of the translation loss with a distance constraint; without one, it is 1.
 TRANSLATION_WEIGHT = 0.5
 
 
 @dataclass
 class XlingTranslationLossConfig(FairseqDataclass):
     label_smoothing: float = option(
-        "label smoothing: share of the target distribution that is spread over all pieces",
+        "label smoothing: fraction of the target distribution that is spread over all pieces",
         0.1,
         below(1),
     )
     constraint: ChoiceEnum(("none", *CONSTRAINTS)) = option(  # type: ignore[valid-type]
-        "distance to minimize between the embeddings of translations: norm of the difference "
-        "divided by the mean norm (norm) or by the norm of the mean embedding (norm_of_mean); "
-        "_detached passes no gradient through the divisor; angular, the angle between them; none "
-        "trains on translation only",
+        "distance to minimize between translations: norm (divided by the mean norm of all "
+        "embeddings), norm_of_mean (divided by the norm of the mean embedding), the same with "
+        "_detached (no gradient through the divisor), angular (angle between the embeddings), none "
+        "(trains on translation only)",
         "none",
     )
-    constraint_weight: float = option("weight beta of the constraint", 0.25, LOSS_WEIGHT)
+    constraint_weight: float = option("weight of the distance constraint (beta)", 0.25, LOSS_WEIGHT)
     negative_weight: float = option(
-        "weight lambda of the negative term in the constraint", 0.5, LOSS_WEIGHT
+        "weight of the negative term in the constraint (lambda)", 0.5, LOSS_WEIGHT
     )
     constraint_margin: float = option(
-        "margin m by which negatives must be farther away than the translation", 0.5, MARGIN
+        "how much farther away than the translation negatives must be (m)", 0.5, MARGIN
     )
     negatives: int = option(
-        "number N of random negatives per sentence in each direction", 20, at_least(1)
+        "number of random negatives per sentence and direction (N)", 20, at_least(1)
     )
 
 
@@ -52,7 +52,7 @@ CONSTRAINT_OPTIONS = ("constraint_weight", "negative_weight", "constraint_margin
 
 
 def check_constraint(cfg: XlingTranslationLossConfig) -> None:
-    """Reject options of the distance constraint if none is used."""
+    """Reject options of the distance constraint if it is not used."""
     if cfg.constraint != "none":
         return
     defaults = XlingTranslationLossConfig()
@@ -60,8 +60,8 @@ def check_constraint(cfg: XlingTranslationLossConfig) -> None:
         value = getattr(cfg, name)
         if value != getattr(defaults, name):
             raise InputError(
-                f"--{name.replace('_', '-')} {value} needs a distance constraint; set --constraint "
-                f"{', '.join(CONSTRAINTS)}"
+                f"--{name.replace('_', '-')} {value} requires a distance constraint; set "
+                f"--constraint {', '.join(CONSTRAINTS)}"
             )
 
 
@@ -70,8 +70,8 @@ class XlingTranslationLoss(SummedCriterion):
     """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak
     2020).
 
-    As in the code of the authors, the sums over the pieces and over the pairs of a batch are both
-    divided by the number of pieces.
+    As in the authors' code, sums over the pieces and over the pairs of a batch are both divided by
+    the number of pieces.
     """
 
     def __init__(self, cfg: XlingTranslationLossConfig, task):
@@ -91,7 +91,7 @@ class XlingTranslationLoss(SummedCriterion):
         """
         has_constraint = self.cfg.constraint != "none"
         num_pieces = sample["ntokens"]
-        # Target embeddings are needed only for the distance constraint.
+        # Target embeddings are only needed for the distance constraint.
         logits, embeddings = model(
             **sample["net_input"],
             positions=sample["target_positions"],
@@ -123,7 +123,7 @@ class XlingTranslationLoss(SummedCriterion):
     def constraint(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Compute L_pair and L_neg from source and target embeddings, [B, E] each.
 
-        Training draws negatives from the batch, validation takes all of it.
+        Training samples negatives from the batch; validation uses the whole batch.
         """
         negatives = None
         if self.training and len(u) > 1:

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs for translation training of LASER and T-LASER."""
+"""Batches of sentence pairs for training LASER and T-LASER on translation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +13,10 @@ class TranslationDataset(PairDataset):
     """Source and target sentences, with one corpus per translation direction.
 
     Args:
-        corpora: the corpora, one per direction.
-        target_languages: index of the target language of each corpus.
+        corpora: one corpus per direction.
+        target_languages: target language index of each corpus.
         target_start: ids that the decoder predicts before each target: BOS, or nothing.
-        **options: see `PairDataset`.
+        **options: further arguments of `PairDataset`.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class TranslationDataset(PairDataset):
         return super().num_tokens_vec(indices) + 1 + len(self.target_start)
 
     def collater(self, samples: list[dict]) -> dict:
-        """Collate sentence pairs into a batch.
+        """Combine sentence pairs into a batch.
 
         Returns:
             `net_input`, with `src_tokens` [B, S] without EOS, `target_language` [B] and
-            `prev_output_tokens` [B, T]: EOS, `target_start` and the pieces of the target;
-            `target` [B, T]: `target_start`, the pieces of the target and EOS;
-            `target_positions` [P], where the flattened `target` is not padding;
-            `target_tokens` [B, T'], only the pieces of the target, as the encoder reads them;
+            `prev_output_tokens` [B, T]: EOS, `target_start` and the target pieces;
+            `target` [B, T]: `target_start`, the target pieces and EOS;
+            `target_positions` [P], the non-padding positions in the flattened `target`;
+            `target_tokens` [B, T'], only the target pieces, as encoder input;
             `id` [B], `nsentences` (B) and `ntokens` (P).
         """
         if not samples:
@@ -59,7 +59,7 @@ class TranslationDataset(PairDataset):
         gold = padded(
             [np.concatenate((start, target, eos)) for target in targets], self.padding_idx
         )
-        # Computed here, because counting them on the device would need a copy to the host.
+        # Count here, because counting on the device would require a copy to the host.
         positions = np.flatnonzero(gold != self.padding_idx)
         index = np.array([sample["id"] for sample in samples])
         language = self.target_languages[self.corpus_of(index[0])]

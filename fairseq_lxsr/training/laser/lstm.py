@@ -23,8 +23,8 @@ from fairseq_lxsr.training.laser.translation import (
 from fairseq_lxsr.training.model_options import EncoderOptions, register_presets
 
 # The encoder follows Artetxe and Schwenk 2019, and the numbers of layers follow Li and Mak 2020.
-# The width of the decoder's embeddings is our choice: fairseq's examples/laser uses 320 on both
-# sides, and the code of Li and Mak uses 512 (recipe laser_1_released).
+# The width of the decoder's embeddings is our choice: fairseq's examples/laser uses 320 for both
+# encoder and decoder, and Li and Mak's code uses 512 (recipe laser_1_released).
 LASER_1 = {
     "encoder_embed_dim": 320,
     "encoder_hidden_size": 512,
@@ -66,27 +66,27 @@ class LaserModelConfig(EncoderOptions):
     encoder_append_eos: bool = option(
         "add <s> before and </s> after each sentence in the encoder input", False
     )
-    # The type is Any, because fairseq would treat the text as true if it were bool.
+    # The type is Any, because for bool fairseq would treat any text as true.
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = option(
-        "feed the decoder's previous output back as input at every step (slower: the steps "
+        "feed the decoder's previous output back as input at every step (slower, because the steps "
         "run one by one)",
         False,
     )
 
 
 class LaserDecoder(SentenceDecoder):
-    """LSTM decoder; its input is the previous piece, the sentence embedding and the target
+    """LSTM decoder whose input is the previous piece, the sentence embedding and the target
     language.
 
-    With input feeding it also reads its last output, as the decoder of Li and Mak does
-    (laser_lstm.py, line 286).
+    With input feeding, its last output is also an input, as in Li and Mak's decoder (laser_lstm.py,
+    line 286).
 
     Args:
-        dictionary: the dictionary of fairseq.
+        dictionary: fairseq dictionary.
         num_languages: number of target languages.
-        sentence_dim: dimension E of the sentence embedding.
-        cfg: options of the model.
+        sentence_dim: sentence embedding width E.
+        cfg: model options.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class LaserDecoder(SentenceDecoder):
         """Run the LSTM step by step, feeding back the previous output.
 
         Args:
-            x: inputs without the outputs [B, T, I].
+            x: inputs without the fed-back outputs [B, T, I].
             states: hidden and cell states before the first step [1, B, H].
             output: output of the previous step [B, 1, H].
 
         Returns:
-            Outputs after dropout [B, T, H], and the last states.
+            Outputs after dropout [B, T, H], and the final states.
         """
         outputs = []
         for step in x.split(1, dim=1):
@@ -170,7 +170,7 @@ class LaserDecoder(SentenceDecoder):
 
 @register_model("laser", dataclass=LaserModelConfig)
 class LaserModel(SentenceTranslationModel):
-    """LASER (Artetxe and Schwenk 2019), or cLASER with the distance constraint of the criterion."""
+    """LASER (Artetxe and Schwenk 2019), or cLASER with the criterion's distance constraint."""
 
     @classmethod
     def build_model(cls, cfg: LaserModelConfig, task) -> "LaserModel":

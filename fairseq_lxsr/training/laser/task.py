@@ -21,15 +21,15 @@ DEFAULT_MAX_TOKENS = 4096
 @dataclass
 class XlingTranslationConfig(PairTaskConfig):
     lang_pairs: Optional[str] = option(
-        "comma-separated directions to train, for example de-en,en-de (default: both directions "
-        "of every train.SRC-TGT of the data folder)",
+        "comma-separated directions to train, such as de-en,en-de (default: both directions "
+        "of every train.SRC-TGT in the data folder)",
         None,
     )
     max_positions: int = option(
         "maximum number of pieces in a sentence; longer sentences are truncated", 750, POSITIONS
     )
     sampling_temperature: float = option(
-        "sampling temperature: an epoch draws from each direction in proportion to "
+        "sampling temperature: an epoch samples each direction in proportion to "
         "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
         float("inf"),
         positive(infinite=True),
@@ -41,7 +41,7 @@ class XlingTranslationConfig(PairTaskConfig):
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Builds batches of one direction for `xling_translation_loss` and fairseq-generate."""
+    """Builds batches of one direction each for `xling_translation_loss` and fairseq-generate."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces these languages by those of its checkpoint, so that each
+        # fairseq-generate replaces these languages with those in its checkpoint, so that every
         # language keeps its index.
         self.languages = sorted({target for _, target in self.pairs})
 
@@ -72,8 +72,8 @@ class XlingTranslationTask(PairTask):
         for source, target in corpora:
             if target not in self.languages:
                 raise InputError(
-                    f"--lang-pairs {source}-{target}: unknown target language {target}; expected "
-                    f"one of {listed(self.languages)}"
+                    f"--lang-pairs {source}-{target}: unknown target language {target}; choose "
+                    f"from {listed(self.languages)}"
                 )
         numbers = [self.languages.index(target) for _, target in corpora]
         start = [self.dictionary.bos()] if self.cfg.target_bos else []

@@ -1,6 +1,6 @@
 """fairseq model `tlaser`: a transformer encoder and one transformer decoder layer.
 
-The sentence embedding is the state of a tag before the sentence.
+The sentence embedding is the state of a tag that precedes the sentence.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ BERT_STD = 0.02
 
 @dataclass
 class TLaserModelConfig(TransformerOptions):
-    encoder_embed_dim: int = option("width D of the embeddings and of the decoder", 1024, WIDTH)
+    encoder_embed_dim: int = option("width of the embeddings and the decoder (D)", 1024, WIDTH)
     encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 4096, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 16, WIDTH)
     encoder_layers: int = option("number of encoder layers", 6, SOME_LAYERS)
@@ -54,13 +54,13 @@ class TLaserModelConfig(TransformerOptions):
     dropout: float = option("dropout probability for embeddings and layers", 0.3, PROBABILITY)
     encoder_append_eos: bool = option("add </s> after each sentence in the encoder input", False)
     decoder_lang_at: ChoiceEnum(LANGUAGE_AT) = option(  # type: ignore[valid-type]
-        "where the target language embedding is added: to each decoder input piece, or to the "
-        "sentence embedding (memory)",
+        "where to add the target language embedding: input (to each decoder input piece) or memory "
+        "(to the sentence embedding)",
         "input",
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "weight initialization: scaled, Xavier matrices and embeddings with standard deviation "
-        "D^-0.5; released, N(0, 0.02) except for the output projection, as in the released code",
+        "weight initialization: scaled (Xavier matrices, embeddings with standard deviation "
+        "D^-0.5), released (N(0, 0.02) except for the output projection, as in the released code)",
         "scaled",
     )
 
@@ -68,14 +68,14 @@ class TLaserModelConfig(TransformerOptions):
 class TLaserDecoder(SentenceDecoder):
     """One decoder layer: causal self-attention, attention to the sentence embedding, feed-forward.
 
-    The embedding of the target language is concatenated to each input embedding, and a matrix
-    reduces the result to width D (`input`), or to the sentence embedding (`memory`, as in the code
-    of Li and Mak: transformer_lw.py, line 1516).
+    The target language embedding is concatenated to each input embedding, and a matrix projects the
+    result to width D (`input`), or it is concatenated to the sentence embedding (`memory`, as in
+    Li and Mak's code: transformer_lw.py, line 1516).
 
     Args:
-        dictionary: the dictionary of fairseq.
+        dictionary: fairseq dictionary.
         num_languages: number of target languages.
-        cfg: options of the model.
+        cfg: model options.
     """
 
     positions: Tensor
@@ -138,7 +138,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
     layer = TransformerConfig(dropout=cfg.dropout, attention_dropout=cfg.attention_dropout)
     layer.encoder.embed_dim = layer.decoder.embed_dim = cfg.encoder_embed_dim
     if cfg.decoder_lang_at == "memory":
-        # Width of the vectors that cross-attention reads.
+        # Width of the vectors that cross-attention attends to.
         layer.encoder.embed_dim += cfg.decoder_lang_embed_dim
     layer.decoder.ffn_embed_dim = cfg.encoder_ffn_embed_dim
     layer.decoder.attention_heads = cfg.encoder_attention_heads
@@ -148,7 +148,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
 
 @register_model("tlaser", dataclass=TLaserModelConfig)
 class TLaserModel(SentenceTranslationModel):
-    """T-LASER (Li and Mak 2020), or cT-LASER with the distance constraint of the criterion."""
+    """T-LASER (Li and Mak 2020), or cT-LASER with the criterion's distance constraint."""
 
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
@@ -164,11 +164,11 @@ class TLaserModel(SentenceTranslationModel):
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
-    """Initialize all matrices and embeddings but the output projection from N(0, 0.02), as BERT
+    """Initialize all matrices and embeddings except the output projection from N(0, 0.02), as BERT
     does.
 
-    The code of Li and Mak calls fairseq's init_bert_params (transformer_lw.py, line 400), which
-    leaves out the output projection, because it is a plain parameter there.
+    Li and Mak's code calls fairseq's init_bert_params (transformer_lw.py, line 400), which skips
+    the output projection, because it is a plain parameter there.
     """
     output = decoder.output_projection.weight.detach().clone()
     for part in (network, decoder):

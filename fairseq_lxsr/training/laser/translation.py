@@ -1,4 +1,4 @@
-"""Base classes of LASER and T-LASER, which translate through one sentence embedding."""
+"""Base classes of LASER and T-LASER, which translate through a single sentence embedding."""
 
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
 from torch import Tensor
@@ -22,8 +22,8 @@ class TranslationEncoder(FairseqEncoder):
         """Encode source sentences.
 
         Args:
-            src_tokens: ids of the sources without EOS [B, S].
-            target_language: indices of the target languages [B], which are passed on.
+            src_tokens: source ids without EOS [B, S].
+            target_language: target language indices [B], which are passed through.
             src_lengths: ignored.
 
         Returns:
@@ -53,11 +53,12 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         Args:
             prev_output_tokens: EOS and the target so far [B, T].
             encoder_out: output of `TranslationEncoder`.
-            incremental_state: cache of beam search, with which only the last step is computed.
-            positions: indices into the flattened target [P]; None for all.
+            incremental_state: beam search cache, with which only the last step is computed.
+            positions: indices into the flattened target [P]; None for all positions.
 
         Returns:
-            Logits [B, T, V]; [B, 1, V] with a cache, [P, V] with positions. And None, for fairseq.
+            Logits [B, T, V]; [B, 1, V] with a cache, [P, V] with positions. Also None, as fairseq
+            expects.
         """
         # [B, T, D]
         states = self.states(prev_output_tokens, encoder_out, incremental_state)
@@ -69,18 +70,18 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     def states(
         self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
     ) -> Tensor:
-        """Compute the states [B, T, D], or [B, 1, D] with a cache; see `forward` for the
-        arguments."""
+        """Compute the states [B, T, D], or [B, 1, D] with a cache; for the arguments, see
+        `forward`."""
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Encoder-decoder model in which the decoder sees the source only as a sentence embedding.
+    """Encoder-decoder model whose decoder only sees the source as a sentence embedding.
 
     Args:
         encoder: a `TranslationEncoder`.
         decoder: a `SentenceDecoder`.
-        cpu_precision: precision of the matrix products on a CPU.
+        cpu_precision: precision of matrix products on a CPU.
     """
 
     def __init__(
@@ -103,14 +104,14 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
         """Translate with teacher forcing.
 
         Args:
-            src_tokens: ids of the sources without EOS [B, S].
-            target_language: indices of the target languages [B].
+            src_tokens: source ids without EOS [B, S].
+            target_language: target language indices [B].
             prev_output_tokens: EOS and the targets [B, T].
-            positions: indices into the flattened targets [P]; None for all.
-            target_tokens: targets as the encoder reads them [C, T'], to embed them too.
+            positions: indices into the flattened targets [P]; None for all positions.
+            target_tokens: targets as encoder input [C, T'], to embed them too.
 
         Returns:
-            Logits, see `SentenceDecoder`, and the embeddings `source` [B, E] and `target` [C, E].
+            Logits (see `SentenceDecoder`), and the embeddings `source` [B, E] and `target` [C, E].
         """
         with cpu_autocast(self.cpu_dtype, src_tokens):
             network = self.encoder.network

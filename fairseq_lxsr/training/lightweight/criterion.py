@@ -17,7 +17,7 @@ COUNTS = ("ntokens", "nsentences", "sample_size")
 
 @dataclass
 class XlingSentLossConfig(FairseqDataclass):
-    """Empty: the loss terms are configured in the task, because they affect its batches."""
+    """Empty, because the task configures the loss terms, which affect its batches."""
 
 
 @register_criterion("xling_sent_loss", dataclass=XlingSentLossConfig)
@@ -48,7 +48,7 @@ class XlingSentLoss(SummedCriterion):
         # The cosines are needed for both the loss and the accuracy.
         encoded["cosines"] = losses.cosine_similarities(u, v)
         # Starting with zero keeps the sum from being empty if distillation is the only term and
-        # this split has no teacher.
+        # this split has no teacher embeddings.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:

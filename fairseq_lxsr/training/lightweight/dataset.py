@@ -11,13 +11,14 @@ from fairseq_lxsr.training.pairs import PairCorpus, PairDataset
 
 
 class SentencePairDataset(PairDataset):
-    """Sentence pairs without EOS, with the additional batch fields that the loss terms need.
+    """Sentence pairs without EOS, with additional batch fields for the loss terms.
 
     Args:
-        corpora: one per language pair.
+        corpora: one corpus per language pair.
         parts: add fields to a batch, in this order.
-        near: groups of near pairs of each corpus, which stay together in a batch; empty: no groups.
-        options: see `PairDataset`.
+        near: groups of similar pairs in each corpus, which stay together in a batch; empty for no
+            groups.
+        options: further arguments of `PairDataset`.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class SentencePairDataset(PairDataset):
         self.near = near
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Keep near pairs of a round together in groups, and sort the groups by mean length."""
+        """Keep similar pairs of a round together in groups, and sort the groups by mean length."""
         if not self.near or not len(indices):
             return super().arranged(indices)
         corpus = self.corpus_of(indices[0])
@@ -64,7 +65,7 @@ class SentencePairDataset(PairDataset):
 
         Args:
             index: index of the pair.
-            drawn: the random number, in [0, 1).
+            drawn: random number in [0, 1) that selects the sentence.
             side: source or target.
         """
         start, end = self.offsets[self.corpus_of(index) :][:2]

@@ -1,4 +1,4 @@
-"""CUDA graphs for training steps, which replace hundreds of kernel launches by one."""
+"""CUDA graphs for training steps, which replace hundreds of kernel launches with one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 # Lengths are padded to a multiple of this many pieces, to limit the number of batch shapes.
 PAD_MULTIPLE = 8
-# Maximum number of graphs. Each of them holds gradients of all weights in memory.
+# Maximum number of graphs. Each graph holds the gradients of all weights in memory.
 MAX_GRAPHS = 40
-# A shape is captured at its second occurrence; capturing rarer shapes does not pay off.
+# A shape is captured at its second occurrence; capturing shapes that occur once does not pay off.
 OCCURRENCES = 2
 
 Capture = Callable[[nn.Module, tuple[Tensor, ...]], Any]
@@ -19,18 +19,18 @@ Capture = Callable[[nn.Module, tuple[Tensor, ...]], Any]
 class GraphedCriterion:
     """Wraps a fairseq criterion, and uses CUDA graphs for batch shapes that occur repeatedly.
 
-    At 128 pairs a training step consists of hundreds of small kernels, and the GPU waits for each
-    launch. A graph launches the forward pass at once, and the backward pass at once. The loss and
-    the gradients are those of the criterion, because the same kernels run.
+    At 128 pairs, a training step consists of hundreds of small kernels, and the GPU waits for each
+    launch. A graph launches the whole forward pass at once, and so for the backward pass. Loss and
+    gradients equal the criterion's, because the same kernels run.
 
-    The gradients that a step leaves in the weights are memory of the graph. The next batch replaces
-    them, so the caller must not accumulate the gradients of several batches.
+    Gradients that a step leaves in the weights belong to the graph's memory. The next batch
+    replaces them, so the caller must not accumulate gradients over several batches.
 
     Args:
-        model: the model, whose weights keep their addresses.
-        criterion: returns the loss, the sample size and the logged values of a batch. Of the logged
-            values, those that are tensors must depend on the values of the batch only.
-        capture: replaces the capture of a CUDA graph; tests use it on the CPU.
+        model: the model, whose weights must keep their memory addresses.
+        criterion: returns the loss, the sample size and the logged values of a batch. Logged values
+            that are tensors must depend only on the values of the batch.
+        capture: replaces the capture of a CUDA graph; tests use this on the CPU.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, capture: Capture | None = None):
@@ -63,10 +63,10 @@ class _GraphedStep:
     """A captured CUDA graph for one batch shape.
 
     Args:
-        model: the model.
-        criterion: the criterion.
+        model: the model to train.
+        criterion: criterion of the batch.
         sample: a batch of this shape.
-        capture: turns a module and its sample arguments into a function of such arguments.
+        capture: turns a module and its example arguments into a function with such arguments.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict, capture: Capture):
@@ -91,7 +91,7 @@ class _TensorStep(nn.Module):
 
     Attributes:
         names: names of the logged values that are tensors.
-        constants: the other logged values, which are the same for all batches of a shape.
+        constants: the other logged values, which are equal for all batches of a shape.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict):
@@ -116,7 +116,7 @@ class _TensorStep(nn.Module):
 class _CudaCapture:
     """Captures CUDA graphs that share one memory pool.
 
-    They may share it, because the backward pass of a batch ends before the next batch begins.
+    Sharing is safe, because the backward pass of a batch ends before the next batch begins.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ def flatten(sample: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def unflatten(sample: Mapping[str, Any], tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-    """Return a copy of a batch in which the tensors are replaced, in the order of `flatten`."""
+    """Return a copy of a batch whose tensors are replaced, in the order of `flatten`."""
     rest = iter(tensors)
 
     def replace(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Initial embeddings by latent semantic indexing: pieces in the same pairs get similar rows.
+"""Initial embeddings by latent semantic indexing: pieces in the same pairs get similar vectors.
 
 The method is cross-language latent semantic indexing (Dumais, Letsche, Littman and Landauer 1997):
-a sentence and its translation are one document, and the matrix of pieces by documents is reduced to
-its largest singular values. It takes seconds, and rare pieces start near their translations, which
-a few updates would not achieve.
+a sentence and its translation form one document, and the piece-by-document matrix is reduced to its
+largest singular values. This takes seconds, and rare pieces start near their translations, which a
+few updates would not achieve.
 """
 
 import warnings
@@ -18,7 +18,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 # Number of sampled pairs; at width 512, each pair takes several kB of memory.
 MAX_PAIRS = 500_000
-# Number of subspace iterations; several are needed because the singular values decay slowly.
+# Number of subspace iterations; several are needed, because the singular values decay slowly.
 ITERATIONS = 2
 # Number of additional subspace dimensions (oversampling).
 OVERSAMPLING = 50
@@ -29,20 +29,20 @@ def lsi_embeddings(
 ) -> Tensor:
     """Compute initial embeddings for all pieces.
 
-    A document's weights are the inverse document frequencies of its pieces, normalized to length
-    one; a row is then divided by the square root of its norm, so that frequent pieces do not
-    dominate all directions. The sum of the embeddings of the distinct pieces of a sentence is, up
-    to its length, the projection of the sentence onto the left singular vectors.
+    A document's weights are the inverse document frequencies of its pieces, normalized to unit
+    length; an embedding is then divided by the square root of its norm, so that frequent pieces do
+    not dominate all dimensions. Except for its norm, the sum of the embeddings of a sentence's
+    distinct pieces is the projection of the sentence onto the left singular vectors.
 
     Args:
-        corpora: the training text.
+        corpora: training text.
         vocab_size: number of pieces V.
-        dim: width of the embeddings D.
-        seed: seed of the sample and of the initial subspace.
+        dim: embedding width D.
+        seed: seed of the sample and the initial subspace.
 
     Returns:
-        The table [V, D] in float32 with variance 1 / D; zero for pieces that do not occur or that
-        occur in every document.
+        Embeddings [V, D] in float32 with variance 1 / D; zero for pieces that occur in no document
+        or in every document.
     """
     piece, document = occurrences(corpora, MAX_PAIRS, seed)
     frequency = np.bincount(piece, minlength=vocab_size)
@@ -66,7 +66,7 @@ def occurrences(
     """Return a piece-by-pair occurrence matrix for a sample of at most `max_pairs` pairs.
 
     Returns:
-        Ids of the pieces [n] and numbers of the documents [n], without duplicates.
+        Piece ids [n] and document numbers [n], without duplicates.
     """
     counts = [len(corpus.source) for corpus in corpora]
     total = sum(counts)
@@ -86,7 +86,7 @@ def occurrences(
 def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
     """Compute the first left singular vectors [V, count] of a sparse matrix [V, N].
 
-    Columns are zero if the matrix has fewer singular vectors.
+    If the matrix has fewer singular vectors, the remaining columns are zero.
 
     Source: Halko, Martinsson and Tropp 2011, algorithms 4.4 and 5.1 (randomized subspace
     iteration).

@@ -1,4 +1,4 @@
-"""fairseq model `lxsr`, the lightweight model, and its named sizes, the values of `--arch`."""
+"""fairseq model `lxsr`, the lightweight model, and its presets for `--arch`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,20 +39,20 @@ LXSR_PRESETS = {
     "lxsr_tiny": transformer_preset(32, 64, 2, layers=2),
 }
 
-# Prefix of the encoder weights; all other weights belong to the heads.
+# Name prefix of the encoder weights; all other weights belong to the heads.
 ENCODER = "encoder."
 
 
 @dataclass
 class LxsrModelConfig(TransformerOptions):
     gated: bool = option(
-        "start as a mean of token embeddings, to which layers add through gates that are "
-        "initially zero, so that --finetune-from-model also accepts a model with fewer layers",
+        "start as a mean of token embeddings; layers contribute through gates that are initially "
+        "zero, so --finetune-from-model also accepts a model with fewer layers",
         False,
     )
     order_coefficients: int = option(
-        "number of cosine (DCT) coefficients over the token positions that are added to mean "
-        "pooling, with a learnt weight per unit (initially zero): models word order at almost no "
+        "number of cosine (DCT) coefficients over the token positions to add to mean pooling, each "
+        "with learnt weights per dimension (initially zero); models word order at almost no "
         "cost",
         0,
         at_least(0, 16),
@@ -63,10 +63,9 @@ class LxsrModelConfig(TransformerOptions):
         EPSILON,
     )
     init_weights: ChoiceEnum(INIT_WEIGHTS) = option(  # type: ignore[valid-type]
-        "weight initialization: scaled, embeddings with standard deviation D^-0.5 and Xavier "
-        "matrices; or released, as in the released code, embeddings from N(0, 1), matrices and "
-        "biases uniform in ±fan_in^-0.5 and identical in all layers; released does not support "
-        "--gated",
+        "weight initialization: scaled (embeddings with standard deviation D^-0.5, Xavier "
+        "matrices), released (as in the released code: embeddings from N(0, 1), matrices and "
+        "biases uniform in ±fan_in^-0.5 and identical in all layers; does not support --gated)",
         "scaled",
     )
 
@@ -75,13 +74,13 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes both sides of a batch, and applies the heads of the loss terms.
 
-    It only has weights that its losses use, because several GPUs wait for the gradient of every
-    weight. A model with another encoder is a subclass.
+    It only has weights that its losses use, because training on several GPUs waits for the gradient
+    of every weight. A model with another encoder is a subclass.
 
     Args:
-        encoder: a network that encodes several batches at once: `embed(*tokens)` returns [B, E] for
-            each, `forward(*tokens)` also the states [B, T, D].
-        terms: the terms of the loss; those with weight 0 are ignored.
+        encoder: network that encodes several batches at once: `embed(*tokens)` returns [B, E] for
+            each batch, `forward(*tokens)` also returns the states [B, T, D].
+        terms: loss terms; terms with weight 0 are ignored.
         cpu_precision: float32, or bfloat16 for faster training on a CPU.
     """
 
@@ -117,7 +116,7 @@ class LxsrModel(BaseFairseqModel):
         """Adapt a checkpoint to this model, in place.
 
         Heads and `grown` weights that the checkpoint lacks keep their initial values; heads that
-        this model does not have are removed.
+        this model does not have are dropped.
         """
         initial = self.state_dict()
         grown = tuple(ENCODER + part for part in self.encoder.grown)

@@ -1,9 +1,9 @@
-"""Batches of pairs that a trained model finds similar, as hard negatives of each other.
+"""Batches of pairs that a trained model finds similar, so that they are hard negatives.
 
-As in Sachidananda, Yang and Zhu 2023 (Global Contrastive Batch Sampling), an order of the complete
+As in Global Contrastive Batch Sampling (Sachidananda, Yang and Zhu 2023), an order of the whole
 text brings hard negatives together; cells and groups replace their sparse graph. Embeddings are
-rounded to integers first, whose products are exact, so that workers on different machines make the
-same batches.
+first rounded to integers, whose products are exact, so that workers on different machines build
+identical batches.
 """
 
 import math
@@ -20,23 +20,23 @@ from fairseq_lxsr.vectors.rows import IntArray
 CELL = 1000
 # Maximum number of pairs per cell, because all cosines within a cell are held in memory.
 LARGEST_CELL = 4096
-# Maximum number of pivots in one split.
+# Maximum number of pivots per split.
 PIVOTS = 1024
 # Maximum number of embedding values, or of cosines with pivots, in memory at once.
 NUMBERS_AT_ONCE = 1 << 22
 
 
 class NearPairs:
-    """Groups similar pairs of a corpus, comparing them by the summed unit embeddings of both sides.
+    """Groups similar pairs of a corpus by comparing the summed unit embeddings of both sides.
 
-    A cell holds the pairs that are nearest to the same pivot, a pair that is drawn at random. A
+    A cell contains the pairs that are nearest to the same pivot, which is a randomly drawn pair. A
     group is a pair and its nearest neighbours in the cell.
 
     Args:
-        embeddings: the embeddings of both sides, or of one side.
+        embeddings: embeddings of both sides, or of one side.
         count: number of pairs N.
-        size: number of pairs of a group.
-        seed: seed of the pivots.
+        size: number of pairs per group.
+        seed: seed for drawing the pivots.
     """
 
     def __init__(self, embeddings: TeacherEmbeddings, count: int, size: int, seed: int):
@@ -51,11 +51,11 @@ class NearPairs:
     def groups(self, rows: IntArray) -> list[IntArray]:
         """Divide pairs into groups.
 
-        Each pair in turn that has no group yet starts a group, with the nearest pairs that have no
-        group.
+        Each pair that is not yet in a group starts one, together with the nearest pairs that are
+        not in a group.
 
         Args:
-            rows: numbers of pairs, in random order.
+            rows: pair indices, in random order.
         """
         order = rows[np.argsort(self.cells[rows], kind="stable")]
         cells = np.split(order, np.flatnonzero(np.diff(self.cells[order])) + 1)
@@ -78,7 +78,7 @@ class NearPairs:
             yield members[[first, *neighbours]]
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
-        """Compute scores [Q, C] that rank the candidates of each query as the cosine does."""
+        """Compute scores [Q, C] that rank the candidates of each query as cosines would."""
         # The products are integers of at most 2^24, so float32 sums are exact in any order.
         query_vectors = self.vectors[queries].astype(np.float32)
         candidate_vectors = self.vectors[candidates].astype(np.float32)
@@ -103,7 +103,7 @@ class NearPairs:
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by their nearest pivot, or evenly if it is the same for all pairs."""
+        """Split pairs by their nearest pivot, or evenly if all pairs have the same one."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
         nearest = np.concatenate(
             [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]
@@ -116,9 +116,9 @@ class NearPairs:
 
 
 def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
-    """Return the sorted indices of the largest values; the first of equal values is preferred.
+    """Return the sorted indices of the largest values; ties go to the first of equal values.
 
-    numpy's argpartition chooses differently among equal values on different processors.
+    numpy's argpartition resolves ties differently on different processors.
     """
     if len(values) <= count:
         return np.arange(len(values))
@@ -131,14 +131,14 @@ def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
 def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:
     """Add the unit embeddings of both sides, and round the sum to integers.
 
-    The integers are so small that products of rows have at most 24 bits.
+    The integers are so small that the dot product of two rows has at most 24 bits.
 
     Args:
-        source: embeddings [B, E].
-        target: embeddings [B, E].
+        source: source embeddings [B, E].
+        target: target embeddings [B, E].
 
     Returns:
-        Integers [B, E]; a pair whose embedding is zero keeps zeros.
+        Integers [B, E]; zero embeddings remain zero.
     """
     # float64 makes all machines round to the same integers.
     summed = sum(

@@ -1,8 +1,8 @@
-"""Hard negatives: sentences that differ only slightly from a translation, but in meaning.
+"""Hard negatives: sentences that differ little from a translation, but mean something else.
 
 A sentence with two words swapped has the same bag of words, and a sentence with one word added,
-removed or replaced has nearly the same. They teach the model word order and details. Like masking,
-they are a function of (seed, epoch, pair index) alone.
+removed or replaced has almost the same. Hard negatives teach the model word order and details. Like
+masking, they depend only on (seed, epoch, pair index).
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ CHANGE_DRAWS = (
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """Adds a hard negative for each pair to a batch: a changed copy of one side.
+    """Adds a hard negative for each pair to a batch: an altered copy of one side.
 
     Attributes:
-        kind: `swap` swaps two words, `edit` removes, replaces or adds a word, `both` does either
-            with equal probability.
-        starts_word: whether a piece begins a word [V].
+        kind: `swap` swaps two words, `edit` removes, replaces or adds a word, and `both` does
+            either with equal probability.
+        starts_word: whether each piece starts a word [V].
     """
 
     kind: str
@@ -44,8 +44,9 @@ class HardNegatives:
         """Create the negatives for a batch.
 
         Returns:
-            Ids of the negatives [B, T], only padding if a sentence could not be changed; and
-            whether a row is a negative of the source (a changed target), and of the target [B, 2].
+            Ids of the negatives [B, T], only padding if a sentence could not be altered; and, [B,
+            2], whether each row is a negative for the source (an altered target), and for the
+            target.
         """
         data = pairs.dataset
         index = pairs.index
@@ -65,7 +66,7 @@ class HardNegatives:
         return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
     def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Swap two words in each sentence, ten times as fast as `_change_each`."""
+        """Swap two words in each sentence; ten times faster than `_change_each`."""
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids = np.concatenate(rows)
         lengths = np.array([len(row) for row in rows])
@@ -74,7 +75,7 @@ class HardNegatives:
         sentence = np.repeat(np.arange(len(rows)), lengths)
         is_changed = np.bincount(sentence[ids[places] != ids], minlength=len(rows)) > 0
         swapped_rows = np.split(ids[places], ends[:-1])
-        # Rows without any change are emptied, for example if the two words are equal.
+        # Empty the rows that did not change, for example because the two words are equal.
         return [
             row[: len(row) * changed] for row, changed in zip(swapped_rows, is_changed, strict=True)
         ]
@@ -82,8 +83,8 @@ class HardNegatives:
     def _change_each(
         self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
     ) -> list[IntArray]:
-        """Change one side of each pair according to its draws [B, 4]; a row is empty if nothing
-        changed."""
+        """Alter one side of each pair according to the draws [B, 4]; unchanged rows become
+        empty."""
         data = pairs.dataset
         rows = []
         for sample, side, (kind, first, second, donor) in zip(
@@ -106,12 +107,12 @@ class HardNegatives:
 
 
 def swap_words(words: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Swap two words; a sentence with only one word is unchanged.
+    """Swap two words; a sentence with only one word remains unchanged.
 
     Args:
         words: ids of each word.
-        first: number in [0, 1) that draws one word.
-        second: number in [0, 1) that draws another word.
+        first: number in [0, 1) that selects one word.
+        second: number in [0, 1) that selects another word.
     """
     if len(words) < 2:
         return words
@@ -127,13 +128,13 @@ def swapped_places(
     """Vectorized `swap_words`: swap two words in each sentence.
 
     Args:
-        starts_word: whether each piece of all sentences, one after the other, begins a word [P].
-        lengths: number of pieces of each sentence [N].
-        first: numbers in [0, 1) that draw one word of each sentence [N].
-        second: numbers in [0, 1) that draw another word [N].
+        starts_word: whether each piece of the concatenated sentences starts a word [P].
+        lengths: number of pieces in each sentence [N].
+        first: numbers in [0, 1) that select one word per sentence [N].
+        second: numbers in [0, 1) that select another word [N].
 
     Returns:
-        For each position, the position from which its piece is taken [P].
+        For each position, the position from which to copy its piece [P].
     """
     ends = lengths.cumsum()
     begins = ends - lengths
@@ -153,7 +154,7 @@ def swapped_places(
     # The first word spans a to b, and the second c to d.
     a = bounds[low]
     b = bounds[low + 1]
-    # The maximum leaves a single word in its position.
+    # The maximum keeps a single word in place.
     c = np.maximum(b, bounds[high])
     d = bounds[high + 1]
     # Parts of each sentence [N, 5], in the new order.
