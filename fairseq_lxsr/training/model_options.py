@@ -1,4 +1,4 @@
-"""Options shared by several models, and model size presets."""
+"""Options shared by several models, and presets of model sizes."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial
@@ -21,7 +21,7 @@ class EncoderOptions(FairseqDataclass):
     dropout: float = option("dropout probability for embeddings and layers", 0.1, PROBABILITY)
     cpu_precision: ChoiceEnum(CPU_PRECISIONS) = option(  # type: ignore[valid-type]
         "precision of matrix multiplications on a CPU: bfloat16 is up to twice as fast if the "
-        "CPU has instructions for it, and auto uses it only in that case; on a GPU use --fp16 or "
+        "CPU has instructions for it, and auto uses it only in that case; on a GPU, use --fp16 or "
         "--amp",
         "float32",
     )
@@ -29,7 +29,7 @@ class EncoderOptions(FairseqDataclass):
 
 @dataclass
 class TransformerOptions(EncoderOptions):
-    encoder_embed_dim: int = option("dimension D of the hidden states", 512, WIDTH)
+    encoder_embed_dim: int = option("width of the hidden states (D)", 512, WIDTH)
     encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 1024, WIDTH)
     encoder_attention_heads: int = option("number of attention heads", 8, WIDTH)
     encoder_layers: int = option("number of transformer layers", 2, LAYERS)
@@ -38,7 +38,7 @@ class TransformerOptions(EncoderOptions):
 
 
 def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[str, Any]:
-    """Return the fields shared by the configs of this package's transformer encoders."""
+    """Return the config fields that this package's transformer encoders share."""
     return {
         "vocab_size": len(dictionary),
         "padding_idx": dictionary.pad(),
@@ -65,11 +65,11 @@ def transformer_preset(
 
 
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
-    """Register presets as values of `--arch`; options on the command line take precedence.
+    """Register presets as values of `--arch`; command-line options take precedence.
 
     Args:
         model: name of the model.
-        presets: option values of each preset, by its name.
+        presets: option values of each preset, by preset name.
     """
     for arch, preset in presets.items():
         register_model_architecture(model, arch)(partial(_fill_in, preset))
@@ -83,7 +83,7 @@ def _fill_in(preset: dict[str, Any], cfg: Any) -> None:
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
-    """Return a subclass of an options dataclass that uses a preset's values as defaults."""
+    """Return a subclass of an options dataclass whose defaults are a preset's values."""
     declared = {item.name: item for item in fields(config)}
     changed = []
     for name, value in preset.items():

@@ -1,4 +1,4 @@
-"""Base class of the tasks that train on sentence pairs."""
+"""Base class of tasks that train on sentence pairs."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Key of the task state that fairseq stores in a checkpoint.
 LONGEST = "max_positions"
-# Probabilities that differ by less than this count as equal.
+# Probabilities that differ by less than this are considered equal.
 PROBABILITY_TOLERANCE = 1e-6
 # Advice for missing splits.
 MISSING_SPLIT_HINTS = {
@@ -41,15 +41,15 @@ MISSING_SPLIT_HINTS = {
 @dataclass
 class PairTaskConfig(LxsrTaskConfig):
     lang_pairs: Optional[str] = option(
-        "comma-separated language pairs, for example en-fr,en-de (default: every train.SRC-TGT "
-        "of the data folder)",
+        "comma-separated language pairs, such as en-fr,en-de (default: every train.SRC-TGT "
+        "in the data folder)",
         None,
     )
     max_positions: int = option(
         "maximum number of pieces in a sentence; longer sentences are truncated", 200, POSITIONS
     )
     sampling_temperature: float = option(
-        "sampling temperature: an epoch draws from each language pair in proportion to "
+        "sampling temperature: an epoch samples each language pair in proportion to "
         "size^(1/temperature): 1 samples by size, 5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
@@ -66,7 +66,7 @@ class PairTaskConfig(LxsrTaskConfig):
         below(1),
     )
     rare_subword_dropout: float = option(
-        "additional splitting of rare pieces: a piece that occurs n times in the training text "
+        "additional splitting of rare pieces (K): a piece that occurs n times in the training text "
         "is also split with probability K / (K + n)",
         0.0,
         NON_NEGATIVE,
@@ -89,7 +89,7 @@ class PairTask(LxsrTask):
         return joined_dictionary(folder, self.pairs)
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:
-        """Return the language pairs to train on as (source, target) tuples."""
+        """Return the language pairs to train on, as (source, target) tuples."""
         return language_pairs(folder, self.cfg.lang_pairs)
 
     def make_dataset(
@@ -98,15 +98,15 @@ class PairTask(LxsrTask):
         """Build the dataset of one split.
 
         Args:
-            corpora: the text of the language pairs that have this split.
+            corpora: corpora of all language pairs that have this split.
             split: train, valid or test.
-            epoch: number of the epoch, from 1.
-            options: keyword arguments of `PairDataset`.
+            epoch: one-based number of the epoch.
+            options: further arguments of `PairDataset`.
         """
         raise NotImplementedError
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        # Checked early, because fairseq reads the validation text only after building the model,
+        # Check this early, because fairseq reads the validation text only after building the model,
         # which may take minutes.
         if not from_checkpoint:
             self._check_validation_text()
@@ -137,11 +137,11 @@ class PairTask(LxsrTask):
     def split_probability(self) -> FloatArray:
         """Compute the probability [V] of splitting each symbol, from the text of all shards.
 
-        A symbol is not split more often than in the training that this one continues.
+        No symbol is split more often than in the training run that this one continues.
         """
         rare_dropout = self.cfg.rare_subword_dropout
         counts = np.zeros(len(self.dictionary), np.int64)
-        # Pieces need to be counted only for --rare-subword-dropout.
+        # Pieces only need to be counted for --rare-subword-dropout.
         if rare_dropout:
             for epoch in range(1, len(self.shards) + 1):
                 for corpus in self.read_corpora("train", epoch).values():
@@ -163,7 +163,7 @@ class PairTask(LxsrTask):
     def _earlier_split_probability(self) -> FloatArray | None:
         """Read the split probabilities [V] of the training run that this one continues.
 
-        A training without subword dropout stored none: all are 0. The result is None for a new
+        A run without subword dropout stored none, so all are 0. The result is None for a new
         model.
         """
         start = self.starting_checkpoint()
@@ -174,14 +174,14 @@ class PairTask(LxsrTask):
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
         super().post_validate(model, stats, agg)
-        # Discarded, because the weights are about to change.
+        # Discard them, because the weights are about to change.
         self.expected = None
 
     def valid_step(self, sample: dict, model, criterion) -> tuple:
         """Validate with the embeddings that `lxsr export` would write.
 
-        After subword dropout this is a model with expected rows. A generative loss compares with
-        these rows as well, so it is higher than in training.
+        With subword dropout, these are the expected embeddings. A generative loss compares with
+        these embeddings as well, so it is higher than in training.
         """
         probability = self.state.state_dict.get(SPLIT_PROBABILITY)
         if probability is not None and self.expected is None:
@@ -191,7 +191,7 @@ class PairTask(LxsrTask):
 
     @cached_property
     def halves(self) -> IntArray:
-        """Ids of the two parts of each piece [V, 2], see `merged_from`."""
+        """Ids of the two parts of each piece [V, 2] (see `merged_from`)."""
         return merged_from(self.dictionary.symbols[: self.num_symbols], self.dictionary.nspecial)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
@@ -214,7 +214,8 @@ class PairTask(LxsrTask):
         """Read `split` for all language pairs, and build its dataset.
 
         Raises:
-            InputError: if `combine` is set and the folder has further parts of the split.
+            InputError: if `combine` is set and the folder has more parts of the split, such as
+                train1.
         """
         if combine:
             self._refuse_further_parts(split, self.folder_of(split, epoch))
@@ -242,22 +243,21 @@ class PairTask(LxsrTask):
             )
         logger.info(
             f"{split}: {len(dataset):,} pairs, {dataset.num_empty:,} skipped (empty side), "
-            f"{dataset.num_cut:,} cut at {self.longest} pieces"
+            f"{dataset.num_cut:,} truncated to {self.longest} pieces"
         )
         if is_training:
             self.log_sources(dataset)
         self.datasets[split] = dataset
 
     def _refuse_further_parts(self, split: str, folder: Path) -> None:
-        """Refuse train1, valid1 and so on, which fairseq's translation task would add."""
+        """Reject train1, valid1 and so on, which fairseq's translation task would append."""
         for source, target in self.pairs:
             for path in sorted(folder.glob(f"{split}1.*.idx")):
                 pair = path.name.split(".")[1]
                 if pair in (f"{source}-{target}", f"{target}-{source}"):
                     raise InputError(
-                        f"{path}: {split}1 would not be read; expected one {split} of {pair}: put "
-                        f"the text of {split} and {split}1 into one file, or use shards, FOLDER/0 "
-                        "and FOLDER/1"
+                        f"{path}: {split}1 is not supported; merge it into {split}, or split the "
+                        f"data into shards FOLDER/0 and FOLDER/1 ({pair})"
                     )
 
     def log_sources(self, dataset: PairDataset) -> None:
@@ -268,21 +268,21 @@ class PairTask(LxsrTask):
                 return
             raise InputError(
                 f"--source-temperature {temperature:g}: {self.shards[0]} has no "
-                "train.SRC-TGT.sources.json; expected text that was prepared with source names: "
+                "train.SRC-TGT.sources.json; prepare the text with source names: "
                 "`lxsr prepare --data NAME=PREFIX --data NAME=PREFIX`"
             )
         for corpus, (_, counts) in zip(dataset.corpora, dataset.draws(), strict=True):
             for number, (name, size) in enumerate(corpus.sources.items()):
                 message = f"{corpus.name}: source {name}, {size:,} pairs"
                 if temperature != 1:
-                    message += f", {counts[number]:,} drawn in an epoch"
+                    message += f", {counts[number]:,} drawn per epoch"
                 logger.info(message)
 
     @property
     def languages(self) -> list[str]:
-        """Target languages of a translation model, in the order of their language embeddings.
+        """Target languages of a translation model, in the order of the language embeddings.
 
-        Checkpoints keep them.
+        Checkpoints store them.
         """
         return self.state.state_dict[LANGUAGES]
 
@@ -302,12 +302,12 @@ class PairTask(LxsrTask):
 class ExpectedRows:
     """Embeddings that `lxsr export` would write for a model's current weights.
 
-    The rows are unchanged if the model does not sum rows.
+    They equal the current ones if sentence embeddings are not sums of piece embeddings.
 
     Args:
-        model: the model that is trained.
-        halves: the ids of the two parts of each piece [V, 2].
-        probability: the probability with which training splits each piece [V].
+        model: the model in training.
+        halves: ids of the two parts of each piece [V, 2].
+        probability: probability that training splits each piece [V].
     """
 
     def __init__(self, model: nn.Module, halves: IntArray, probability: Sequence[float]):
@@ -321,7 +321,7 @@ class ExpectedRows:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Context manager that temporarily puts these embeddings into the model."""
+        """Context manager that temporarily stores these embeddings in the model."""
         trained = self._weight.data
         self._weight.data = self._rows.data
         try:

@@ -18,21 +18,21 @@ from fairseq_lxsr.training.subword_dropout import SubwordDropout
 
 logger = logging.getLogger(__name__)
 
-# Number of sentences that are read at once when counting pieces.
+# Number of sentences to read at once when counting pieces.
 COUNTED_AT_ONCE = 1 << 16
-# A piece limit that no sentence reaches.
+# A length limit that no sentence reaches.
 UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
 class PairCorpus:
-    """The two aligned sides of one language pair, in the format of fairseq-preprocess.
+    """The two aligned sides of one language pair, in fairseq-preprocess format.
 
     Args:
-        name: the language pair, for example en-fr.
-        source: the source sentences, each of which ends in EOS.
-        target: the target sentences, each of which ends in EOS.
-        sources: number of pairs of each kind of text, in the order of the text; empty if unknown.
+        name: language pair, such as en-fr.
+        source: source sentences, each ending in EOS.
+        target: target sentences, each ending in EOS.
+        sources: number of pairs per data source, in text order; empty if unknown.
     """
 
     name: str
@@ -44,21 +44,21 @@ class PairCorpus:
 class PairDataset(EpochDataset):
     """Sentence pairs without EOS, truncated to `max_positions` pieces.
 
-    A batch comes from one corpus; subclasses build it in `collater`.
+    Each batch comes from one corpus; subclasses build the batch in `collater`.
 
     Args:
-        corpora: one per language pair; pair indices run through all of them, N in total. A pair
-            that occurs k times in an epoch has the indices i, i + N, ...; each occurrence has its
-            own random draws (such as masks), in a batch of its own.
-        temperature: distribution of an epoch over language pairs, see
-            `sampling.samples_per_corpus`.
-        source_temperature: distribution of a language pair over its sources; 1 treats them as one
-            text.
-        subword_dropout: draws new segmentations every epoch; batches are cut by the lengths before
-            it.
-        by_length: put pairs of similar length together in a batch; otherwise any pairs.
-        drop_last: leave out the last batch of a pass over a language pair unless it is full.
-        options: see `EpochDataset`.
+        corpora: one corpus per language pair, N pairs in total, with consecutive pair indices. A
+            pair that occurs k times in an epoch has the indices i, i + N, ...; each occurrence is
+            in a different batch and has its own random draws (such as masks).
+        temperature: how an epoch is distributed over language pairs (see
+            `dataset.samples_per_corpus`).
+        source_temperature: how a language pair is distributed over its sources; 1 treats them as
+            one text.
+        subword_dropout: draws new segmentations every epoch; batches are built from the lengths
+            before dropout.
+        by_length: put pairs of similar length into the same batch; otherwise any pairs.
+        drop_last: drop the last batch of a pass over a language pair unless it is full.
+        options: further arguments of `EpochDataset`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PairDataset(EpochDataset):
         sizes = [
             np.stack((corpus.source.sizes, corpus.target.sizes), axis=1) for corpus in self.corpora
         ]
-        # [N, 2] Number of pieces on each side, without EOS.
+        # [N, 2] Number of pieces on each side, excluding EOS.
         full_lengths = np.concatenate(sizes) - 1
         self.num_cut = int((full_lengths > self.max_positions).any(axis=1).sum())
         self.lengths = full_lengths.clip(max=self.max_positions)
@@ -120,7 +120,7 @@ class PairDataset(EpochDataset):
     def resegmented(self, samples: list[dict]) -> list[dict]:
         """Apply subword dropout, if enabled, to all pairs of a batch.
 
-        Pair by pair it would take 18 times as long.
+        Doing this for each pair separately would take 18 times as long.
         """
         if not self.subword_dropout:
             return samples
@@ -142,7 +142,7 @@ class PairDataset(EpochDataset):
     def ordered_indices(self) -> np.ndarray:
         """Return this epoch's pair indices in training order.
 
-        Each round is in the order of `arranged`.
+        Within each round, `arranged` defines the order.
         """
         rng = np.random.default_rng((self.seed, self.epoch))
         if self.shuffle:
@@ -159,8 +159,8 @@ class PairDataset(EpochDataset):
         """Return the pairs drawn from each language pair in this epoch.
 
         Returns:
-            For each language pair, the usable pairs of each of its sources, and how many of them an
-            epoch draws.
+            For each language pair, the usable pairs of each source, and the number of pairs that an
+            epoch draws from it.
         """
         usable = self._usable()
         totals = sampling.samples_per_corpus([len(indices) for indices in usable], self.temperature)
@@ -178,16 +178,16 @@ class PairDataset(EpochDataset):
         return draws
 
     def _usable(self) -> list[np.ndarray]:
-        """Return the pairs of each corpus whose sides are both non-empty."""
+        """Return the pairs in each corpus that have two non-empty sides."""
         return [
             np.arange(start, end)[(self.lengths[start:end] > 0).all(axis=1)]
             for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
         ]
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Sort the pairs of a round.
+        """Sort the pairs of a round for batching.
 
-        The pairs come in random order, or in the order of the text for validation.
+        The given pairs are in random order, or in text order for validation.
         """
         if not self.by_length:
             return indices
@@ -202,24 +202,25 @@ class PairDataset(EpochDataset):
     ) -> list[np.ndarray]:
         """Split an epoch into batches.
 
-        Each batch comes from one round of one language pair, which has no pair twice: a sentence is
-        never its own negative. The size of a batch is exact, and `required_batch_size_multiple` is
-        ignored, because in-batch negatives depend on the size.
+        Each batch comes from one round of one language pair, in which no pair is repeated, so a
+        sentence is never its own negative. Batch sizes are exact, and
+        `required_batch_size_multiple` is ignored, because the size determines the number of
+        in-batch negatives.
 
         Args:
-            indices: the epoch as `ordered_indices` returns it.
-            max_tokens: maximum number of tokens per side of a batch; None: no limit.
-            max_sentences: number of pairs of a batch; None: no limit.
+            indices: pair indices as `ordered_indices` returns them.
+            max_tokens: maximum number of tokens per side and batch; None for no limit.
+            max_sentences: number of pairs per batch; None for no limit.
             required_batch_size_multiple: ignored.
 
         Returns:
-            The indices of each batch.
+            Pair indices of each batch.
 
         Raises:
-            InputError: if `drop_last` is set without `max_sentences`, or leaves no batch.
+            InputError: if `drop_last` is set without `max_sentences`, or no batch remains.
         """
         if self.drop_last and max_sentences is None:
-            raise InputError("--drop-last needs --batch-size: give both")
+            raise InputError("--drop-last requires --batch-size")
         _log_limits(max_tokens, max_sentences)
         round_number, pair = np.divmod(indices, len(self))
         corpus = np.asarray(np.searchsorted(self.offsets, pair, side="right"))
@@ -233,7 +234,7 @@ class PairDataset(EpochDataset):
             if not any(rounds):
                 raise InputError(
                     f"--drop-last: {len(indices):,} training pairs do not fill a batch of "
-                    f"--batch-size {max_sentences}; expected a smaller --batch-size"
+                    f"--batch-size {max_sentences}; use a smaller --batch-size"
                 )
         batches = list(itertools.chain.from_iterable(rounds))
         if self.source_temperature != 1 and self.epoch == 1:
@@ -245,7 +246,7 @@ class PairDataset(EpochDataset):
         if num_pairs > max_sentences > 2 * mean:
             logger.warning(
                 f"--source-temperature {self.source_temperature:g}: batches have {mean:.0f} pairs "
-                "on average, because a small source is drawn often and no batch has a pair twice; "
+                "on average, because a small source is drawn often and no batch repeats a pair; "
                 "lower the temperature, or drop the option"
             )
 
@@ -260,7 +261,7 @@ class PairDataset(EpochDataset):
 
 
 def _log_limits(max_tokens: int | None, max_sentences: int | None) -> None:
-    """Log the limits of a batch if there are two, because users may expect only one to apply."""
+    """Log both batch limits if there are two, because users may expect only one to apply."""
     if max_tokens is not None and max_sentences is not None:
         logger.info(
             f"a batch has at most {max_sentences:,} pairs (--batch-size) and {max_tokens:,} "
@@ -269,14 +270,14 @@ def _log_limits(max_tokens: int | None, max_sentences: int | None) -> None:
 
 
 def _drop_last_batches(rounds: list[list], corpora: list[int], max_sentences: int) -> None:
-    """Drop the last batch of each corpus if it is incomplete.
+    """Drop the last batch of each corpus if it is not full.
 
-    The other rounds keep their last batch: a small corpus has many rounds, each with a rest.
+    The other rounds keep their last batch, because a small corpus has many rounds.
 
     Args:
-        rounds: the batches of each round; changed in place.
-        corpora: the number of the corpus of each round.
-        max_sentences: number of pairs of a full batch.
+        rounds: batches of each round; changed in place.
+        corpora: corpus index of each round.
+        max_sentences: number of pairs in a full batch.
     """
     last_rounds = {corpus: position for position, corpus in enumerate(corpora)}
     for position in last_rounds.values():
@@ -289,7 +290,7 @@ def read_rows(
 ) -> list[np.ndarray]:
     """Read sentences without EOS, truncated to `longest` pieces.
 
-    From a memory-mapped file all rows are read at once, which takes a tenth of the time.
+    All rows of a memory-mapped file are read at once, which is ten times faster.
     """
     if not isinstance(sentences, MMapIndexedDataset):
         return [strip_eos(sentences[row], eos_idx)[:longest] for row in rows.tolist()]
@@ -305,7 +306,7 @@ def read_rows(
 
 
 def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
-    """Count the occurrences of each dictionary entry in both sides of a corpus [V]."""
+    """Count how often each dictionary entry occurs in both sides of a corpus [V]."""
     counts = np.zeros(num_symbols, np.int64)
     for side in (corpus.source, corpus.target):
         for start in range(0, len(side), COUNTED_AT_ONCE):

@@ -1,6 +1,6 @@
 """Checks whether training can continue from a checkpoint.
 
-fairseq would fail late, or would train on with weights that mean something else.
+fairseq would fail late, or continue with weights that have a different meaning.
 """
 
 from collections.abc import Mapping
@@ -24,25 +24,25 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED_OPTIONS
 
-# Option groups in a checkpoint that may contain options which have since been removed.
+# Option groups in a checkpoint that may contain options which were removed since.
 OPTION_GROUPS = ("task", "model", "criterion")
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """The training run that is about to continue from a checkpoint.
+    """A training run that is about to continue from a checkpoint.
 
     Args:
-        task: the value of --task.
-        vocab_size: number of entries of the dictionary, including <mask>.
-        task_state: what the task keeps in checkpoints.
-        weights: the weights of the new model.
-        resumes: whether the optimizer continues as well, if the checkpoint has its state; then the
-            checkpoint must have exactly the weights of the model.
-        options_without_shape: options of the model that change no shape of a weight, see
-            `SentenceNetwork`.
-        same_place: whether training continues in the middle of the data, which must be the same
-            data then.
+        task: value of --task.
+        vocab_size: number of dictionary entries, including <mask>.
+        task_state: state that the task stores in checkpoints.
+        weights: weights of the new model.
+        resumes: whether the optimizer continues as well, if the checkpoint contains its state; the
+            checkpoint must then have exactly the model's weights.
+        options_without_shape: model options that do not affect the shape of any weight (see
+            `SentenceNetwork`).
+        same_place: whether training continues in the middle of the data, which must then be
+            unchanged.
     """
 
     task: str
@@ -55,7 +55,7 @@ class NewRun:
 
     @classmethod
     def of(cls, task: Any, model: nn.Module, resumes: bool, same_place: bool) -> "NewRun":
-        """Create a description of training a model with a fairseq task."""
+        """Describe the training of a model with a fairseq task."""
         options: dict[str, Any] = {}
         for module in model.modules():
             if isinstance(module, SentenceNetwork):
@@ -75,12 +75,12 @@ def check_resumable(path: Path, run: NewRun) -> None:
     """Check that a checkpoint is compatible with the run that is about to continue from it.
 
     Args:
-        path: the checkpoint.
-        run: the training that is to continue.
+        path: path of the checkpoint.
+        run: the run that is about to continue.
 
     Raises:
-        InputError: if the checkpoint has another task, dictionary, languages, sizes or options, or,
-            if the run continues in the middle of the data, other data.
+        InputError: if the checkpoint has a different task, dictionary, language, size or option,
+            or, if the run continues in the middle of the data, different data.
     """
     state = read_checkpoint(path)
     task = state["cfg"]["task"].get("_name") or state["cfg"]["task"].get("task")
@@ -101,7 +101,7 @@ def check_resumable(path: Path, run: NewRun) -> None:
 def check_layers(path: Path, model: Any) -> None:
     """Check that a checkpoint has the same layers as a new model.
 
-    The model's `upgrade_state_dict` adds the weights that a checkpoint may lack.
+    The model's `upgrade_state_dict` adds weights that a checkpoint may lack.
     """
     stored = dict(read_checkpoint(path)["model"])
     model.upgrade_state_dict(stored)
@@ -110,13 +110,13 @@ def check_layers(path: Path, model: Any) -> None:
         name = differing[0]
         owner = "the checkpoint" if name in stored else "the new model"
         raise InputError(
-            f"{path}: trained with different layers, only {owner} has {name}; use the same options "
-            "as in its training (--arch, --encoder-layers, --gated), or another checkpoint"
+            f"{path}: trained with different layers, because only {owner} has {name}; use the "
+            "options of that training (--arch, --encoder-layers, --gated), or another checkpoint"
         )
 
 
 def refuse_replacing(save_dir: Path) -> None:
-    """Refuse to start in a folder where checkpoints of another run would be overwritten."""
+    """Refuse to start in a folder where another run's checkpoints would be overwritten."""
     names = sorted(path.name for path in save_dir.glob("checkpoint*.pt"))
     if not names:
         return
@@ -126,8 +126,8 @@ def refuse_replacing(save_dir: Path) -> None:
         good = newest_checkpoint(save_dir)
     name = good.name if good else names[0]
     message = (
-        f"{save_dir}: {name} of an earlier training, which this new training would replace; "
-        "checkpoint_last.pt is missing: choose another --save-dir"
+        f"{save_dir}: contains {name} from an earlier run, which this run would replace, but no "
+        "checkpoint_last.pt; choose another --save-dir"
     )
     if good:
         message += f", or continue with --restore-file {good}"
@@ -137,11 +137,11 @@ def refuse_replacing(save_dir: Path) -> None:
 def finished_limit(path: Path, cfg: DictConfig) -> str | None:
     """Return the training limit that a checkpoint has reached, such as `--max-update 100`.
 
-    fairseq would do one more update, and write the checkpoints again.
+    Otherwise fairseq would do one more update, and write the checkpoints again.
 
     Args:
-        path: the checkpoint.
-        cfg: the options of the whole run.
+        path: path of the checkpoint.
+        cfg: options of the run.
 
     Returns:
         The option and its value; None if training is not finished.
@@ -180,8 +180,8 @@ def _check_dictionary(path: Path, state: Mapping[str, Any], run: NewRun) -> None
     else:
         return
     raise InputError(
-        f"{path}: trained with a different dictionary ({difference}); use the data it was trained "
-        f"on, or another {_option_to_change(run)}"
+        f"{path}: trained with a different dictionary ({difference}); use the original data, "
+        f"or another {_option_to_change(run)}"
     )
 
 
@@ -210,19 +210,19 @@ def _check_weights(path: Path, state: Mapping[str, Any], run: NewRun) -> None:
         new_shape = tuple(run.weights[name].shape)
         if stored_shape != new_shape:
             raise InputError(
-                f"{path}: trained with different sizes, {name} has the shape {stored_shape} there "
-                f"and {new_shape} in this run; use the same options, or another "
+                f"{path}: trained with different sizes: {name} has shape {stored_shape}, but "
+                f"{new_shape} in this run; use the same options, or another "
                 f"{_option_to_change(run)}"
             )
-    # A model without layers can initialize another model, regardless of these options.
+    # A model without layers can initialize any other model, regardless of these options.
     if run.resumes or any(".layers." in name for name in shared):
         _check_options(path, state["cfg"]["model"], run.options_without_shape)
     differing = stored.keys() ^ run.weights.keys()
     has_optimizer = state.get("last_optimizer_state") is not None
     if run.resumes and has_optimizer and differing:
         raise InputError(
-            f"{path}: trained with different losses or layers, only one of the two models has "
-            f"{min(differing)}; use the same options, or start with --finetune-from-model in "
+            f"{path}: trained with different losses or layers, because only one of the two models "
+            f"has {min(differing)}; use the same options, or start with --finetune-from-model in "
             "another --save-dir"
         )
 
@@ -233,7 +233,7 @@ def _check_options(path: Path, stored: Mapping[str, Any], options: Mapping[str, 
         if stored.get(name, value) != value:
             raise InputError(
                 f"{path}: trained with --{name.replace('_', '-')} {shown(stored[name])}, now "
-                f"{value}, which changes the meaning of its weights; use the same options, or "
+                f"{value}, which changes the meaning of the weights; use the same options, or "
                 "another checkpoint"
             )
 
@@ -263,7 +263,7 @@ def _check_teacher(path: Path, stored: str | None, new: str | None) -> None:
 
 
 def _describe_teacher(model_id: str | None) -> str:
-    return f"the vectors of teacher {model_id}" if model_id else "no teacher"
+    return f"the embeddings of teacher {model_id}" if model_id else "no teacher"
 
 
 def _option_to_change(run: NewRun) -> str:

@@ -1,8 +1,8 @@
-"""Subword regularization: random pieces are split into the two pieces they were merged from.
+"""Subword regularization: random pieces are split into the two pieces that formed them.
 
 As with BPE-dropout (Provilkov, Emelianenko and Voita 2020), the model sees a word in several
-segmentations. BPE-dropout omits merges while text is segmented; here merges are undone in
-binarised text. Like masking, the result is a function of (seed, epoch, pair index, side) alone.
+segmentations. BPE-dropout skips merges while text is segmented; here, merges are undone in
+binarised text. Like masking, the result depends only on (seed, epoch, pair index, side).
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 
 class SubwordDropout:
-    """Randomly splits pieces, and then their parts.
+    """Randomly splits pieces, and then the resulting parts.
 
     Args:
-        symbols: the V symbols of the dictionary, in the order of their ids.
-        first_piece: id of the first piece, after the special symbols.
-        probability: probability of splitting a piece: one for all, or one for each symbol [V].
-        seed: seed of the training.
+        symbols: V dictionary symbols, in id order.
+        first_piece: id of the first piece after the special symbols.
+        probability: probability of splitting a piece: one value for all, or one per symbol [V].
+        seed: seed of the training run.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class SubwordDropout:
         """Randomly split pieces in sentences.
 
         Args:
-            sentences: ids [T] of each of S sentences.
+            sentences: ids [T] of each of the S sentences.
             epoch: number of the epoch.
-            index: indices of the pairs [S].
+            index: pair indices [S].
             side: 0 for the source, 1 for the target.
 
         Returns:
             Ids [T'] of each sentence, with T' >= T.
         """
         ids = np.concatenate(sentences)
-        # Number of the sentence that each piece belongs to.
+        # Index of the sentence that each piece belongs to.
         row = np.repeat(np.arange(len(sentences)), [len(sentence) for sentence in sentences])
-        # Indices in `ids` of the pieces that may be split in this round.
+        # Indices in `ids` of pieces that may be split in this iteration.
         new = np.flatnonzero(self.can_split[ids])
         for round_ in range(SPLIT_ROUNDS):
             # Position of each piece within its sentence.

@@ -1,9 +1,8 @@
-"""NumPy versions of two Cython modules of fairseq and of its BLEU counts.
+"""NumPy replacements for two of fairseq's Cython modules, and for its BLEU counts.
 
-`training/fairseq_patches.py` provides them if fairseq was installed without being compiled. The
-tasks of this package cut batches themselves, but fairseq's own datasets need these functions, and
-fairseq-generate scores by BLEU. Names and results are those of fairseq 0.12.2, with which the tests
-compare them.
+`training/fairseq_patches.py` installs them if fairseq was not compiled. The tasks of this package
+build batches themselves, but fairseq's own datasets need these functions, and fairseq-generate
+computes BLEU scores. Function names and results match fairseq 0.12.2, as the tests verify.
 """
 
 from bisect import bisect_right
@@ -18,15 +17,15 @@ from fairseq_lxsr.vectors.rows import IntArray
 def batch_by_size_vec(
     indices: IntArray, num_tokens_vec: IntArray, max_tokens: int, max_sentences: int, bsz_mult: int
 ) -> list[IntArray]:
-    """Cut sentences into batches.
+    """Split sentences into batches.
 
     Args:
-        indices: indices of the sentences [N].
-        num_tokens_vec: their lengths [N].
-        max_tokens: largest number of tokens of a batch, with padding; 0 or less for no limit.
-        max_sentences: largest number of sentences of a batch; 0 or less for no limit.
-        bsz_mult: a batch of more sentences has a multiple of this number; the rest goes to the
-            next batch.
+        indices: sentence indices [N].
+        num_tokens_vec: lengths of the sentences [N].
+        max_tokens: maximum number of tokens per batch, including padding; 0 or less for no limit.
+        max_sentences: maximum number of sentences per batch; 0 or less for no limit.
+        bsz_mult: larger batches contain a multiple of this number of sentences; the rest goes into
+            the next batch.
     """
     if not len(indices):
         return []
@@ -48,7 +47,7 @@ def batch_by_size_vec(
             break
         ends.append(complete)
         rest = num_tokens_vec[complete : full + 1]
-        # The rest becomes a separate batch if the next sentence does not fit into it.
+        # The rest becomes a separate batch if the next sentence does not fit into the batch.
         if 0 < max_tokens < len(rest) * rest.max():
             ends.append(full)
         start = ends[-1]
@@ -59,13 +58,13 @@ def batch_by_size_vec(
 
 
 def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentences: int) -> int:
-    """Return the first sentence that does not fit into a batch; N if all of them fit.
+    """Return the index of the first sentence that does not fit into a batch; N if all fit.
 
     Args:
         lengths: lengths of the sentences [N].
-        start: first sentence of the batch.
-        max_tokens: see `batch_by_size_vec`.
-        max_sentences: see `batch_by_size_vec`.
+        start: index of the first sentence in the batch.
+        max_tokens: maximum number of tokens (see `batch_by_size_vec`).
+        max_sentences: maximum number of sentences (see `batch_by_size_vec`).
     """
     limit = len(lengths)
     if max_sentences > 0:
@@ -100,9 +99,9 @@ def batch_fixed_shapes_fast(
     """Split sentences into batches of fixed shapes.
 
     Args:
-        indices: indices of the sentences [N].
+        indices: sentence indices [N].
         num_tokens_fn: returns the length of a sentence.
-        fixed_shapes_sorted: numbers of sentences and tokens, smallest first [K, 2].
+        fixed_shapes_sorted: allowed shapes (sentences, tokens), smallest first [K, 2].
     """
     batches: list[list[int]] = []
     batch: list[int] = []
@@ -133,13 +132,13 @@ def _get_slice_indices_fast(
 
     Args:
         sizes: lengths of the sentences [N].
-        break_mode: `none` for blocks of equal size, `complete` for complete sentences,
-            `complete_doc` for complete sentences of one document, `eos` for one sentence each.
-        block_size: largest number of tokens of a block.
+        break_mode: `none` for blocks of equal size, `complete` for whole sentences,
+            `complete_doc` for whole sentences of one document, `eos` for one sentence each.
+        block_size: maximum number of tokens per block.
         document_sep_len: length of the sentence that ends a document.
 
     Returns:
-        The places in the text where the blocks begin and end [M, 2].
+        Start and end position of each block in the text [M, 2].
     """
     ends = sizes.cumsum()
     total = int(sizes.sum())
@@ -168,16 +167,16 @@ def _get_slice_indices_fast(
 def _complete_sentences(
     ends: list[int], start: int, stop: int, block_size: int
 ) -> Iterator[tuple[int, int]]:
-    """Split text into blocks of complete sentences; a sentence that is too long gets its own block.
+    """Split text into blocks of whole sentences; a sentence that is too long gets its own block.
 
     Args:
-        ends: places in the text where sentences end.
-        start: place where the text begins.
-        stop: place where the text ends.
-        block_size: largest number of tokens of a block.
+        ends: end positions of the sentences.
+        start: start position of the text.
+        stop: end position of the text.
+        block_size: maximum number of tokens per block.
 
     Yields:
-        The places where a block begins and ends.
+        Start and end position of each block.
     """
     while start < stop:
         last = bisect_right(ends, start + block_size)
@@ -197,15 +196,15 @@ def _as_array(blocks: Iterable[tuple[int, int]]) -> IntArray:
 def _get_block_to_dataset_index_fast(sizes: IntArray, slice_indices: IntArray) -> IntArray:
     """Find the sentences in which each block begins and ends.
 
-    If a block begins after empty sentences, it begins in the first of these.
+    If a block begins after empty sentences, it begins in the first of these sentences.
 
     Args:
         sizes: lengths of the sentences [N].
-        slice_indices: places in the text where blocks begin and end [M, 2].
+        slice_indices: start and end position of each block in the text [M, 2].
 
     Returns:
-        The sentence of the first token, its place in the sentence, and the sentence of the last
-        token [M, 3].
+        Index of the first token's sentence, position of the token in that sentence, and index of
+        the last token's sentence [M, 3].
     """
     starts = np.concatenate([[0], sizes.cumsum()])
 
@@ -223,17 +222,17 @@ def count_for_bleu(
 ) -> dict[str, int]:
     """Count the lengths and n-grams of a sentence for BLEU.
 
-    Padding at both sides and the end symbol are not counted, unless there is nothing else.
+    Padding at either end and the end symbol are not counted, unless there is nothing else.
 
     Args:
         reference: ids of the reference.
         prediction: ids of the prediction.
-        pad: id of the padding.
+        pad: id of padding.
         end: id of the end symbol.
 
     Returns:
-        The lengths `reflen` and `predlen`, and for n from 1 to 4 the number of n-grams of the
-        prediction, `countN`, and of those that the reference has as well, `matchN`.
+        The lengths `reflen` and `predlen`, and, for n from 1 to 4, the number of n-grams in the
+        prediction, `countN`, and how many of these also occur in the reference, `matchN`.
     """
     reference = _trimmed(reference, pad, end)
     prediction = _trimmed(prediction, pad, end)

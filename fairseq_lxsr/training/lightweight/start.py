@@ -20,7 +20,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Maximum number of sentence pairs per language pair in the regression.
 MAX_PAIRS = 100_000
-# Ridge penalty: weight of the squared norm of the new rows.
+# Ridge penalty: weight of the squared norm of the new embeddings.
 RIDGE = 1.0
 # Number of conjugate gradient iterations.
 CG_STEPS = 20
@@ -35,15 +35,15 @@ def start_from(
     """Initialize a network with the weights of a model without layers.
 
     Args:
-        encoder: the model, see `open_starting_model`.
-        network: an encoder whose embedding is a weighted sum of rows, to which layers add through
-            gates.
-        symbols: dictionary of the training text, without <mask>: the dictionary of the model, with
-            new pieces at its end, if any.
-        corpora: the training text, for the rows of new pieces.
+        encoder: the existing model (see `open_starting_model`).
+        network: encoder whose sentence embedding is a weighted sum of piece embeddings, to which
+            layers contribute through gates.
+        symbols: dictionary of the training text without <mask>: the model's dictionary, possibly
+            followed by new pieces.
+        corpora: training text, from which the embeddings of new pieces are computed.
 
     Raises:
-        InputError: if the network has other sizes than the model.
+        InputError: if the network's sizes do not match the model's.
     """
     _check_sizes(encoder, network)
     old = count_old_symbols(encoder, symbols)
@@ -51,7 +51,7 @@ def start_from(
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
     with torch.no_grad():
         table[:old] = rows[:old]
-        # The model has a row for <mask> only if it was trained with it.
+        # The model only has an embedding for <mask> if it was trained with <mask>.
         mask_row = rows[SPECIAL.index(UNK)]
         if len(rows) > old:
             mask_row = rows[old:]
@@ -72,25 +72,26 @@ def _check_sizes(encoder: SentenceEncoder, network: SentenceNetwork) -> None:
         value = getattr(network.config, name, None)
         if value != expected:
             raise InputError(
-                f"--from-model {encoder.folder} with {name} {value}; expected {name} {expected}, "
-                "as in the model: train with `lxsr train --from`, which sets the matching options"
+                f"--from-model {encoder.folder} requires {name} {expected}, not {value}; "
+                "train with `lxsr train --from`, which sets the matching options"
             )
 
 
 def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> Tensor:
     """Compute embeddings of new pieces that bring sentences close to their translations.
 
-    Minimises sum_i T_i |mean_t w_it - x_i|^2 + ridge |W|^2, where x_i is the mean over the
-    translation and the rows of old pieces are fixed: a sentence counts by its length T_i. The
-    order of the pieces, which adds little, is ignored.
+    Minimizes sum_i T_i |mean_t w_it - x_i|^2 + ridge |W|^2, where x_i is the mean embedding of the
+    translation, T_i is the sentence length, and the embeddings of old pieces are fixed. Word order,
+    which contributes little, is ignored.
 
     Args:
-        table: the old rows [V, D].
+        table: old embeddings [V, D].
         vocab_size: number of old and new pieces, V + N.
-        corpora: the text of the language pairs.
+        corpora: training text of the language pairs.
 
     Returns:
-        The new rows [N, D]; pieces that do not occur in the text get the row of unknown pieces.
+        New embeddings [N, D]; pieces that do not occur in the text get the unknown symbol's
+        embedding.
     """
     old = len(table)
     table_of_new = table[SPECIAL.index(UNK)].repeat(vocab_size - old, 1)
@@ -123,8 +124,8 @@ class FlatText:
     """Concatenated sentences.
 
     Args:
-        ids: the ids of all sentences [n].
-        lengths: the length of each sentence [N], at least 1.
+        ids: ids of all sentences [n].
+        lengths: length of each sentence [N], at least 1.
     """
 
     ids: IntArray
@@ -132,7 +133,7 @@ class FlatText:
 
     @classmethod
     def joined(cls, texts: Sequence["FlatText"]) -> "FlatText":
-        """Concatenate texts."""
+        """Concatenate several texts."""
         return cls(
             np.concatenate([text.ids for text in texts]),
             np.concatenate([text.lengths for text in texts]),
@@ -142,9 +143,9 @@ class FlatText:
         """Return a sparse sentence-by-id matrix, with one row per sentence.
 
         Args:
-            chosen: which of the ids count [n].
-            weights: the weight of each sentence [N], the value of all its ids.
-            columns: number of columns, above all chosen ids.
+            chosen: which ids to include [n].
+            weights: weight of each sentence [N], used as the value of all its ids.
+            columns: number of columns, greater than all chosen ids.
 
         Returns:
             The matrix [N, columns].
@@ -157,7 +158,7 @@ class FlatText:
 def _texts(corpus: PairCorpus) -> list[FlatText]:
     """Read both sides of a corpus, skipping pairs with an empty side.
 
-    At most `MAX_PAIRS` pairs are read, at equal distances.
+    At most `MAX_PAIRS` pairs are read, at regular intervals.
     """
     rows = np.arange(0, len(corpus.source), -(-len(corpus.source) // MAX_PAIRS))
     sides = [
@@ -175,11 +176,11 @@ def ridge(matrix: Tensor, targets: Tensor) -> Tensor:
     """Solve ridge regression by conjugate gradients, for each target column.
 
     Args:
-        matrix: sparse [N, V].
-        targets: [N, D].
+        matrix: sparse matrix [N, V].
+        targets: target values [N, D].
 
     Returns:
-        W [V, D] that minimises |matrix W - targets|^2 + `RIDGE` |W|^2.
+        The matrix W [V, D] that minimizes |matrix W - targets|^2 + `RIDGE` |W|^2.
     """
     coordinates = matrix.to_sparse_coo()
     places = coordinates.indices()

@@ -43,19 +43,19 @@ logger = logging.getLogger(__name__)
 CRITERION = "xling_sent_loss"
 BATCHES = ("length", "shuffled", "near")
 DEFAULT_BATCH_SIZE = 128
-# Number of similar pairs in a group.
+# Number of similar pairs per group.
 NEAR_SIZE = 32
 
 
 class FrozenPieces:
     """Freezes all weights of an encoder except the embeddings of new pieces.
 
-    The frozen weights are restored after each update. It is not enough to set their gradients to
-    zero: weight decay and the moments of an optimizer would still change them.
+    The frozen weights are restored after each update. Setting their gradients to zero is not
+    enough: weight decay and the optimizer's moments would still change them.
 
     Args:
         model: the model, which may be wrapped for several workers.
-        count: number of pieces at the beginning of the dictionary whose rows are frozen.
+        count: number of pieces at the start of the dictionary whose embeddings are frozen.
     """
 
     def __init__(self, model: nn.Module, count: int):
@@ -89,8 +89,8 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
         return []
     if not cfg.near_embeddings:
         raise InputError(
-            "--batches near needs --near-embeddings; create them with `lxsr embed` and a trained "
-            "model"
+            "--batches near requires --near-embeddings; create the embeddings with `lxsr embed` "
+            "and a trained model"
         )
     return embedding_folders("--near-embeddings", cfg.near_embeddings, shards, pairs)
 
@@ -116,14 +116,15 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     """Options for the training text and batches, and the options of every loss term."""
 
     word_dropout: float = option(
-        "probability of hiding a piece of the training text from the encoder, redrawn every epoch",
+        "probability of dropping a piece of the training text from the input, resampled every "
+        "epoch",
         0.0,
         below(1),
     )
     batches: ChoiceEnum(BATCHES) = option(  # type: ignore[valid-type]
-        "how pairs are batched, and so which are negatives of each other: length, pairs of "
-        "similar length, to reduce padding; shuffled, random pairs (as in the released code); "
-        "near, groups of pairs with similar --near-embeddings, as hard negatives",
+        "how to batch pairs, which determines the negatives: length (pairs of similar length, to "
+        "reduce padding), shuffled (random pairs, as in the released code), near (groups of pairs "
+        "with similar --near-embeddings, as hard negatives)",
         "length",
     )
     near_embeddings: Optional[str] = option(
@@ -136,14 +137,14 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
         False,
     )
     init_embeddings: ChoiceEnum(("random", "lsi")) = option(  # type: ignore[valid-type]
-        "initial embeddings of a new model: random, or lsi, latent semantic indexing of the "
-        "pieces in the first shard of the training text (takes 11 seconds for 100,000 pairs); "
+        "initial embeddings of a new model: random, or lsi (latent semantic indexing of the "
+        "pieces in the first shard of the training text; takes 11 seconds for 100,000 pairs); "
         "ignored if training continues from a checkpoint",
         "random",
     )
     from_model: Optional[str] = option(
         "initialize training from a model without layers (a model folder, or a packaged model): "
-        "its embeddings are kept, and those of new pieces are computed by regression; `lxsr "
+        "keep its embeddings, and compute embeddings of new pieces by regression; `lxsr "
         "train --from` sets this option and the matching sizes",
         None,
         FileName(),
@@ -157,7 +158,7 @@ class XlingSentConfig(*(term.Options for term in all_terms()), PairTaskConfig): 
     )
     cuda_graphs: bool = option(
         "on a single GPU, run the forward and the backward pass as one CUDA graph each, which "
-        "makes training with small batches several times as fast; batches are padded to a "
+        "makes training with small batches several times faster; batches are padded to a "
         "multiple of 8 pieces",
         False,
     )
@@ -186,9 +187,9 @@ class XlingSentTask(PairTask):
 
     def split_probability(self) -> FloatArray:
         probability = super().split_probability()
-        # Subword dropout would change the exported rows of frozen pieces.
+        # Subword dropout would change the exported embeddings of frozen pieces.
         probability[: self.cfg.frozen_pieces] = 0
-        # The embeddings in --from-model are exported, so subword parts are already added in.
+        # Embeddings in --from-model are exported ones, which already include their subword parts.
         if self.cfg.from_model:
             probability[:] = 0
         return probability
@@ -204,12 +205,12 @@ class XlingSentTask(PairTask):
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def check_graphs(self) -> None:
-        """Reject --cuda-graphs in combination with options that CUDA graphs do not support."""
+        """Reject options that CUDA graphs do not support if --cuda-graphs is set."""
         options = self.run_options
         if not self.cfg.cuda_graphs or options is None:
             return
         if not self.has_gpu:
-            raise InputError("--cuda-graphs needs a GPU; drop the option")
+            raise InputError("--cuda-graphs requires a GPU; drop the option")
         workers = options.distributed_training.distributed_world_size
         if workers > 1:
             raise InputError(
@@ -219,7 +220,7 @@ class XlingSentTask(PairTask):
         update_freq = list(options.optimization.update_freq)
         if update_freq != [1]:
             listed = ",".join(map(str, update_freq))
-            raise InputError(f"--cuda-graphs does not support --update-freq {listed}; expected 1")
+            raise InputError(f"--cuda-graphs does not support --update-freq {listed}; use 1")
         if str(self.cfg.objective) == "mlm":
             raise InputError(
                 "--cuda-graphs does not support --objective mlm, because the number of masked "
@@ -228,7 +229,8 @@ class XlingSentTask(PairTask):
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         """Update the weights, and restore the frozen ones."""
-        # Created here, because fairseq loads its checkpoint, if any, only before the first update.
+        # Create it here, because fairseq loads its checkpoint, if any, just before the first
+        # update.
         if self.cfg.frozen_pieces and self._frozen is None:
             self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
         super().optimizer_step(optimizer, model, update_num)
@@ -236,16 +238,16 @@ class XlingSentTask(PairTask):
             self._frozen.restore()
 
     def check_frozen(self) -> None:
-        """Reject --frozen-pieces if it would freeze random embeddings, or all of them."""
+        """Reject --frozen-pieces if it would freeze random embeddings, or all embeddings."""
         count = self.cfg.frozen_pieces
         if count >= self.num_symbols:
             raise InputError(
-                f"--frozen-pieces {count:,} would freeze all {self.num_symbols:,} entries of the "
-                "dictionary; expected the number of old entries"
+                f"--frozen-pieces {count:,} would freeze all {self.num_symbols:,} dictionary "
+                "entries; specify the number of old entries"
             )
         if count and self.starting_checkpoint() is None and not self.cfg.from_model:
             raise InputError(
-                f"--frozen-pieces {count:,} needs a trained model to freeze; add --from-model or "
+                f"--frozen-pieces {count:,} requires a trained model; add --from-model or "
                 "--finetune-from-model"
             )
         options = self.run_options
@@ -255,15 +257,14 @@ class XlingSentTask(PairTask):
             if options.common[name]:
                 # Otherwise the weights would be rounded to 16 bits before training starts.
                 raise InputError(
-                    f"--frozen-pieces {count:,} with --{name}, which rounds the frozen rows; "
-                    "expected "
-                    "--amp, or float32"
+                    f"--frozen-pieces {count:,} does not support --{name}, which rounds the frozen "
+                    "embeddings; use --amp or float32"
                 )
 
     def build_generator(self, *args, **kwargs) -> NoReturn:
-        """Refuse fairseq-generate, fairseq-interactive and fairseq-eval-lm."""
+        """Reject fairseq-generate, fairseq-interactive and fairseq-eval-lm."""
         raise InputError(
-            "--task xling_sent with a program that generates or scores text; expected "
+            "--task xling_sent does not support programs that generate or score text; use "
             "fairseq-validate, or `lxsr export folder` and `lxsr embed`, which encode sentences"
         )
 
@@ -283,7 +284,7 @@ class XlingSentTask(PairTask):
         start = time.perf_counter()
         if self.cfg.from_model:
             self._start_from_model(model)
-            step = f"rows of {self.cfg.from_model}, and rows of new pieces by regression"
+            step = f"embeddings from {self.cfg.from_model}, and new pieces by regression"
         elif self.cfg.init_embeddings == "lsi":
             self._start_from_lsi(model)
             step = "latent semantic indexing of the training text"
@@ -338,7 +339,7 @@ class XlingSentTask(PairTask):
             start = time.perf_counter()
             folder = self.near_folders[(epoch - 1) % len(self.near_folders)]
             options["near"] = near_pairs(self.cfg, folder, corpora)
-            logger.info(f"cells of near pairs: {time.perf_counter() - start:.0f} seconds")
+            logger.info(f"grouping near pairs: {time.perf_counter() - start:.0f} seconds")
         options |= {
             "by_length": str(self.cfg.batches) != "shuffled",
             "drop_last": self.cfg.drop_last and is_training,

@@ -170,9 +170,9 @@ def edit_words(
 
     Args:
         words: ids of each word.
-        new_words: words of another sentence, from which the new word is drawn.
-        first: number in [0, 1) that draws the position.
-        second: number in [0, 1) that draws the action and the new word.
+        new_words: words of another sentence, from which the new word is chosen.
+        first: number in [0, 1) that selects the position.
+        second: number in [0, 1) that selects the action and the new word.
     """
     place = int(first * len(words))
     action, rest = divmod(second * 3, 1)

@@ -16,8 +16,8 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 BoolArray = NDArray[np.bool_]
 
 MASKINGS = ("one", "tokens")
-# Share of the pieces that `mask_tokens` selects. Of these, MASK_SHARE are replaced by <mask> and
-# RANDOM_SHARE by a random piece; the rest stay unchanged (Devlin et al. 2019).
+# Fraction of the pieces that `mask_tokens` selects. MASK_SHARE of the selected pieces are replaced
+# by <mask> and RANDOM_SHARE by a random piece; the rest remain unchanged (Devlin et al. 2019).
 MASKED_SHARE = 0.15
 MASK_SHARE = 0.8
 RANDOM_SHARE = 0.1
@@ -25,14 +25,14 @@ RANDOM_SHARE = 0.1
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """Dictionary data for masking: special ids and word starts.
+    """Dictionary data for masking: special ids, punctuation and word starts.
 
     Attributes:
-        padding_idx: id of the padding.
+        padding_idx: id of padding.
         mask_idx: id of <mask>, the last symbol.
-        first_piece: id of the first piece; pieces end before <mask>.
-        is_punctuation: whether a symbol is punctuation [V].
-        starts_word: whether a symbol begins a word [V].
+        first_piece: id of the first piece; the pieces end before <mask>.
+        is_punctuation: whether each symbol is punctuation [V].
+        starts_word: whether each symbol starts a word [V].
     """
 
     padding_idx: int
@@ -43,7 +43,7 @@ class MaskingVocabulary:
 
 
 def add_mask(dictionary: Dictionary) -> MaskingVocabulary:
-    """Add <mask> as the last symbol of a dictionary, and describe its ids."""
+    """Add <mask> as the last symbol of a dictionary, and return the data for masking."""
     punctuation = [is_punctuation(symbol) for symbol in dictionary.symbols]
     marked = is_marked(dictionary.symbols)
     mask_idx = dictionary.add_symbol(MASK)
@@ -64,7 +64,7 @@ class MaskedBatch:
     """One side of a masked batch.
 
     Attributes:
-        tokens: ids that the encoder reads [B, T].
+        tokens: encoder input ids [B, T].
         masked_ids: original ids of the masked pieces, then padding [B, M].
         positions: positions of the masked pieces, then 0 [B, M].
     """
@@ -82,17 +82,17 @@ def mask_one_piece(
     epoch: int,
     vocabulary: MaskingVocabulary,
 ) -> tuple[MaskedBatch, MaskedBatch]:
-    """Mask one piece of each pair, on the source or target side with equal probability.
+    """Mask one piece per pair, on the source or target side with equal probability.
 
-    Punctuation is drawn only if a sentence has nothing else (Mao et al. 2021, section 3.2).
+    Punctuation is only chosen if the sentences contain nothing else (Mao et al. 2021, section 3.2).
 
     Args:
-        source: padded ids of the sources [B, T].
-        target: padded ids of the targets [B, T'].
-        index: indices of the pairs [B].
-        seed: seed of the training.
+        source: padded source ids [B, T].
+        target: padded target ids [B, T'].
+        index: pair indices [B].
+        seed: seed of the training run.
         epoch: number of the epoch.
-        vocabulary: what the ids mean.
+        vocabulary: dictionary data for masking.
 
     Returns:
         The masked source and target.
@@ -126,16 +126,16 @@ def drop_pieces(
     probability: float,
     vocabulary: MaskingVocabulary,
 ) -> IntArray:
-    """Randomly replace pieces by padding, but never <mask>, nor the last remaining piece of a row.
+    """Randomly replace pieces with padding, except <mask> and the last remaining piece of a row.
 
     Args:
         tokens: padded ids [B, T].
-        index: indices of the pairs [B].
+        index: pair indices [B].
         side: 0 for the source, 1 for the target.
-        seed: seed of the training.
+        seed: seed of the training run.
         epoch: number of the epoch.
-        probability: probability of each piece.
-        vocabulary: what the ids mean.
+        probability: probability of dropping each piece.
+        vocabulary: dictionary data for masking.
     """
     # [B, T]
     drawn = uniform(
@@ -160,8 +160,8 @@ def mask_tokens(
 ) -> MaskedBatch:
     """Mask 15 percent of the pieces in each sentence, but at least one.
 
-    Of the chosen pieces, 80 percent become <mask>, 10 percent a random piece, and 10 percent stay.
-    The arguments are those of `drop_pieces`.
+    Of the selected pieces, 80 percent become <mask>, 10 percent become a random piece, and 10
+    percent remain unchanged. For the arguments, see `drop_pieces`.
     """
     b, t = tokens.shape
     real = tokens != vocabulary.padding_idx
@@ -200,14 +200,14 @@ class Masking:
     """Masks pieces in a batch on the fly.
 
     Args:
-        kind: `one` masks one piece of one side of each pair (objectives xtr, smlm and ugt),
-            `tokens` masks 15 percent of the pieces of both sides (mlm and mlm_xtr).
-        vocabulary: what the ids mean.
+        kind: `one` masks one piece per pair, on one side (objectives xtr, smlm and ugt);
+            `tokens` masks 15 percent of the pieces on both sides (mlm and mlm_xtr).
+        vocabulary: dictionary data for masking.
     """
 
     def __init__(self, kind: str, vocabulary: MaskingVocabulary):
         if kind not in MASKINGS:
-            raise ValueError(f"masking is {kind!r}; expected one of {MASKINGS}")
+            raise ValueError(f"unknown masking {kind!r}; choose from {MASKINGS}")
         self.kind = kind
         self.vocabulary = vocabulary
 
@@ -216,7 +216,7 @@ class Masking:
             batch["net_input"][side] = masked.tokens
             batch[f"{side}_masked_ids"] = masked.masked_ids
             if self.kind == "tokens":
-                # Computed here, because counting them on the device would need a copy to the host.
+                # Count here, because counting on the device would require a copy to the host.
                 rows, columns = np.nonzero(masked.masked_ids != self.vocabulary.padding_idx)
                 batch[f"{side}_positions"] = (
                     rows * original.shape[1] + masked.positions[rows, columns]
@@ -234,7 +234,7 @@ class Masking:
 
 
 class MaskedTargets:
-    """Makes the masked ids of each side the targets of a batch; runs after `Masking`."""
+    """Uses the masked ids of each side as targets of a batch; runs after `Masking`."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side in SIDES:
@@ -243,11 +243,11 @@ class MaskedTargets:
 
 @dataclass(frozen=True)
 class WordDropout:
-    """Hides pieces in a batch from the encoder, except in hard negatives; runs after masking.
+    """Drops pieces from the encoder input, except in hard negatives; runs after masking.
 
     Attributes:
-        probability: probability of hiding a piece.
-        vocabulary: what the ids mean.
+        probability: probability of dropping each piece.
+        vocabulary: dictionary data for masking.
     """
 
     probability: float

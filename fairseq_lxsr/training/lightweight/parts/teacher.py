@@ -15,9 +15,9 @@ from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.dataset import DrawnPairs
 from fairseq_lxsr.vectors.rows import IntArray
 
-# Number of values that are checked at a time
+# Number of values to check at a time.
 VALUES_AT_ONCE = 1 << 22
-# Largest value of float16: --fp16 would turn larger ones into infinity.
+# Largest float16 value: --fp16 would turn larger values into infinity.
 LARGEST_FLOAT16 = 65_504
 
 
@@ -25,8 +25,8 @@ class TeacherEmbeddings:
     """Teacher embeddings of aligned text, in any floating-point dtype.
 
     Args:
-        source: embeddings of the sources [N, E]; None to use those of the targets.
-        target: embeddings of the targets [N, E]; None to use those of the sources.
+        source: source embeddings [N, E]; None to use the target embeddings instead.
+        target: target embeddings [N, E]; None to use the source embeddings instead.
     """
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
@@ -41,10 +41,10 @@ class TeacherEmbeddings:
 
 @dataclass(frozen=True)
 class TeacherRows:
-    """Adds the teacher embeddings of its pairs to a batch.
+    """Adds the teacher embeddings of the pairs to a batch.
 
     Attributes:
-        teachers: the embeddings of every corpus of the dataset.
+        teachers: teacher embeddings of every corpus in the dataset.
     """
 
     teachers: Sequence[TeacherEmbeddings]
@@ -63,16 +63,16 @@ def read_teacher(
     """Open the teacher embeddings of a split, FOLDER/SPLIT.SRC-TGT.LANG.npy.
 
     Args:
-        folder: folder of the embeddings.
+        folder: folder with the embeddings.
         split: `train`, `valid` or `test`.
         pair: source and target language.
-        count: number of pairs of the text, if it is known.
+        count: number of pairs in the text, if known.
 
     Returns:
         The embeddings; None if neither file exists.
 
     Raises:
-        InputError: if a file does not have the embeddings of the text.
+        InputError: if a file does not contain embeddings of this text.
     """
     source_path, target_path = (folder / name for name in teacher_files(split, pair))
     source = _open_if_exists(source_path, count)
@@ -81,8 +81,8 @@ def read_teacher(
         return None
     if source is not None and target is not None and source.shape != target.shape:
         raise InputError(
-            f"{source_path}: shape {source.shape}, and {target_path.name}: shape {target.shape}; "
-            "expected the same shape"
+            f"{source_path}: shape {source.shape} does not match {target_path.name}: shape "
+            f"{target.shape}"
         )
     return TeacherEmbeddings(source, target)
 
@@ -98,13 +98,13 @@ def embedding_folders(
 
     Args:
         option: name of the option, for messages.
-        value: its value: one folder, or one folder per shard, joined by colons.
+        value: value of the option: one folder, or one folder per shard, joined by colons.
         shards: data folders of the text.
-        pairs: language pairs of the training.
+        pairs: language pairs to train on.
 
     Raises:
-        InputError: for another number of folders, a missing folder, or one folder for several
-            shards with the same language pair.
+        InputError: if the number of folders is wrong, a folder is missing, or one folder is used
+            for several shards with the same language pair.
     """
     folders = [Path(name) for name in value.split(os.pathsep)]
     if len(folders) not in (1, len(shards)):
@@ -115,7 +115,7 @@ def embedding_folders(
         if not folder.is_dir():
             raise InputError(f"{option}: {folder}: no such folder; create it with `lxsr embed`")
     lang_pairs = ",".join(map("-".join, pairs))
-    # Maps each folder and language pair to the data shard that its rows belong to.
+    # Maps each folder and language pair to the data shard that the embeddings belong to.
     shard_of: dict[tuple[Path, frozenset[str]], Path] = {}
     # A single folder is used for all shards.
     for shard, folder in zip(shards, folders * len(shards), strict=False):
@@ -124,8 +124,8 @@ def embedding_folders(
             first_shard = shard_of.setdefault(key, shard)
             if first_shard.resolve() != shard.resolve():
                 raise InputError(
-                    f"{option}: {folder} for {first_shard} and for {shard}, which both have "
-                    f"{name}; expected one folder per shard, joined by {os.pathsep!r}"
+                    f"{option}: {folder} is used for {first_shard} and for {shard}, which both "
+                    f"contain {name}; use one folder per shard, joined by {os.pathsep!r}"
                 )
     return folders
 
@@ -140,10 +140,10 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
 
     Args:
         path: an .npy file.
-        count: expected number of rows; None if it is unknown.
+        count: expected number of rows; None if unknown.
 
     Raises:
-        InputError: if the file is not a matrix of finite floats, or has another number of rows.
+        InputError: if the file is not a matrix of finite floats, or its number of rows is wrong.
     """
     try:
         rows = open_array(path)
@@ -157,8 +157,8 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
         )
     if count is not None and len(rows) != count:
         raise InputError(
-            f"{path}: {len(rows):,} rows for {count:,} sentences; embed exactly the text that was "
-            "binarised"
+            f"{path}: {len(rows):,} embeddings for {count:,} sentences; embed exactly the text "
+            "that was binarised"
         )
     stat = path.stat()
     _check_values(path, stat.st_size, stat.st_mtime_ns)
@@ -167,7 +167,7 @@ def open_rows(path: Path, count: int | None) -> np.ndarray:
 
 @functools.cache
 def _check_values(path: Path, *size_and_time: int) -> None:
-    """Check the values in a file only once per process, because shards are reopened repeatedly.
+    """Check the values in a file once per process, because shards are reopened repeatedly.
 
     Args:
         path: an .npy file.
@@ -178,7 +178,7 @@ def _check_values(path: Path, *size_and_time: int) -> None:
     step = max(1, VALUES_AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
-        # Compared as Python floats, because the limit may overflow in the file's dtype. Minimum and
+        # Compare Python floats, because the limit may overflow in the file's dtype. Minimum and
         # maximum are NaN if any value is NaN.
         if -LARGEST_FLOAT16 <= float(block.min()) <= float(block.max()) <= LARGEST_FLOAT16:
             continue

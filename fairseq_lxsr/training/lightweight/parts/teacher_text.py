@@ -19,12 +19,12 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 @dataclass(frozen=True)
 class TeacherText:
-    """The N texts in one file (words or sentences), with their teacher embeddings.
+    """The N texts (words or sentences) in one file, with their teacher embeddings.
 
     Attributes:
-        ids: ids of the pieces of all texts, one text after the other [P].
-        ends: where each text ends in `ids` [N].
-        vectors: the teacher's embeddings [N, E].
+        ids: concatenated piece ids of all texts [P].
+        ends: end position of each text in `ids` [N].
+        vectors: teacher embeddings [N, E].
     """
 
     ids: IntArray
@@ -41,11 +41,11 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
     """Read all NAME.txt files in a folder, with their embeddings in NAME.npy.
 
     Args:
-        folder: folder of the texts, one text per line.
-        data: data folders of the training, whose tokenizer splits the texts.
+        folder: folder with the texts, one text per line.
+        data: data folders for training, whose tokenizer splits the texts.
 
     Raises:
-        InputError: if a file is missing, or does not fit the others.
+        InputError: if a file is missing, or does not match the other files.
     """
     files = sorted(folder.glob("*.txt"))
     if not files:
@@ -59,8 +59,8 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
     dimensions = sorted({part.vectors.shape[1] for part in texts})
     if len(dimensions) > 1:
         raise InputError(
-            f"--teacher-text {folder}: embeddings of dimensions {', '.join(map(str, dimensions))}; "
-            "expected embeddings from one teacher"
+            f"--teacher-text {folder}: embeddings of different widths "
+            f"{', '.join(map(str, dimensions))}; use embeddings from one teacher"
         )
     return texts
 
@@ -73,20 +73,20 @@ def _read_texts(path: Path, tokenizer: Tokenizer) -> TeacherText:
     is_known = np.bincount(line[ids != tokenizer.unknown], minlength=len(lines)) > 0
     if not is_known.any():
         raise InputError(
-            f"{path}: no line contains a piece from the dictionary; expected text in the model's "
+            f"{path}: no line contains a piece from the dictionary; use text in the model's "
             "languages"
         )
-    # Lines without any known piece are skipped.
+    # Skip lines without any known piece.
     known_rows = ChosenRows(vectors, np.flatnonzero(is_known))
     return TeacherText(ids[is_known[line]], lengths[is_known].cumsum(), known_rows)
 
 
 class ChosenRows:
-    """Selected rows of an array on disk, which are read only when indexed.
+    """Selected rows of an array on disk, which are only read when indexed.
 
     Args:
-        rows: the array [M, E].
-        chosen: numbers of the rows [N].
+        rows: array on disk [M, E].
+        chosen: indices of the selected rows [N].
     """
 
     def __init__(self, rows: np.ndarray, chosen: IntArray):
@@ -102,11 +102,11 @@ class ChosenRows:
 class DrawnTeacherTexts:
     """Adds a random text and its embedding for each pair; all files are equally likely.
 
-    The draw depends on the pair, so neither the order of batches nor the number of workers changes
-    the texts.
+    The choice depends on the pair, so neither batch order nor the number of workers changes the
+    texts.
 
     Attributes:
-        texts: the texts of each file.
+        texts: texts of each file.
     """
 
     texts: Sequence[TeacherText]

@@ -1,7 +1,7 @@
 """Loss terms for task `xling_sent`, one file each.
 
-A term declares its options, its fields of a batch, its head in the model, and its loss. All modules
-of this folder are imported, so a new term is one new file, and no other file names it.
+A term declares its options, its batch fields, its head in the model, and its loss. All modules in
+this folder are imported, so adding a term requires one new file and no other change.
 """
 
 import functools
@@ -17,7 +17,7 @@ __all__ = ["Batch", "Encoded", "Setting", "Split", "Term", "all_terms", "build_t
 
 @functools.cache
 def all_terms() -> tuple[type[Term], ...]:
-    """Import and return all terms, sorted by name."""
+    """Import all terms, and return them sorted by name."""
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         importlib.import_module(module.name)
     return tuple(sorted(Term.__subclasses__(), key=lambda term: term.name))
@@ -27,7 +27,7 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
     """Build the terms that the task options enable.
 
     Raises:
-        InputError: if no term has a weight.
+        InputError: if no term has a weight greater than 0.
     """
     terms = []
     for kind in all_terms():
@@ -36,8 +36,8 @@ def build_terms(cfg: Any, setting: Setting) -> list[Term]:
             terms.append(term)
     if not any(term.weight for term in terms):
         raise InputError(
-            f"--objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, --align-weight "
-            f"{cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no --teacher-embeddings: "
-            "there is no loss to train with; enable at least one of them"
+            f"no loss to train with: --objective {cfg.objective}, --gen-weight {cfg.gen_weight:g}, "
+            f"--align-weight {cfg.align_weight:g}, --sim-weight {cfg.sim_weight:g}, no "
+            "--teacher-embeddings; enable at least one of them"
         )
     return terms

@@ -1,4 +1,5 @@
-"""Term `align`: each sentence must find its translation in the batch (Mao et al. 2021, Eq. 5)."""
+"""Term `align`: each sentence must retrieve its translation in the batch (Mao et al. 2021, Eq.
+5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,17 +39,18 @@ class AlignmentOptions(FairseqDataclass):
         TEMPERATURE,
     )
     hard_negatives: ChoiceEnum(("none", *HARD_NEGATIVES)) = option(  # type: ignore[valid-type]
-        "add a hard negative for each pair to the align loss, created by a small change to one "
-        "of its sentences: swap, swap two words, which teaches word order; edit, remove, replace "
-        "or add a word; both, either with equal probability; makes encoding 50 percent slower; "
-        "needs --objective none",
+        "add a hard negative per pair to the align loss, created by altering one of its "
+        "sentences: swap (swap two words, which teaches word order), edit (remove, replace "
+        "or add a word), both (either, with equal probability); makes encoding 50 percent slower; "
+        "requires --objective none",
         "none",
     )
     gather_negatives: bool = option(
-        "use the sentences of all workers as negatives in the align loss; needs --batch-size", False
+        "use the sentences of all workers as negatives in the align loss; requires --batch-size",
+        False,
     )
     matryoshka: Optional[str] = option(
-        "also compute the align loss on embeddings truncated to these widths, for example "
+        "also compute the align loss on embeddings truncated to these widths, such as "
         "64,128,256 (Kusupati et al. 2022), so that `lxsr embed --truncate-dim` can shorten them",
         None,
         WIDTHS,
@@ -86,7 +88,7 @@ class AlignmentTerm(Term):
         for name, is_set in options.items():
             if is_set and not cfg.align_weight:
                 raise InputError(
-                    f"{name} has no effect with --align-weight 0; use a weight above 0, or drop "
+                    f"{name} has no effect with --align-weight 0; use a positive weight, or drop "
                     f"{name}"
                 )
         if not cfg.align_weight:
@@ -104,11 +106,11 @@ class AlignmentTerm(Term):
         return parts
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Check that the widths fit the model; this term adds no modules."""
+        """Check that the widths are valid for the model; this term adds no modules."""
         if self.widths and self.widths[-1] > config.output_dim:
             raise InputError(
-                f"--matryoshka {','.join(map(str, self.widths))}; expected widths of at most "
-                f"{config.output_dim}, the width of the embeddings"
+                f"--matryoshka {','.join(map(str, self.widths))} exceeds the embedding width "
+                f"{config.output_dim}"
             )
         return {}
 
@@ -140,19 +142,20 @@ def check_gathering(cfg: Any) -> None:
     """Check that all workers use the same batch size, so that they can exchange batches."""
     if cfg.batch_size is None:
         raise InputError(
-            "--gather-negatives needs --batch-size: workers exchange batches of equal size"
+            "--gather-negatives requires --batch-size, because workers exchange batches of equal "
+            "size"
         )
     if (cfg.batch_size_valid or 0) > cfg.batch_size:
         raise InputError(
-            f"--gather-negatives with --batch-size-valid {cfg.batch_size_valid}; expected at most "
-            f"--batch-size, {cfg.batch_size}"
+            f"--batch-size-valid {cfg.batch_size_valid} exceeds --batch-size {cfg.batch_size}, "
+            "which --gather-negatives does not support"
         )
 
 
 class PairNumbers:
-    """Adds the numbers of its pairs to a batch, to recognize them across workers.
+    """Adds the pair numbers to a batch, to recognize pairs across workers.
 
-    If an epoch draws a pair several times, each occurrence has the same number.
+    If an epoch draws a pair several times, all occurrences have the same number.
     """
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
@@ -160,15 +163,15 @@ class PairNumbers:
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find candidates that are further copies of the true translation, and so not negatives.
+    """Find candidates that are copies of the true translation, and therefore not negatives.
 
     Args:
-        numbers: numbers of the pairs [B].
-        of_candidates: numbers of the candidates [C].
+        numbers: pair numbers [B].
+        of_candidates: pair numbers of the candidates [C].
         first: index of the first pair among the candidates; pair i is candidate `first + i`.
 
     Returns:
-        True for such a candidate [2, B, C]: first for candidates of v, then of u.
+        True for such candidates [2, B, C]: first for candidates from v, then from u.
     """
     # [B, C]
     equal = numbers[:, None] == of_candidates
@@ -183,7 +186,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # These rows are used in the losses of all workers, and fairseq sums the workers' gradients.
+        # All workers' losses use these rows, and fairseq sums the workers' gradients.
         grad = grad.contiguous()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
@@ -200,17 +203,17 @@ def gather_rows(
 ) -> tuple[losses.Candidates, Tensor]:
     """Gather the pair embeddings from all W workers.
 
-    Each worker pads its batch to `capacity` rows, so that the workers need not exchange sizes.
+    Each worker pads its batch to `capacity` rows, so that workers need not exchange sizes.
 
     Args:
-        u: embeddings of the source side of this worker [B, D].
-        v: embeddings of the target side of this worker [B, D].
-        numbers: numbers of its pairs [B].
-        capacity: rows that each worker contributes, at least B.
-        is_dummy: True if this worker has no batch left; its rows are not candidates for the others.
+        u: source embeddings of this worker [B, D].
+        v: target embeddings of this worker [B, D].
+        numbers: pair numbers of this worker [B].
+        capacity: number of rows from each worker, at least B.
+        is_dummy: True if this worker has no batch left; other workers then ignore its rows.
 
     Returns:
-        The C = W * `capacity` candidates, and their numbers [C].
+        The C = W * `capacity` candidates, and their pair numbers [C].
     """
     padding = (0, 0, 0, capacity - len(u))
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(

@@ -1,4 +1,4 @@
-"""Term `distill`: trains the embeddings to match those of another model, the teacher."""
+"""Term `distill`: trains the embeddings to match the embeddings of a teacher model."""
 
 import itertools
 import logging
@@ -42,10 +42,10 @@ class DistillationOptions(FairseqDataclass):
         None,
     )
     distill_loss: ChoiceEnum((*losses.DISTILL_LOSSES, CONTRAST)) = option(  # type: ignore[valid-type]
-        "distillation loss: mse or cosine distance after a learnt projection to the teacher's "
-        "width; similarity, distance between the cosine similarity matrices of a batch; "
-        "contrast, the align loss with the teacher's embeddings as candidates and no projection, "
-        "so that both models share one vector space",
+        "distillation loss: mse or cosine (distance after a learnt projection to the teacher's "
+        "width), similarity (distance between the cosine similarity matrices of a batch), "
+        "contrast (the align loss with the teacher's embeddings as candidates and no projection, "
+        "so that both models share one vector space)",
         "mse",
     )
 
@@ -53,11 +53,11 @@ class DistillationOptions(FairseqDataclass):
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
     """Return the fingerprint of the one model that all teacher embeddings are compatible with.
 
-    This is the model that made them, or its own teacher. The result is None if the embeddings have
-    no description by `lxsr embed`.
+    This is the model that computed them, or that model's own teacher. The result is None if there
+    is no description from `lxsr embed` next to the embeddings.
 
     Raises:
-        InputError: if the embeddings belong to the spaces of several models.
+        InputError: if the embeddings come from several models that are not compatible.
     """
     models = set()
     for folder, pair in itertools.product(folders, pairs):
@@ -67,9 +67,9 @@ def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> st
                 description = embeddings_description(path)
                 models.add(str(description.get("space") or description.get("model", "")))
     if len(models) > 1:
-        names = ", ".join(sorted(name or "one without a description" for name in models))
+        names = ", ".join(sorted(name or "one without description" for name in models))
         raise InputError(
-            f"{folders[0]}: contains embeddings from several models, {names}; expected embeddings "
+            f"{folders[0]}: contains embeddings from several models, {names}; use embeddings "
             "from one model"
         )
     return models.pop() or None
@@ -79,7 +79,7 @@ def first_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> 
     """Read the teacher embeddings of the first language pair that has any.
 
     Raises:
-        InputError: if no folder has embeddings of any pair.
+        InputError: if no folder contains embeddings of any pair.
     """
     # A shard may not contain every language pair.
     for pair, folder in itertools.product(pairs, folders):
@@ -94,12 +94,12 @@ class DistillationTerm(Term):
     """Distance between the student's embeddings and the teacher's.
 
     Args:
-        form: a value of --distill-loss; `mse` and `cosine` project the student's embeddings to the
+        form: value of --distill-loss; `mse` and `cosine` project the student's embeddings to the
             teacher's width.
-        folders: folders with the teacher's embeddings, one for each data folder, or one for all.
+        folders: folders with the teacher's embeddings, one per data folder, or one for all.
         width: width of the teacher's embeddings.
-        scale: for `contrast`, the factor on the cosine similarities (1 / temperature).
-        widths: for `contrast`, the numbers of first units whose losses are added.
+        scale: for `contrast`, factor applied to the cosine similarities (1 / temperature).
+        widths: for `contrast`, Matryoshka widths whose losses are summed.
     """
 
     name, Options = "distill", DistillationOptions
@@ -124,9 +124,7 @@ class DistillationTerm(Term):
     def build(cls, cfg: Any, setting: Setting) -> "DistillationTerm | None":
         if cfg.teacher_embeddings is None:
             if cfg.distill_loss != DistillationOptions().distill_loss:
-                raise InputError(
-                    f"--distill-loss {cfg.distill_loss} needs --teacher-embeddings: give both"
-                )
+                raise InputError(f"--distill-loss {cfg.distill_loss} requires --teacher-embeddings")
             return None
         folders = embedding_folders(
             "--teacher-embeddings", cfg.teacher_embeddings, setting.shards, setting.pairs
@@ -146,7 +144,7 @@ class DistillationTerm(Term):
     def parts(self, split: Split) -> Sequence[Part]:
         """Read the teacher embeddings of a split.
 
-        Splits other than `train` may lack them; their loss then leaves distillation out.
+        Splits other than `train` may lack them; their loss then excludes distillation.
         """
         folder = self.folders[0]
         if split.name == "train":
@@ -165,8 +163,8 @@ class DistillationTerm(Term):
                 return ()
             if teacher.width != self.width:
                 raise InputError(
-                    f"{folder}: embeddings of {split.name} with {teacher.width} units; expected "
-                    f"{self.width}, as in {self.folders[0]}"
+                    f"{folder}: {split.name} embeddings are {teacher.width} wide, but the "
+                    f"embeddings in {self.folders[0]} are {self.width} wide"
                 )
             teachers.append(teacher)
         return [TeacherRows(teachers)]
@@ -174,9 +172,9 @@ class DistillationTerm(Term):
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
         if self.form == CONTRAST and config.output_dim != self.width:
             raise InputError(
-                f"--distill-loss {CONTRAST}: the model has {config.output_dim} units, and the "
-                f"teacher in {self.folders[0]} has {self.width}; expected --encoder-embed-dim "
-                f"{self.width}"
+                f"--distill-loss {CONTRAST} requires the width of the teacher in "
+                f"{self.folders[0]}, {self.width}, but the model has {config.output_dim}; use "
+                f"--encoder-embed-dim {self.width}"
             )
         if not self.has_projection:
             return {}
@@ -185,7 +183,7 @@ class DistillationTerm(Term):
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the source and target embeddings, stacked [2B, E'].
 
-        For `mse` and `cosine` they are projected to the teacher's width.
+        For `mse` and `cosine`, they are projected to the teacher's width.
         """
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
         if self.has_projection:
@@ -199,13 +197,13 @@ class DistillationTerm(Term):
         if teacher is None:
             if not training:
                 return None
-            # A worker that has run out of batches may get a validation batch, which may have no
+            # A worker that has run out of batches may receive a validation batch, possibly without
             # teacher embeddings, but it must log the same names as the other workers.
             return 0 * student.float().sum()
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
         total = student.new_zeros((), dtype=torch.float32)
-        # The sides are handled separately, because the teacher may support only one of the
+        # Handle the two sides separately, because the teacher may support only one of the
         # languages.
         for own_side, teacher_side in zip(student.chunk(2), teacher.chunk(2), strict=True):
             total = total + losses.matryoshka_alignment_loss(

@@ -1,4 +1,4 @@
-"""Term `gen`: predict words of a sentence or of its translation (Mao et al. 2021, 3.2)."""
+"""Term `gen`: predict words of a sentence or its translation (Mao et al. 2021, section 3.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,20 +41,20 @@ class GenerativeOptions(FairseqDataclass):
         "weight of the generative loss selected by --objective; 0 disables it", 1.0, LOSS_WEIGHT
     )
     target_weights: ChoiceEnum(losses.TARGET_WEIGHTS) = option(  # type: ignore[valid-type]
-        "weight of a word in the generative targets: types, each word counts once (as in the "
-        "authors' experiments); counts, a word counts each time it occurs (Eq. 3 as printed)",
+        "word weights in the generative targets: types (each word counts once, as in the "
+        "authors' experiments), counts (a word counts each time it occurs, Eq. 3 as printed)",
         "types",
     )
     target_ids: ChoiceEnum(TARGET_IDS) = option(  # type: ignore[valid-type]
-        "which pieces of its translation a sentence predicts: original, or masked, with <mask> "
-        "in place of the masked word (as in the released code)",
+        "pieces of its translation that a sentence predicts: original, or masked (with <mask> "
+        "in place of the masked word, as in the released code)",
         "original",
     )
     target_overlap: ChoiceEnum(losses.TARGET_OVERLAPS) = option(  # type: ignore[valid-type]
         "weight of a masked word that also occurs in the translation, with --objective ugt or "
-        "mlm_xtr (the paper can be read either way): sum, its weights as a masked word and as a "
-        "word of the translation are added, so that all weights sum to one; translation, only "
-        "the latter counts (as in the released code)",
+        "mlm_xtr (the paper is ambiguous): sum (of its weights as a masked word and as a "
+        "translated word, so that all weights sum to one), translation (only the latter, as in "
+        "the released code)",
         "sum",
     )
 
@@ -62,7 +62,7 @@ class GenerativeOptions(FairseqDataclass):
 class GenerativeTerm(Term):
     """KL divergence between the words to predict and the predicted words.
 
-    For `mlm` it is the cross-entropy of each masked piece, predicted from its own state.
+    For `mlm`, this is the cross-entropy of each masked piece, predicted from its own state.
     """
 
     name, Options = "gen", GenerativeOptions
@@ -109,7 +109,7 @@ class GenerativeTerm(Term):
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
         """Compute the logits [2B, V], sources first.
 
-        For `mlm` they are [K + K', V], one row per masked piece.
+        For `mlm`, the shape is [K + K', V], with one row per masked piece.
         """
         if self.needs_states:
             rows = [

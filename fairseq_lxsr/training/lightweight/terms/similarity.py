@@ -1,4 +1,4 @@
-"""Term `sim`: two sentences are as similar as their translations (Mao et al. 2021, Eq. 6)."""
+"""Term `sim`: two sentences must be as similar as their translations (Mao et al. 2021, Eq. 6)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,8 @@ SIM_REDUCTIONS = ("pairs", "sum")
 class SimilarityOptions(FairseqDataclass):
     sim_weight: float = option("weight of the sim loss; 0 disables it", 2.0, LOSS_WEIGHT)
     sim_reduction: ChoiceEnum(SIM_REDUCTIONS) = option(  # type: ignore[valid-type]
-        "how the sim loss is normalized: pairs, the sum over all matrix cells is divided by the "
-        "number of pairs in the batch; sum, it is not divided (as in the released code)",
+        "sim loss normalization: pairs (divide the sum over all matrix entries by the number of "
+        "pairs in the batch), sum (do not divide, as in the released code)",
         "pairs",
     )
 

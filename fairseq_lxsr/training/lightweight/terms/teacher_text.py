@@ -1,4 +1,4 @@
-"""Term `teach`: each text must find its teacher embedding among those in the batch."""
+"""Term `teach`: each text must retrieve its teacher embedding in the batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fairseq_lxsr.training.lightweight.parts.teacher_text import (
 )
 from fairseq_lxsr.training.lightweight.terms.term import Batch, Encoded, Setting, Split, Term
 
-# Factor by which cosine similarities to the teacher's embeddings are multiplied.
+# Factor applied to cosine similarities with the teacher's embeddings.
 TEACHER_SCALE = 20.0
 
 
@@ -38,12 +38,12 @@ class TeacherTextOptions(FairseqDataclass):
 class TeacherTextTerm(Term):
     """Cross-entropy over the cosine similarities to the teacher's embeddings.
 
-    A learnt projection maps the embeddings to the teacher's width. Use the term for words that the
-    pairs lack: a word is a text, and needs no translation.
+    A learnt projection maps the embeddings to the teacher's width. Use this term for words that do
+    not occur in the pairs: a text may be a single word, and needs no translation.
 
     Args:
         weight: weight of the term.
-        texts: the texts of each file.
+        texts: texts of each file.
     """
 
     name, Options = "teach", TeacherTextOptions
@@ -57,7 +57,7 @@ class TeacherTextTerm(Term):
         weight = cfg.teacher_text_weight
         if cfg.teacher_text is None:
             if weight != TeacherTextOptions().teacher_text_weight:
-                raise InputError(f"--teacher-text-weight {weight} needs --teacher-text: give both")
+                raise InputError(f"--teacher-text-weight {weight} requires --teacher-text")
             return None
         if not weight:
             return None
@@ -85,7 +85,7 @@ class TeacherTextTerm(Term):
         if student is None:
             if not training:
                 return None
-            # A worker that has run out of batches may get a validation batch, which has no teacher
+            # A worker that has run out of batches may receive a validation batch without teacher
             # embeddings, but it must log the same names as the other workers.
             return 0 * encoded["embeddings"]["source"].float().sum()
         both_directions = losses.alignment_loss(

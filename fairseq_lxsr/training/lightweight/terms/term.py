@@ -31,9 +31,9 @@ class Setting:
     """Task settings that are known before any text is read.
 
     Attributes:
-        vocabulary: the dictionary, with the mask.
+        vocabulary: dictionary data, including <mask>.
         pairs: language pairs to train on.
-        shards: data folders, one of which an epoch reads.
+        shards: data folders; each epoch uses one of them.
     """
 
     vocabulary: MaskingVocabulary
@@ -47,7 +47,7 @@ class Split:
 
     Attributes:
         name: `train`, `valid` or `test`.
-        epoch: number of the epoch, from 1.
+        epoch: one-based number of the epoch.
         corpora: the corpus of each language pair.
     """
 
@@ -57,16 +57,16 @@ class Split:
 
 
 class Term:
-    """Base class of the loss terms; the total is the sum of `weight` times `loss`.
+    """Base class of the loss terms; the total loss is the sum of `weight` times `loss`.
 
-    A term with weight 0 adds its parts to the batch, but has neither a head nor a loss. Subclasses
-    set the attributes.
+    A term with weight 0 adds its parts to the batch, but has no head and no loss. Subclasses set
+    the attributes.
 
     Attributes:
-        name: name under which the term is logged.
-        Options: a dataclass whose fields are flags of fairseq-train.
-        needs_states: whether the term reads the states of the tokens.
-        state: entries that the term adds to the state in checkpoints.
+        name: name of the term in logs.
+        Options: dataclass whose fields become fairseq-train options.
+        needs_states: whether the term uses the token states.
+        state: entries that the term adds to the state stored in checkpoints.
     """
 
     name: ClassVar[str]
@@ -87,14 +87,14 @@ class Term:
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Return the modules that only this term uses, by their names in the model.
+        """Return the modules that only this term uses, by name.
 
         Checkpoints use the same names.
         """
         return {}
 
     def output(self, model: nn.Module, encoded: Encoded, batch: Batch) -> Tensor | None:
-        """Apply the head to an encoded batch, in the precision of the model.
+        """Apply the head to an encoded batch, in the model's precision.
 
         The result is None for a term without a head.
         """
@@ -103,7 +103,7 @@ class Term:
     def loss(self, encoded: Encoded, batch: Batch, training: bool) -> Tensor | None:
         """Compute the loss in float32, summed over the B pairs.
 
-        The result is None if the batch lacks a field that the term needs, which is possible in
-        validation only. The computation must not synchronize with the device.
+        The result is None if the batch lacks a field that the term needs, which only happens in
+        validation. The computation must not synchronize with the device.
         """
         raise NotImplementedError
