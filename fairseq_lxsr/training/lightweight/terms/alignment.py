@@ -1,5 +1,4 @@
-"""Term `align`: each sentence must retrieve its translation in the batch (Mao et al. 2021, Eq.
-5)."""
+"""Term `align`: each sentence must retrieve its translation (Mao et al. 2021, Eq. 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
