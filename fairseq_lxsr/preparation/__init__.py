@@ -1,1 +1,2 @@
-"""Corpus preparation: from raw text to training data for fairseq-train, one folder per stage."""
+"""Corpus preparation: from raw text to training data for fairseq-train, with one folder per
+stage."""

@@ -1,7 +1,7 @@
-"""Writes word-piece ids for fairseq-train, in files identical to those of fairseq-preprocess.
+"""Writes word piece ids for fairseq-train, in the same files as fairseq-preprocess.
 
-fairseq-preprocess reads word pieces as text, splits the text and looks up every piece. Here the
-ids of SentencePiece are mapped directly to dictionary ids, in several processes.
+fairseq-preprocess reads word pieces as text, splits the text and looks up every piece. Here,
+SentencePiece ids are mapped directly to dictionary ids, in several processes.
 """
 
 import itertools
@@ -38,16 +38,16 @@ from fairseq_lxsr.text.tokenizer import (
 from fairseq_lxsr.text.words import FlatIds
 
 SUBWORD_FILES = (SENTENCEPIECE_FILE, DICTIONARY_FILE, TEXT_FILE)
-# The file format of fairseq.data.indexed_dataset.MMapIndexedDataset.Index.
+# File format of fairseq.data.indexed_dataset.MMapIndexedDataset.Index.
 VERSION = 1
 DTYPE_CODES = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
-# The dictionary size below which fairseq's best_fitting_int_dtype selects uint16.
+# Dictionary size below which fairseq's best_fitting_int_dtype selects uint16.
 UINT16_LIMIT = 65_500
 # Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-# Text below this size in bytes is binarised in this process, because starting another process takes
-# a second.
+# Texts smaller than this, in bytes, are binarised in this process, because starting another process
+# takes a second.
 SMALL_TEXT = 1 << 20
 # With at least this many training pairs, no shard is empty.
 CHECKED_PAIRS = 1_000_000
@@ -66,21 +66,22 @@ def binarise(
     """Run the binarise stage: convert every split of every language pair to ids.
 
     Args:
-        folder: the data folder to write. With several shards it has subfolders 0, 1, ... with a
-            part of the training pairs each, for `fairseq-train folder/0:folder/1:...`; the first
-            also has the other splits.
-        corpora: the corpus folder of each language pair.
-        subwords: the folder of the SentencePiece model, the dictionary and the text options.
-        workers: the number of processes, which does not change the result.
-        shards: the number of shards.
+        folder: output data folder. With several shards, it has subfolders 0, 1, ... that each
+            contain some of the training pairs, for `fairseq-train folder/0:folder/1:...`; the first
+            shard also contains the other splits.
+        corpora: corpus folder of each language pair.
+        subwords: folder of the SentencePiece model, the dictionary and the text options.
+        workers: number of processes, which does not affect the result.
+        shards: number of shards.
 
     Returns:
-        The report: the pairs, the percent of unknown pieces of each text, and the percent of
-        kinds of Chinese characters of each Chinese training text.
+        The report: language pairs, percentage of unknown pieces in each text, and percentage of
+            each
+        kind of Chinese character in each Chinese training text.
 
     Raises:
-        InputError: a file is missing, the two sides of a corpus are not aligned, the subwords do
-            not belong together, or a shard would be empty.
+        InputError: if a file is missing, the two sides of a corpus are not aligned, the subword
+            files do not belong together, or a shard would be empty.
     """
     pairs = ["-".join(pair) for pair in corpora]
     inputs = _input_files(corpora, subwords)
@@ -107,10 +108,10 @@ def binarise(
 
 
 def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> list[Path]:
-    """Return the corpus and subword files that are binarised.
+    """Return the corpus and subword files to binarise.
 
     Raises:
-        InputError: a file is missing.
+        InputError: if a file is missing.
     """
     files: list[Path] = []
     for pair, corpus in corpora.items():
@@ -119,7 +120,7 @@ def _input_files(corpora: Mapping[tuple[str, str], Path], subwords: Path) -> lis
     files += [subwords / name for name in SUBWORD_FILES]
     for path in files:
         if not path.is_file():
-            raise InputError(f"{path}: no such file; expected the output of `lxsr prepare`")
+            raise InputError(f"{path}: no such file; run `lxsr prepare`")
     for corpus in corpora.values():
         # Only corpora with several named sources have this file.
         if (corpus / SOURCES_FILE).is_file():
@@ -141,7 +142,7 @@ def _copy_subwords(
 def _texts_of_pair(
     corpus: Path, pair: tuple[str, str], outputs: Sequence[Path]
 ) -> list["SplitText"]:
-    """Return the texts of a language pair; only training text is distributed over the shards."""
+    """Return the texts of a language pair; only training text is distributed over shards."""
     texts = []
     for split in nonempty_splits(corpus, pair):
         folders = outputs if split == "train" else outputs[:1]
@@ -156,7 +157,7 @@ def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
     """Print a one-line summary of a data folder."""
     size = f", {shards} shards" if shards > 1 else ""
     print(f"{folder}: fairseq data for {', '.join(report['pairs'])}{size}")
-    # A report by an older version may lack the Chinese character statistics.
+    # Reports from older versions may lack the Chinese character statistics.
     for pair, shares in report.get("chinese per cent", {}).items():
         kinds = ", ".join(f"{value} % {kind}" for kind, value in shares.items())
         print(f"{folder}: {pair}: Chinese characters: {kinds}")
@@ -165,7 +166,7 @@ def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
 def _describe_chinese_sides(
     corpora: Mapping[tuple[str, str], Path], subwords: Path
 ) -> dict[str, dict[str, float]]:
-    """Return the percentages of each kind of Chinese characters, by language pair."""
+    """Return the percentage of each kind of Chinese character, by language pair."""
     descriptions = {}
     for pair, corpus in corpora.items():
         for language in pair:
@@ -176,9 +177,9 @@ def _describe_chinese_sides(
 
 
 def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
-    """Return the percentage of each kind of Chinese characters in a text.
+    """Return the percentage of each kind of Chinese character in a text.
 
-    At most about `DESCRIBED_LINES` lines are read, spread evenly over the text.
+    At most about `DESCRIBED_LINES` lines are read, evenly spread over the text.
     """
     tokenizer = _load_tokenizer(subwords)
 
@@ -201,11 +202,11 @@ def make_shard_folders(work: Path, shards: int) -> list[Path]:
 
 
 def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
-    """Check the line counts of a corpus, before anything is written.
+    """Check the line counts of a corpus before anything is written.
 
     Raises:
-        InputError: the sides differ in length, there is no training text, or there are too few
-            training pairs for the shards.
+        InputError: if the two sides differ in length, there is no training text, or there are too
+            few training pairs for the shards.
     """
     for split in SPLITS:
         source, target = (corpus / f"{split}.{language}" for language in pair)
@@ -230,7 +231,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the splits that are not empty; validation and test may be empty."""
+    """Return the names of the non-empty splits; validation and test text may be empty."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 
@@ -248,13 +249,13 @@ def split_sources(corpus: Path, pair: tuple[str, str], outputs: list[Path]) -> N
 
 
 def check_subwords(subwords: Path) -> None:
-    """Check that the dictionary, the SentencePiece model and the text options belong together.
+    """Check that dictionary, SentencePiece model and text options belong together.
 
-    An external dictionary may lack pieces that its text did not have, but all of its entries must
-    be pieces of the model.
+    An external dictionary may lack pieces that do not occur in its text, but all of its entries
+    must be pieces of the model.
 
     Raises:
-        InputError: the dictionary has other entries.
+        InputError: if the dictionary has other entries.
     """
     tokenizer = _load_tokenizer(subwords)
     pieces = {*tokenizer.all_pieces(), *SPECIAL, MASK}
@@ -264,22 +265,22 @@ def check_subwords(subwords: Path) -> None:
             unexpected.append(symbol)
     if unexpected:
         raise InputError(
-            f"{subwords / DICTIONARY_FILE}: {len(unexpected):,} entries, the first "
-            f"{unexpected[0]!r}, are not pieces of {subwords / SENTENCEPIECE_FILE}; expected the "
-            f"dictionary that belongs to this model: delete {subwords} and run `lxsr prepare` again"
+            f"{subwords / DICTIONARY_FILE}: {len(unexpected):,} entries, such as "
+            f"{unexpected[0]!r}, are not pieces of {subwords / SENTENCEPIECE_FILE}, so the files "
+            f"do not belong together; delete {subwords} and run `lxsr prepare` again"
         )
 
 
 def shard_numbers(first: int, count: int, shards: int) -> np.ndarray:
-    """Assign lines to shards pseudo-randomly, and identically for both sides of a pair.
+    """Assign lines to shards pseudo-randomly, in the same way for both sides of a pair.
 
     Args:
-        first: the number of the first line, from 0.
-        count: the number of lines.
-        shards: the number of shards.
+        first: zero-based number of the first line.
+        count: number of lines.
+        shards: number of shards.
 
     Returns:
-        The shard of each line: int64 [count].
+        The shard of each line, int64 [count].
     """
     line_numbers = np.arange(first, first + count, dtype=np.uint64)
     # Knuth's multiplicative hash.
@@ -292,11 +293,11 @@ class SplitText:
     """A text to convert to ids: one side of a split.
 
     Attributes:
-        path: the text, with one sentence per line.
-        prefixes: for each shard, the path of the two output files without their suffixes; the
-            last part of the path is the same for all shards.
-        shard_of_lines: the function that assigns lines to shards, with the arguments and the
-            result of `shard_numbers`.
+        path: text file with one sentence per line.
+        prefixes: for each shard, the path of its two output files without their suffixes; the file
+            name is the same in all shards.
+        shard_of_lines: function that assigns lines to shards (see `shard_numbers` for arguments and
+            result).
     """
 
     path: Path
@@ -309,10 +310,10 @@ class SplitText:
 
 
 def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> dict[str, float]:
-    """Write the ids of several texts, using one pool of worker processes.
+    """Write the ids of several texts, sharing one pool of worker processes.
 
     Returns:
-        The percent of unknown pieces of each text, by its name.
+        Percentage of unknown pieces in each text, by text name.
     """
     tokenizer = _load_tokenizer(subwords)
     if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
@@ -339,7 +340,7 @@ def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str
 def _write_ids(
     text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer
 ) -> float:
-    """Write the ids of a text to its shards; return the percentage of unknown pieces."""
+    """Write a text's ids to its shards; return the percentage of unknown pieces."""
     writers = [MMapWriter(prefix, len(tokenizer.symbols)) for prefix in text.prefixes]
     lines = pieces = unknown = 0
     with Progress(desc=text.name, unit=" lines", disable=None) as bar:
@@ -368,10 +369,10 @@ def _start_worker(subwords: Path) -> None:
 
 
 def _encode_block(block: tuple[int, list[str]]) -> tuple[int, FlatIds]:
-    """Encode a block of lines, and append EOS to each.
+    """Encode a block of lines, and append EOS to each line.
 
     Returns:
-        The number of the text, the ids of all lines, and the number of ids of each line.
+        Index of the text, ids of all lines, and number of ids in each line.
     """
     number, lines = block
     ids, lengths = _tokenizer.encode_flat(lines)
@@ -383,14 +384,14 @@ class MMapWriter:
     """Writes a memory-mapped fairseq dataset, PREFIX.bin and PREFIX.idx.
 
     Args:
-        prefix: the path of the two files without their suffixes.
-        vocabulary: the number of dictionary entries, which decides between 2 and 4 bytes per id.
+        prefix: path of the two files without their suffixes.
+        vocabulary: number of dictionary entries, which determines whether an id takes 2 or 4 bytes.
     """
 
     def __init__(self, prefix: Path, vocabulary: int):
         self.prefix = prefix
         self.dtype = np.dtype(np.uint16 if vocabulary < UINT16_LIMIT else np.uint32)
-        # The file stays open between calls of add(), and close() closes it.
+        # The file stays open between calls of add(); close() closes it.
         self.stream = open(self._path(".bin"), "wb")  # noqa: SIM115
         self.lengths: list[np.ndarray] = []
 
@@ -398,7 +399,7 @@ class MMapWriter:
         return self.prefix.with_name(f"{self.prefix.name}{suffix}")
 
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Add sentences, given as their concatenated ids and the number of ids in each."""
+        """Add sentences, given as concatenated ids and the number of ids in each sentence."""
         self.stream.write(ids.astype(self.dtype).tobytes())
         self.lengths.append(lengths.astype(np.int32))
 

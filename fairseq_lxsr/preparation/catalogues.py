@@ -1,7 +1,7 @@
-"""Harvests parallel text from gettext catalogues: program messages with their translations.
+"""Extracts parallel text from gettext catalogues: program messages and their translations.
 
-Catalogues are compiled (.mo) or not (.po). Most Linux machines have some; the text is like the
-GNOME, KDE4 and Ubuntu corpora of OPUS, without a download.
+Catalogues are compiled (.mo) or plain text (.po). Most Linux machines have some; without a
+download, they provide text like the GNOME, KDE4 and Ubuntu corpora of OPUS.
 """
 
 import re
@@ -19,17 +19,17 @@ from fairseq_lxsr.preparation.clean import TextPair, strip_message
 from fairseq_lxsr.text.languages import best_code, parse_tag, script_of
 
 LOCALE_FOLDERS = (Path("/usr/share/locale"), Path("/usr/local/share/locale"))
-# The language of the original messages.
+# Language of the original messages.
 CATALOGUE_LANGUAGE = "en"
 ALTERNATIVES = (
-    "give your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with "
-    "translations (for example git, glib, gtk, bash, coreutils and their language packs)"
+    "use your own text (lxsr prepare --data PREFIX or FILE.tsv), or install programs with "
+    "translations, such as git, glib, gtk, bash and coreutils, and their language packs"
 )
-# The header must be within this many bytes from the start of a catalogue.
+# The header must start within this many bytes of the start of a catalogue.
 HEADER_BYTES = 1 << 16
 # Maximum length of a plural rule; the rule for Arabic has 100 characters.
 RULE_CHARACTERS = 1000
-# Maximum size of a catalogue; the largest in use have three million bytes.
+# Maximum size of a catalogue; the largest existing ones have three million bytes.
 CATALOGUE_BYTES = 1 << 25
 # Byte order of a .mo file, by its magic number.
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
@@ -47,10 +47,11 @@ _LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """Map program names to their catalogues in a language, in any common layout; see `_candidates`.
+    """Map program names to their catalogues in a language, in any common layout (see
+    `_candidates`).
 
     Raises:
-        InputError: the folders have no catalogue of this language.
+        InputError: if the folders contain no catalogue in this language.
     """
     # Paths by program name, then by the spelling of the language code.
     programs: dict[str, dict[str, Path]] = {}
@@ -69,25 +70,26 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
             place = ", ".join(map(str, folders))
         languages = listed(sorted(available)) or "none"
         raise InputError(
-            f"{language!r}: {place} has no gettext catalogues in this language (available: "
+            f"{language!r}: no gettext catalogues in this language in {place} (available: "
             f"{languages}); {ALTERNATIVES}"
         )
     return {program: paths[best_code(language, paths) or ""] for program, paths in programs.items()}
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the catalogues in a folder, compiled ones first; or the path if it is a file."""
+    """Return the catalogues in a folder, compiled ones first, or the path itself if it is a
+    file."""
     return sorted(
         path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
     )
 
 
 def _candidates(path: Path) -> list[tuple[str, str]]:
-    """Return the possible language codes of a catalogue, each with the program name.
+    """Return the possible language codes of a catalogue, each with a program name.
 
-    The code is the folder of LC_MESSAGES, the name of the file (fr.po), the end of it (app-fr.po,
-    messages.fr.po), or any folder (locale/fr/guide/start.po). The name of the program is the path
-    without the code.
+    The code may be the parent folder of LC_MESSAGES, the file name (fr.po), the end of the file
+    name (app-fr.po, messages.fr.po), or any folder (locale/fr/guide/start.po). The program name is
+    the path without the code.
     """
     match = _FILE.fullmatch(path.name)
     stem = match[1] if match else path.stem
@@ -100,7 +102,7 @@ def _candidates(path: Path) -> list[tuple[str, str]]:
 
 
 def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
-    """Return the possible codes at the end of a file name, each with the program name."""
+    """Return the possible codes at the end of a file name, each with a program name."""
     candidates: list[tuple[str, str]] = []
     marks = re.finditer(r"(?<=[^\W_])[-_.]", stem)
     for start in (0, *(mark.end() for mark in marks)):
@@ -116,7 +118,7 @@ def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
 
 
 def _codes_in_folders(parents: list[str], stem: str) -> list[tuple[str, str]]:
-    """Return the folder names that could be codes, innermost first, each with the program name."""
+    """Return the folder names that could be codes, innermost first, each with a program name."""
     candidates: list[tuple[str, str]] = []
     for place in reversed(range(len(parents))):
         if re.fullmatch(_CODE, parents[place]):
@@ -128,7 +130,7 @@ def _codes_in_folders(parents: list[str], stem: str) -> list[tuple[str, str]]:
 def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tuple[str, str]:
     """Return the candidate that matches a language, or two empty strings.
 
-    If the path names several languages, the header of the file decides.
+    If the path contains several languages, the header of the file decides.
     """
     fitting = [candidate for candidate in candidates if best_code(language, [candidate[0]])]
     languages = {parse_tag(code).language for code in _known_codes(candidates)}
@@ -137,7 +139,7 @@ def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tupl
     no_match = ("", "")
     if languages and not fitting:
         return no_match
-    # The file is opened only here, because there may be thousands of catalogues.
+    # Open the file only here, because there may be thousands of catalogues.
     header = _header_language(path)
     if header and not best_code(language, [header]):
         return no_match
@@ -154,7 +156,7 @@ def _is_known(code: str) -> bool:
 
 
 def _header_language(path: Path) -> str:
-    """Return the language code in the header of a catalogue, or "" if it has none."""
+    """Return the language code in a catalogue's header, or "" if there is none."""
     if not path.is_file():
         return ""
     try:
@@ -169,11 +171,11 @@ def input_files(source: str, target: str, folders: Sequence[Path] = LOCALE_FOLDE
     """Return the catalogues that `harvest` reads for a language pair.
 
     Raises:
-        InputError: the languages are the same, or a language has no catalogue.
+        InputError: if the languages are equal, or a language has no catalogue.
     """
     translations = [language for language in (source, target) if not _is_english(language)]
     if source == target or not translations:
-        raise InputError(f"{source}-{target}: expected two different languages")
+        raise InputError(f"{source}-{target}: the two languages must be different")
     paths: list[Path] = []
     for language in translations:
         paths += catalogues(language, folders).values()
@@ -188,16 +190,16 @@ def _is_english(language: str) -> bool:
 def harvest(
     source: str, target: str, dropped: Counter, folders: Sequence[Path] = LOCALE_FOLDERS
 ) -> Iterator[TextPair]:
-    """Yield program messages as sentence pairs, one program after another.
+    """Yield program messages as sentence pairs, program by program.
 
-    Catalogues that cannot be read are skipped, counted and named.
+    Catalogues that cannot be read are skipped, counted and reported.
 
     Args:
-        source: the language of the source.
-        target: the language of the target. If neither is English, the messages that both
-            languages translate are paired.
+        source: source language.
+        target: target language. If neither language is English, messages that are translated into
+            both languages are paired.
         dropped: counts skipped messages and files by reason.
-        folders: the folders that contain catalogues.
+        folders: folders that contain catalogues.
     """
     sides: list[dict[str, Path] | None] = []
     for language in (source, target):
@@ -222,7 +224,7 @@ def harvest(
 
 
 def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
-    """Yield the messages present on both sides; None stands for the English side."""
+    """Yield the messages that exist on both sides; None represents the English side."""
     translations = [text for text in texts if text is not None]
     for key in translations[0]:
         if not all(key in text for text in translations):
@@ -235,7 +237,7 @@ def _side(text: Mapping[str, str] | None, key: str) -> str:
     """Return the translation of a message, or the English message if there is no catalogue."""
     if text is not None:
         return text[key]
-    # A message may have a context, which ends with \x04.
+    # A message may start with a context, which ends with \x04.
     return key.rpartition("\x04")[2]
 
 
@@ -243,7 +245,8 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
     """Return the language of one catalogue, which is paired with English.
 
     Raises:
-        InputError: neither language, or both, are English, or the catalogue is in another language.
+        InputError: if both or neither of the languages is English, or the catalogue's language
+            differs.
     """
     translations = [language for language in (source, target) if not _is_english(language)]
     if len(translations) != 1:
@@ -261,7 +264,7 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
     language = translations[0]
     if codes and not best_code(language, codes):
         raise InputError(
-            f"{path}: the catalogue is in {codes[-1]}; expected {language}: specify the pair "
+            f"{path}: the catalogue is in {codes[-1]}, not in {language}; specify the pair "
             "with --lang-pairs"
         )
     return language
@@ -271,14 +274,14 @@ def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Ite
     """Yield sentence pairs from one catalogue, as `harvest` does for folders.
 
     Raises:
-        InputError: the catalogue cannot be read, or has no translated message.
+        InputError: if the catalogue cannot be read, or contains no translated message.
     """
     translations = parse_catalogue(path, dropped)
     sides = [None if _is_english(language) else translations for language in (source, target)]
     yield from _messages(sides)
     if not translations:
         raise InputError(
-            f"{path}: contains no translated messages; expected a gettext catalogue, .po or .mo"
+            f"{path}: contains no translated messages; use another gettext catalogue (.po or .mo)"
         )
 
 
@@ -288,12 +291,12 @@ def read_catalogue(
     """Read a catalogue as `parse_catalogue` does, but return an empty dict if it cannot be read.
 
     Args:
-        path: a file of gettext, .po or .mo, which may be compressed.
+        path: gettext file (.po or .mo), which may be compressed.
         dropped: counts skipped messages, and unreadable files.
         unreadable: receives the error of an unreadable file.
 
     Raises:
-        InputError: a package that reads the format is not installed.
+        InputError: if a package that is required for the format is not installed.
     """
     try:
         return parse_catalogue(path, dropped)
@@ -310,15 +313,15 @@ def read_catalogue(
 def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
     """Read a catalogue into a dict that maps messages to translations.
 
-    If a message has a context, the key is the context, \\x04 and the message. Of plural forms, the
-    forms of one and of many things are two messages.
+    If a message has a context, the key is the context, \\x04 and the message. The singular and one
+    plural form of a message are stored as two messages.
 
     Args:
-        path: a file of gettext, .po or .mo, which may be compressed.
+        path: gettext file (.po or .mo), which may be compressed.
         dropped: counts fuzzy, obsolete and untranslated messages.
 
     Raises:
-        InputError: the file cannot be read; the message names the line of a .po file.
+        InputError: if the file cannot be read; the message contains the line of a .po file.
     """
     try:
         content = _content(path)
@@ -329,7 +332,7 @@ def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
         raise
     except (OSError, LookupError, ValueError, struct.error) as error:
         raise InputError(
-            f"{path}: {error}; expected a gettext catalogue, .po or .mo: save or compile it again"
+            f"{path}: {error}; save or compile the gettext catalogue (.po or .mo) again"
         ) from None
 
 
@@ -346,10 +349,10 @@ def _content(path: Path) -> bytes:
 
 
 def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[str, str]:
-    """Return the translations of the singular and plural forms of a message.
+    """Return the translations of a message's singular and plural.
 
-    The plural rule of a language says which of three or more forms these are. A language without
-    plural has one form, which translates the plural.
+    If a language has three or more forms, its plural rule determines which forms to use. In a
+    language without plural, the only form translates the plural.
     """
     form_of_one = 0
     form_of_many = len(forms) - 1
@@ -404,14 +407,14 @@ def _read_mo(content: bytes) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the messages and translations in a .mo file; raise ValueError if it is invalid."""
+    """Yield the messages and translations of a .mo file; raise ValueError if it is invalid."""
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("not a .mo file")
     revision, count, *tables = struct.unpack_from(f"{order}4I", content, 4)
     if revision >> 16 > 1:
         raise ValueError("unknown version of the .mo format")
-    # Reject overlapping entries, whose total size could exceed the size of the file.
+    # Reject overlapping entries, whose total size could exceed the file size.
     remaining_bytes = len(content)
     for number in range(count):
         entry = []
@@ -462,12 +465,12 @@ def _decode_po(path: Path, content: bytes) -> str:
         invalid = content[error.start : error.start + 4].hex(" ")
         raise InputError(
             f"{path}, line {line}: bytes {invalid} are not valid {charset}, the character set in "
-            "the header: correct the header, or convert the file"
+            "the header; correct the header, or convert the file"
         ) from None
 
 
 def _charset(content: bytes, declared: str) -> str:
-    """Return UTF-8 if the text is valid UTF-8, otherwise the character set in its header."""
+    """Return UTF-8 if the text is valid UTF-8, otherwise the character set in the header."""
     if content.isascii():
         return declared
     try:
@@ -478,12 +481,12 @@ def _charset(content: bytes, declared: str) -> str:
 
 
 def _syntax_error(path: Path, text: str, error: OSError) -> InputError:
-    """Convert a polib syntax error to an `InputError`, with line numbers of the original file."""
+    """Convert a polib syntax error to an `InputError` with line numbers of the original file."""
     match = _PO_LINE.search(str(error))
     if match is None:
         return InputError(f"{path}: {error}; expected a gettext catalogue")
     number = int(match[1]) - 1
-    # For a truncated file, the reported line may be after the last line.
+    # For a truncated file, polib may report a line after the last one.
     lines = text.splitlines()[number - 1 : number] or [""]
     return InputError(
         f"{path}, line {number}: {lines[0]!r:.60} is a syntax error"
@@ -493,7 +496,7 @@ def _syntax_error(path: Path, text: str, error: OSError) -> InputError:
 
 
 def _charset_of_po(content: bytes) -> str:
-    """Return the character set in the header of a .po file, by default UTF-8."""
+    """Return the character set in the header of a .po file; UTF-8 by default."""
     header = content[:HEADER_BYTES].decode("ascii", "replace")
     # The header may start on the same line as its keyword.
     header = header.replace('msgstr "', "").replace('"', "").replace("\\n", "\n")

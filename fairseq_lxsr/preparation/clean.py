@@ -1,6 +1,6 @@
 """Filters for sentence pairs: small pure functions that are applied in order.
 
-Dropped pairs are counted by filter.
+Dropped pairs are counted per filter.
 """
 
 import functools
@@ -84,7 +84,7 @@ def _not_word_or_mark() -> re.Pattern[str]:
 def _marks() -> str:
     """Return all combining marks in the Basic Multilingual Plane.
 
-    With the marks of other planes `re` would be ten times slower.
+    Including the marks of other planes would make `re` ten times slower.
     """
     return "".join(
         chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M"
@@ -94,7 +94,7 @@ def _marks() -> str:
 def count_words(text: str) -> int:
     """Count the words in a sentence.
 
-    In scripts without spaces between words, the count is estimated from the number of characters.
+    For scripts without spaces between words, the count is estimated from the number of characters.
     """
     count = 0.0
     text = _normalized(text)
@@ -115,7 +115,7 @@ def _normalized(text: str) -> str:
 
 
 def strip_message(text: str) -> str:
-    """Return a program message without mark-up, placeholders, shortcuts and line breaks."""
+    """Remove mark-up, placeholders, keyboard shortcuts and line breaks from a program message."""
     for pattern in (_ESCAPE, _TAG, _PLACEHOLDER):
         text = pattern.sub(" ", text)
     text = _ACCELERATOR.sub("", html.unescape(text))
@@ -133,16 +133,16 @@ def too_short_or_long(
 
 
 def lengths_differ(pair: TextPair, ratio: Annotated[float, Range(1)] = 2.5) -> bool:
-    """Return whether one side has over `ratio` times as many words as the other.
+    """Return whether one side has more than `ratio` times as many words as the other.
 
-    There is a tolerance of two words.
+    A difference of two words is always tolerated.
     """
     short, long = sorted(map(count_words, pair))
     return long > ratio * short + 2
 
 
 def mostly_not_letters(pair: TextPair, share: Annotated[float, between(0, 1)] = 0.6) -> bool:
-    """Return whether letters make up less than `share` of a side, not counting spaces."""
+    """Return whether letters make up less than `share` of a side, ignoring spaces."""
     lengths = ((side, len(side.replace(" ", ""))) for side in map(visible, pair))
     return not all(length and _letters(side) >= share * length for side, length in lengths)
 
@@ -156,7 +156,7 @@ def _letters(text: str) -> int:
 
 
 def identical(pair: TextPair) -> bool:
-    """Return whether the sides are the same when compared by `comparable`."""
+    """Return whether both sides are equal when compared by `comparable`."""
     return comparable(pair[0]) == comparable(pair[1])
 
 
@@ -165,10 +165,10 @@ def identical(pair: TextPair) -> bool:
 def comparable(text: str) -> str:
     """Return a normalized form of a sentence, for comparison with other sentences.
 
-    Case is folded, punctuation becomes spaces and each digit 0; characters that models ignore are
-    removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters or digits,
-    only its case is folded. Entities of HTML are their characters: the tokenizer of Moses writes
-    `It &apos;s` for `It's`.
+    Case is folded, punctuation becomes spaces, each digit becomes 0, and characters that models
+    ignore are removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters
+    or digits, only its case is folded. HTML entities are decoded, because the Moses tokenizer
+    writes `It &apos;s` for `It's`.
     """
     if "&" in text:
         text = html.unescape(text)
@@ -178,10 +178,10 @@ def comparable(text: str) -> str:
 
 
 def numbers_differ(pair: TextPair) -> bool:
-    """Return whether the sides contain different numbers, whatever separates their digits.
+    """Return whether the two sides contain different numbers, whatever separates their digits.
 
-    12.05.2003 is one number or three, and m² has none or a 2; a pair is kept if it agrees in one of
-    these interpretations.
+    12.05.2003 may be one number or three, and m² may contain no number or a 2; a pair is kept if
+    both sides agree in one of these interpretations.
     """
     return all(
         _numbers(source, pattern) != _numbers(target, pattern)
@@ -199,9 +199,9 @@ def _digits(number: str) -> str:
 
 
 def in_foreign_letters(pair: TextPair, find: Callable[[str], object]) -> bool:
-    """Return whether a side has a letter from neither alphabet, the filter of Mao et al. (2021).
+    """Return whether a side has a letter from neither alphabet (the filter of Mao et al. 2021).
 
-    `find` is the result of `foreign_letter`.
+    `find` is a function returned by `foreign_letter`.
     """
     return any(find(side) for side in pair)
 
@@ -244,11 +244,11 @@ def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: Text
         reason = first_failing_filter(("A dog.", "Un chien."), filters)
 
     Args:
-        chosen: the options of each filter, in the order in which the filters are applied.
-        languages: the languages of source and target.
+        chosen: options of each filter, in the order in which to apply the filters.
+        languages: source and target language.
 
     Raises:
-        InputError: a filter or option is unknown, or a filter does not support a language.
+        InputError: if a filter or option is unknown, or a filter does not support a language.
     """
     check_filters(chosen)
     filters: Filters = {}
@@ -267,11 +267,11 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
     """Check the names and options of filters.
 
     Raises:
-        InputError: a name, an option or its value is not allowed.
+        InputError: if a name, an option or its value is invalid.
     """
     for name, options in chosen.items():
         if name not in FILTERS:
-            raise InputError(f"unknown filter {shown(name)}; expected some of {', '.join(FILTERS)}")
+            raise InputError(f"unknown filter {shown(name)}; choose from {', '.join(FILTERS)}")
         allowed = filter_options(name)
         for option, value in (options or {}).items():
             if option not in allowed:
@@ -323,21 +323,21 @@ def alphabets() -> dict[str, str]:
 def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
     """Return a function that finds the first letter or mark outside these languages' alphabets.
 
-    Forms of letters, such as full-width ones and ligatures, are in the alphabet of these letters
+    Variants of letters, such as full-width letters and ligatures, belong to the same alphabet
     (NFKC).
 
     Args:
-        languages: the languages whose alphabets are allowed.
+        languages: languages whose alphabets are allowed.
 
     Raises:
-        InputError: there is no alphabet of a language.
+        InputError: if the alphabet of a language is unknown.
     """
     codes = {language: best_code(language, alphabets()) for language in languages}
     unknown = [language for language, code in codes.items() if code is None]
     if unknown:
         raise InputError(
-            f"no alphabet for {', '.join(unknown)}; expected languages among "
-            f"{', '.join(alphabets())}: "
+            f"no alphabet for {', '.join(unknown)} (available: "
+            f"{', '.join(alphabets())}); "
             "omit the filter `characters` for this pair"
         )
     allowed = "".join(alphabets()[code] for code in codes.values() if code)

@@ -1,6 +1,6 @@
-"""Options of `lxsr prepare` on the command line and in CONFIG.yaml.
+"""Options of `lxsr prepare`, on the command line and in CONFIG.yaml.
 
-They are checked before anything runs.
+All options are checked before anything runs.
 """
 
 import re
@@ -17,7 +17,7 @@ from fairseq_lxsr.text.languages import split_pair
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
 NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-# None stands for the gettext catalogues of this machine.
+# None means the gettext catalogues on this machine.
 TextName = str | None
 Sources = Mapping[str, TextName | tuple[str, ...]]
 SOURCE_NAME = re.compile(r"\w[\w.+-]{0,63}")
@@ -33,11 +33,11 @@ def filters_named(text: str) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Options for cleaning a corpus, before it is split into train, valid and test.
+    """Options for cleaning a corpus before it is split into train, valid and test.
 
-    The defaults for None depend on the text. Program messages are filtered, and no sentence of a
-    side may be repeated; other text is not filtered, and no pair may be repeated. Sentences are
-    compared by `clean.comparable`.
+    None selects a default that depends on the text. By default, program messages are filtered, and
+    no sentence may be repeated on either side; other text is not filtered, and no pair may be
+    repeated. Sentences are compared by `clean.comparable`.
     """
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
@@ -49,27 +49,27 @@ class Cleaning:
         metavar="NAMES",
     )
     repeats: str | None = option(
-        "which duplicates to drop: repeated pairs, or pairs with a repeated sentence on either "
-        "side (default: side for catalogues, pair for your own text)",
+        "which duplicates to drop: pair (repeated pairs), side (pairs with a repeated sentence on "
+        "either side) (default: side for catalogues, pair for your own text)",
         None,
         REPEATS,
     )
     exclude: tuple[str, ...] = option(
-        "evaluation text, in any format of --data; pairs that contain one of its sentences are "
-        "dropped",
+        "evaluation text, in any format that --data supports; pairs that contain one of its "
+        "sentences are dropped",
         (),
         FILE_NAME,
         nargs="+",
         metavar="FILE",
     )
-    keep_dropped: bool = option("write dropped pairs to dropped.tsv.gz, with the reason", False)
+    keep_dropped: bool = option("write dropped pairs to dropped.tsv.gz with reasons", False)
 
     def __post_init__(self):
         check_fields(self)
         check_filters(self.filters or {})
 
     def for_text(self, is_messages: bool) -> "Cleaning":
-        """Return a copy in which None is replaced by the defaults for the kind of text.
+        """Return a copy in which None is replaced with the defaults for the kind of text.
 
         Args:
             is_messages: whether the text consists of program messages.
@@ -94,13 +94,13 @@ class SubwordOptions:
         at_least(1, 10_000_000),
     )
     lowercase: bool = option(
-        "lower-case all text, here and when encoding (default: yes; --no-lowercase keeps capitals)",
+        "lowercase all text, here and when encoding (default: yes; --no-lowercase keeps capitals)",
         True,
     )
     # The range that SentencePiece accepts.
     character_coverage: float = option(
-        "share of characters covered by the vocabulary, over all languages; the rarest ones "
-        "become unknown",
+        "fraction of characters covered by the vocabulary, over all languages; the rarest "
+        "characters become unknown",
         1.0,
         between(0.98, 1),
     )
@@ -114,12 +114,12 @@ class SubwordOptions:
     model_type: str = option("SentencePiece model type", "bpe", MODEL_TYPES)
     byte_fallback: bool = option("encode unknown characters as bytes instead of <unk>", False)
     normalisation: str = option(
-        "SentencePiece normalization rule, which is stored in its model",
+        "SentencePiece normalization rule, which is stored in the model",
         "nmt_nfkc",
         NORMALISATIONS,
         only_in_files=True,
     )
-    split_han: bool = option("treat every Chinese character as a word", False, only_in_files=True)
+    split_han: bool = option("treat Chinese characters as words", False, only_in_files=True)
     simplify_chinese: bool = option(
         "convert traditional Chinese characters to simplified ones in all text, here and when "
         "encoding",
@@ -127,8 +127,8 @@ class SubwordOptions:
     )
     from_model: str | None = option(
         "reuse the pieces and text normalization of the model that `lxsr train --from` will "
-        "start from, and add pieces for languages that it does not support; other options for "
-        "word pieces, except --new-pieces, are then ignored",
+        "start from, and add pieces for languages that it does not support; other word piece "
+        "options, except --new-pieces, are then ignored",
         None,
         FILE_NAME,
         metavar="MODEL",
@@ -146,7 +146,7 @@ class PrepareConfig:
     """All options of `lxsr prepare`."""
 
     pairs: Mapping[str, TextName | Sources] = option(
-        "text of each language pair SRC-TGT, as for --data; null for the gettext catalogues of "
+        "text of each language pair SRC-TGT, as for --data; null for the gettext catalogues on "
         "this machine. For several sources (kinds of text), map each source name to a text or a "
         "list of texts",
         only_in_files=True,
@@ -160,13 +160,13 @@ class PrepareConfig:
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int | None = option(
-        "pairs held out for validation; 0: none, for training with --disable-validation (default: "
+        "pairs held out for validation; 0 for none, to train with --disable-validation (default: "
         "1000, but at most 5 %% of the text)",
         None,
         at_least(0),
     )
     test_size: int | None = option(
-        "pairs held out for testing; 0: none (default: 2000, but at most 10 %% of the text)",
+        "pairs held out for testing; 0 for none (default: 2000, but at most 10 %% of the text)",
         None,
         at_least(0),
     )
@@ -179,7 +179,7 @@ class PrepareConfig:
         at_least(1, MAX_SHARDS),
     )
     columns: str | None = option(
-        "source and target columns in .tsv and .csv files, by number from 1 or by name "
+        "source and target columns in .tsv and .csv files, by one-based number or by name "
         "(default: the columns named in the header, or else the first two with text)",
         None,
         metavar="I,J",
@@ -188,7 +188,7 @@ class PrepareConfig:
     def __post_init__(self):
         check_fields(self)
         if not self.pairs:
-            raise InputError("pairs: must not be empty; expected for example {en-fr: PREFIX}")
+            raise InputError("pairs is empty; specify a text, for example {en-fr: PREFIX}")
         for pair, text in self.pairs.items():
             split_pair(pair)
             _check_texts(pair, text)
@@ -196,13 +196,12 @@ class PrepareConfig:
             parse_columns(self.columns)
             if not any(map(TABLE_NAME.search, _texts(self.pairs))):
                 raise InputError(
-                    f"columns {self.columns}: the option applies only to .tsv and .csv files; "
-                    "omit it"
+                    f"columns {self.columns} only applies to .tsv and .csv files; omit it"
                 )
         named = {"-".join(split_pair(pair)): text for pair, text in self.pairs.items()}
         if len(named) < len(self.pairs):
             raise InputError(
-                f"pairs: a pair is repeated in {listed(self.pairs)}; expected each pair once"
+                f"pairs: a pair is repeated in {listed(self.pairs)}; list each pair once"
             )
         object.__setattr__(self, "pairs", named)
 
@@ -220,18 +219,19 @@ def _texts(pairs: Mapping[str, TextName | Sources]) -> Iterator[str]:
 
 
 def _check_texts(pair: str, texts: TextName | Sources) -> None:
-    """Check the configured text of a language pair, and the names of its sources."""
+    """Check the text configured for a language pair, and the names of its sources."""
     if not isinstance(texts, Mapping):
         _check_text(pair, texts)
         return
     if not texts:
         raise InputError(
-            f"pairs: {pair} has no source; expected for example {{law: PREFIX, speech: PREFIX}}"
+            f"pairs: {pair} has no source; specify sources, for example "
+            f"{{law: PREFIX, speech: PREFIX}}"
         )
     for name, text in texts.items():
         if not SOURCE_NAME.fullmatch(name):
             raise InputError(
-                f"pairs: {pair} has an invalid source name {shown(name)}; expected at most 64 "
+                f"pairs: {pair} has an invalid source name {shown(name)}; use at most 64 "
                 "letters, digits and _.+-"
             )
         names = [text]
@@ -243,4 +243,4 @@ def _check_texts(pair: str, texts: TextName | Sources) -> None:
 
 def _check_text(name: str, text: Any) -> None:
     if text is not None and text not in FILE_NAME:
-        raise InputError(f"pairs: {name} is {shown(text)}; expected the path of its text, or null")
+        raise InputError(f"pairs: {name} is {shown(text)}; specify the path of its text, or null")

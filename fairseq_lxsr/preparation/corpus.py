@@ -1,8 +1,8 @@
 """Builds a corpus folder: aligned train, valid and test text for one language pair.
 
-No sentence is in two splits. The number of pairs is not limited: several processes clean text in
-blocks, and only the keys and flags of all pairs, not their text, are compared. The result does not
-depend on the number of processes.
+No sentence is in two splits. The number of pairs is unlimited: several processes clean text in
+blocks, and pairs are compared by keys and flags instead of their text. The result does not depend
+on the number of processes.
 """
 
 import itertools
@@ -50,13 +50,13 @@ DROPPED_FILE = "dropped.tsv.gz"
 MAX_WORDS = 10_000
 # File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
-# Report key for the number of pairs per named source before cleaning. Reports by earlier versions
+# Report key for the number of pairs per named source before cleaning. Reports from earlier versions
 # lack it.
 BEFORE_CLEANING = "sources before cleaning"
-# Report key for the texts to exclude that have no sentence in the text. Reports by earlier versions
-# lack it.
+# Report key for excluded texts of which no sentence occurs in the corpus. Reports from earlier
+# versions lack it.
 NOT_IN_TEXT = "excluded texts not in the text"
-# Why pairs with these assignments are dropped.
+# Reasons why pairs with these assignments are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
 
@@ -65,12 +65,12 @@ class Cleaned:
     """The result of cleaning a block of pairs from one source.
 
     Args:
-        name: the name of the source; empty for text without named sources.
-        source: the source sentences that were kept, one per line.
-        target: their translations, one per line.
-        keys: the keys of the kept pairs: KEY [pairs].
-        dropped: the reason and the text of each dropped pair.
-        excluded: the keys of the excluded sentences of the block.
+        name: name of the source; empty for text without named sources.
+        source: kept source sentences, one per line.
+        target: translations of the kept sentences, one per line.
+        keys: keys of the kept pairs, KEY [pairs].
+        dropped: reason and text of each dropped pair.
+        excluded: keys of the excluded sentences that occur in the block.
     """
 
     name: str
@@ -98,8 +98,8 @@ def _start(
 def clean_block(block: tuple[str, list[TextPair]]) -> Cleaned:
     """Clean a block of pairs from one source, in a worker process initialized by `_start`.
 
-    Invisible characters and repeated spaces are removed, the filters are applied, and the keys of
-    the kept pairs are computed.
+    This removes invisible characters and repeated spaces, applies the filters, and computes the
+    keys of the kept pairs.
     """
     name, pairs = block
     kept_pairs: list[TextPair] = []
@@ -130,7 +130,7 @@ def _single_spaces(text: str) -> str:
 
 
 def _reason_not_a_sentence(pair: TextPair) -> str | None:
-    """Return why a side is not a sentence, or None if both sides are."""
+    """Return why a side is not a sentence, or None if both sides are sentences."""
     if any(map(is_blank, pair)):
         return "empty side"
     if any(side.count(" ") >= MAX_WORDS for side in pair):
@@ -148,26 +148,26 @@ def make_corpus(
     held_out: HeldOut = DEFAULT_HELD_OUT,
     workers: int = 1,
 ) -> dict:
-    """Run the corpus stage, which is skipped if nothing has changed, and return its report.
+    """Run the corpus stage and return its report; the stage is skipped if nothing has changed.
 
         source = find_source("text", "en", "fr")
         report = make_corpus(Path("corpus"), ("en", "fr"), source)
         print(report["pairs"])
 
     Args:
-        folder: the corpus folder to write: SPLIT.LANG with one sentence per line.
-        languages: the languages of source and target.
-        source: the text.
-        cleaning: the filters, and what counts as a duplicate.
-        held_out: the sizes of the splits valid and test.
-        workers: the number of processes, which does not change the result.
+        folder: output corpus folder: SPLIT.LANG with one sentence per line.
+        languages: source and target language.
+        source: text of the pair.
+        cleaning: filters, and what counts as a duplicate.
+        held_out: sizes of the splits valid and test.
+        workers: number of processes, which does not affect the result.
 
     Returns:
-        The number of pairs of each split, of dropped pairs by reason, and of training pairs by
-        named source.
+        Number of pairs per split, of dropped pairs per reason, and of training pairs per named
+        source.
 
     Raises:
-        InputError: an option does not fit the languages, or too few pairs are left.
+        InputError: if an option does not support the languages, or too few pairs are left.
     """
     cleaning = cleaning.for_text(source.is_messages)
     filters = cleaning.filters or {}
@@ -215,7 +215,7 @@ def make_corpus(
         "seed": held_out.seed,
     }
     if held_out.shared_side:
-        # Omitted by default, so that the option does not change the key of other corpora.
+        # Omitted by default, so that this option does not change the keys of other corpora.
         options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
     inputs = [*source.files, *_models(filters), *to_exclude]
@@ -227,7 +227,7 @@ def make_corpus(
 def _sets_not_in_text(
     sets_to_exclude: Mapping[str, Iterable[Path]], found_keys: set[int]
 ) -> list[str]:
-    """Return the names of the sets to exclude that have no sentence in the text."""
+    """Return the names of the excluded texts of which no sentence occurs in the corpus."""
     names: list[str] = []
     for name, files in sets_to_exclude.items():
         sentences = itertools.chain.from_iterable(map(sentences_to_exclude, files))
@@ -262,10 +262,10 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
 def _write_sources(
     work: Path, source: Source, sizes_before: Counter, sizes_after: Counter, assigned: np.ndarray
 ) -> dict:
-    """Write the number of training pairs per named source, and return these report entries.
+    """Write the number of training pairs per named source, and return the report entries for it.
 
-    The sources follow each other in the training text. The sizes are the numbers of pairs by
-    source, before and after cleaning.
+    Pairs are ordered by source in the training text. The sizes are the numbers of pairs per source
+    before and after cleaning.
     """
     if not source.parts:
         return {}
@@ -279,7 +279,7 @@ def _write_sources(
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
-    """Return the counts sorted by reason, so that the order does not depend on worker timing."""
+    """Sort the counts by reason, so that their order does not depend on the timing of workers."""
     return dict(sorted((+dropped).items()))
 
 
@@ -302,29 +302,29 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
             continue
         size = f" of {sizes[name]:,}" if name in sizes else ""
         say(
-            f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{size} pairs left "
-            "to train on; use --keep-dropped to write the dropped pairs with the reasons"
+            f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{size} training "
+            "pairs left; use --keep-dropped to write the dropped pairs with the reasons"
         )
 
 
 def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
-    """Warn about sets to exclude that have no sentence in the text of any language pair."""
+    """Warn about excluded texts of which no sentence occurs in any language pair."""
     sets = [report[NOT_IN_TEXT] for report in reports.values() if NOT_IN_TEXT in report]
     if not sets:
         return
     for name in sets[0]:
         if all(name in names for names in sets):
             say(
-                f"lxsr prepare: warning: --exclude {name}: none of its sentences is in the text; "
-                "check that it is the right text, with one sentence per line or in a format of "
-                "--data"
+                f"lxsr prepare: warning: --exclude {name}: none of its sentences occurs in the "
+                "text; check that it is the right text, with one sentence per line or in a format "
+                "that --data supports"
             )
 
 
 def _read(
     source: Source, languages: TextPair, dropped: Counter
 ) -> Iterator[tuple[str, list[TextPair]]]:
-    """Yield blocks of pairs, each with the name of its source (empty for a single text)."""
+    """Yield blocks of pairs, each with its source name (empty for text without named sources)."""
     for name, part in (source.parts or {"": source}).items():
         desc = f"{'-'.join(languages)} {name}".strip()
         pairs = Progress(part.read(dropped), desc=desc, unit=" pairs", disable=None)
@@ -338,8 +338,8 @@ def _store(
     """Write the two sides of the kept pairs to parts/0 and parts/1, and their keys to parts/keys.
 
     Returns:
-        The number of pairs of each source before and after cleaning, and the keys of the excluded
-        sentences that the text has.
+        Number of pairs per source before and after cleaning, and keys of the excluded sentences
+        that occur in the text.
     """
     sizes_before: Counter = Counter()
     sizes_after: Counter = Counter()
@@ -374,10 +374,9 @@ def _check_size(counts: np.ndarray, held_out: HeldOut, text_name: str, is_messag
         alternatives = f"; {ALTERNATIVES}" if is_messages else ""
         raise InputError(
             f"{text_name}: {usable:,} usable sentence pairs, {counts[TRAIN]:,} of them without a "
-            f"held-out sentence; expected at least {max(1, 2 * (valid_size + test_size)):,} to "
-            "hold "
-            f"out {valid_size:,} for validation and {test_size:,} for testing: use more text, "
-            f"milder filters, or smaller --valid-size and --test-size{alternatives}"
+            f"held-out sentence; at least {max(1, 2 * (valid_size + test_size)):,} are required to "
+            f"hold out {valid_size:,} for validation and {test_size:,} for testing: use more text, "
+            f"less strict filters, or smaller --valid-size and --test-size{alternatives}"
         )
 
 
@@ -397,7 +396,7 @@ def _write(
                 start += len(lines)
                 for split, output in enumerate(outputs):
                     output.writelines(itertools.compress(lines, splits == split))
-    # Append the pairs dropped after cleaning to those that the filters dropped.
+    # Append the pairs dropped after cleaning to the pairs that the filters dropped.
     if drops:
         sources = read_lines(parts / "0", is_sentence=False)
         targets = read_lines(parts / "1", is_sentence=False)

@@ -1,7 +1,7 @@
 """Prepares documents for training a context encoder.
 
-Documents are read as ordered sentences, some are held out for validation, and all are binarised
-with their boundaries.
+Documents are read as ordered sentences, some documents are held out for validation, and all are
+binarised with their boundaries.
 """
 
 import json
@@ -32,7 +32,7 @@ from fairseq_lxsr.preparation.subwords import train_subwords
 from fairseq_lxsr.text.languages import parse_tag
 
 DOCUMENT_SPLITS = ("train", "valid")
-# Maximum size of a document, which is held in memory.
+# Maximum size of a document, because a whole document is held in memory.
 DOCUMENT_CHARACTERS = 2**26
 # Start of a JSON object. A brace alone is not enough: plain text may also begin with one, as in
 # "{1}".
@@ -44,20 +44,20 @@ def iter_documents(
 ) -> Iterator[list[str]]:
     """Yield each document as a list of sentences, from a file or all files in a folder, by name.
 
-    A file is text with one sentence per line and an empty line between documents, or the output of
-    WikiExtractor --json with an object per line, whose `text` is split into sentences by sentencex.
+    A file contains one sentence per line and an empty line between documents, or is the output of
+    WikiExtractor --json, with one object per line, whose `text` sentencex splits into sentences.
 
     Args:
         path: a file or a folder; files may be compressed.
-        language: the language of the text.
-        max_characters: the largest document of a text file.
+        language: language of the text.
+        max_characters: maximum number of characters per document in a text file.
 
     Raises:
-        InputError: a file is missing, empty or not of this format, or a document or sentence is too
-            long.
+        InputError: if a file is missing, empty or in another format, or a document or sentence is
+            too long.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder; expected documents in {language}")
+        raise InputError(f"{path}: no such file or folder; specify documents in {language}")
     for file in _files(path):
         for document in _documents_of(file, language, max_characters):
             _check_sentences(document, file)
@@ -84,7 +84,7 @@ def _check_sentences(document: list[str], file: Path) -> None:
     for sentence in document:
         if len(sentence.encode()) > SENTENCE_BYTES:
             raise InputError(
-                f"{file}: the sentence that begins with {sentence[:20]!r} has more than "
+                f"{file}: the sentence that starts with {sentence[:20]!r} has more than "
                 f"{SENTENCE_BYTES:,} bytes; expected one sentence per line"
             )
 
@@ -97,8 +97,8 @@ def _paragraphs(lines: Iterator[str], file: Path, max_characters: int) -> Iterat
         size += len(line)
         if size > max_characters:
             raise InputError(
-                f"{file}, line {number}: document is longer than {max_characters:,} characters; "
-                "expected an empty line between documents"
+                f"{file}, line {number}: the document is longer than {max_characters:,} "
+                "characters; separate documents by empty lines"
             )
         if not is_blank(line):
             document.append(" ".join(line.split()))
@@ -136,7 +136,7 @@ def sentence_splitter(language: str) -> Callable[[str], Sequence[str]]:
     """Return a function that splits text in a language into sentences.
 
     Raises:
-        InputError: the package sentencex is not installed.
+        InputError: if the package sentencex is not installed.
     """
     require("sentencex", "documents", "text of WikiExtractor")
     import sentencex
@@ -161,22 +161,22 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Run all stages from documents to data folder, skipping those with unchanged inputs.
+    """Run all stages from documents to data folder, skipping stages with unchanged inputs.
 
     Args:
-        documents: a file or folder of documents by language.
-        work: the folder for the results of all stages.
+        documents: file or folder of documents for each language.
+        work: work folder for the results of all stages.
         subwords: fields of `SubwordOptions`.
-        valid_documents: the number of documents of each language held out for validation.
-        seed: the random seed for the choice of these documents.
-        workers: the number of processes.
-        shards: the number of parts of the training data.
+        valid_documents: number of documents per language to hold out for validation.
+        seed: random seed for choosing these documents.
+        workers: number of processes.
+        shards: number of shards of the training data.
 
     Returns:
         The data folder or its shards, and the folder of the text.
 
     Raises:
-        InputError: a file cannot be read, or there are too few documents.
+        InputError: if a file cannot be read, or there are too few documents.
     """
     sources = {language: Path(source) for language, source in documents.items()}
     text = Path(work) / "documents"
@@ -191,21 +191,21 @@ def prepare_documents(
 def make_documents(
     folder: Path, sources: Mapping[str, Path], valid_documents: int, seed: int
 ) -> dict[str, dict[str, int]]:
-    """Run the documents stage: write SPLIT.LANG and its document starts for each text.
+    """Run the documents stage: write SPLIT.LANG and its document starts for each language.
 
     A text has one sentence per line; its document starts are in starts.SPLIT.LANG.npy.
 
     Args:
-        folder: the folder to write.
-        sources: a file or folder of documents by language.
-        valid_documents: the number of documents of each language that are held out.
-        seed: the random seed for the choice of these documents.
+        folder: output folder.
+        sources: file or folder of documents for each language.
+        valid_documents: number of documents per language to hold out.
+        seed: random seed for choosing these documents.
 
     Returns:
-        The numbers of documents and sentences of each split by language.
+        Number of documents and sentences in each split, by language.
 
     Raises:
-        InputError: a file cannot be read, or a language has too few documents.
+        InputError: if a file cannot be read, or a language has too few documents.
     """
     inputs: list[Path] = []
     for source in sources.values():
@@ -231,12 +231,12 @@ def make_documents(
 def _write_language(
     work: Path, language: str, source: Path, valid_documents: int, seed: int
 ) -> dict[str, int]:
-    """Write the splits for one language; return the numbers of documents and sentences."""
-    # The documents are read twice, so that only one is in memory at a time.
+    """Write the splits of one language; return the numbers of documents and sentences."""
+    # Read the documents twice, so that only one is in memory at a time.
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
         raise InputError(
-            f"{source}: only {total} documents; expected more than the {valid_documents} to hold "
+            f"{source}: only {total} documents, which must be more than the {valid_documents} held "
             "out for validation"
         )
     held_out = set(np.random.default_rng(seed).permutation(total)[:valid_documents].tolist())
@@ -268,20 +268,20 @@ def binarise_documents(
 ) -> None:
     """Write the data folder for the task sent_context: piece ids and document starts.
 
-    With several shards, `folder` has subfolders 0, 1, ... with consecutive documents of every
-    language and about equal numbers of sentences; the first shard also has the documents for
-    validation. No document is split.
+    With several shards, `folder` has subfolders 0, 1, ... with consecutive documents in every
+    language and about equal numbers of sentences; the first shard also contains the validation
+    documents. No document is split.
 
     Args:
-        folder: the data folder to write.
-        documents: the folder of `make_documents`.
-        languages: the languages of the documents.
-        subwords: the folder of the SentencePiece model and the dictionary.
-        workers: the number of processes.
-        shards: the number of shards.
+        folder: output data folder.
+        documents: folder written by `make_documents`.
+        languages: languages of the documents.
+        subwords: folder of the SentencePiece model and the dictionary.
+        workers: number of processes.
+        shards: number of shards.
 
     Raises:
-        InputError: there are too few documents for the shards.
+        InputError: if there are too few documents for the shards.
     """
     train, valid = DOCUMENT_SPLITS
     texts: list[Path] = []
@@ -308,7 +308,7 @@ def binarise_documents(
 
 
 def starts_of(text: Path) -> Path:
-    """Return the path of the file, next to a text, that stores its document starts."""
+    """Return the path of the file with a text's document starts, next to the text."""
     return text.with_name(f"starts.{text.name}.npy")
 
 
@@ -316,7 +316,7 @@ def _sharded(text: Path, outputs: list[Path]) -> SplitText:
     """Write a text's document starts to its shards.
 
     Returns:
-        The text with the assignment of its lines to the shards.
+        The text, with a function that assigns its lines to shards.
     """
     places = [output / text.name for output in outputs]
     starts = np.load(starts_of(text), allow_pickle=False)
@@ -333,22 +333,22 @@ def _sharded(text: Path, outputs: list[Path]) -> SplitText:
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
-    """Return the first document of each shard, followed by the number of documents.
+    """Return the index of each shard's first document, followed by the number of documents.
 
     Args:
-        starts: the first sentence of each document, followed by the number of sentences:
+        starts: index of each document's first sentence, followed by the number of sentences
             [documents + 1].
-        shards: the number of shards.
-        text: the text that messages name.
+        shards: number of shards.
+        text: path of the text, for messages.
 
     Returns:
-        Numbers of documents: [shards + 1].
+        Document indices [shards + 1].
     """
     sentences = starts[-1] * np.arange(shards + 1) / shards
     firsts = np.searchsorted(starts, sentences)
     if (np.diff(firsts) < 1).any():
         raise InputError(
-            f"{text}: {len(starts) - 1:,} documents; expected at least one for each of {shards} "
-            "equal shards: use fewer shards"
+            f"{text}: {len(starts) - 1:,} documents are too few for {shards} "
+            "equal shards; use fewer shards"
         )
     return firsts

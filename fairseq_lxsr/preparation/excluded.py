@@ -24,13 +24,13 @@ from fairseq_lxsr.preparation.formats import (
 from fairseq_lxsr.preparation.memories import MEMORIES, read_segments
 from fairseq_lxsr.preparation.tables import Table
 
-# File formats that are not read, because they do not have one sentence per line.
+# File formats that are not supported, because they do not have one sentence per line.
 UNREAD = (".json", ".html", ".htm", ".yaml", ".yml", ".srt", ".vtt", ".rtf", ".tex")
 _XML_STARTS = ("<?xml", "<tmx", "<xliff", "<dataset")
 _SGML_STARTS = ("<srcset", "<refset", "<tstset", "<mteval", "<!doctype mteval")
 _HTML_STARTS = ("<!doctype", "<html")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
-# Separates the cells of a table, or the two sides of a line in the fast_align format.
+# Separates the cells of a table, or the two sides of a line in fast_align format.
 _CELL_END = re.compile(r"\t|\s*\|\|\|\s*")
 _TAG = re.compile(r"<[^>]*>")
 
@@ -39,12 +39,12 @@ def files_to_exclude(names: Sequence[str], source: str, target: str) -> list[Pat
     """Return the files of the texts to exclude.
 
     Args:
-        names: texts as `find_source` takes them, or single files in any one language.
-        source: the language of the source.
-        target: the language of the target.
+        names: texts in any form that `find_source` accepts, or single files in any language.
+        source: source language.
+        target: target language.
 
     Raises:
-        InputError: a text is missing, or cannot be read several times.
+        InputError: if a text is missing, or cannot be read more than once.
     """
     files: list[Path] = []
     for name in names:
@@ -71,7 +71,7 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
     """Yield all sentences in a file of any format: lines, cells, translation units or messages.
 
     Raises:
-        InputError: the format is not supported, or the file cannot be read or has no text.
+        InputError: if the format is not supported, or the file cannot be read or contains no text.
     """
     is_empty = True
     for sentence in _sentences(path):
@@ -102,9 +102,9 @@ def _sentences(path: Path) -> Iterator[str]:
 
 
 def _of_catalogue(path: Path) -> Iterator[str]:
-    """Yield the messages and translations in a catalogue, with and without their mark-up."""
+    """Yield a catalogue's messages and translations, with and without mark-up."""
     for message, translation in parse_catalogue(path, Counter()).items():
-        # A message may have a context, which ends with \x04.
+        # A message may start with a context, which ends with \x04.
         for text in (message.rpartition("\x04")[2], translation):
             yield text
             yield strip_message(text)
@@ -121,12 +121,12 @@ def _of_text(path: Path, ending: str) -> Iterator[str]:
             yield " ".join(html.unescape(_TAG.sub("", segment)).split())
     elif ending in UNREAD or start.startswith(_HTML_STARTS):
         raise InputError(
-            f"{path}: unsupported format for text to exclude; expected text with one sentence "
-            "per line, or a format of --data"
+            f"{path}: unsupported format for text to exclude; use text with one sentence "
+            "per line, or a format that --data supports"
         )
     else:
         for line in lines:
-            # For a table, each cell is excluded as a sentence.
+            # In a table, each cell is excluded as a sentence.
             yield from {line, *_CELL_END.split(line)}
 
 

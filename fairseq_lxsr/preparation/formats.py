@@ -1,6 +1,6 @@
 """Reads sentence pairs from aligned text, tables, translation memories, JSON and catalogues.
 
-Every file may be compressed.
+All files may be compressed.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ from fairseq_lxsr.text.languages import best_code
 TABLES = (".tsv", ".csv")
 JSON_LINES = (".jsonl", ".ndjson")
 CATALOGUES = (".po", ".mo")
-# WMT test sets.
+# Formats of WMT test sets.
 SGML = (".sgm", ".sgml")
 _ENDINGS = (*TABLES, *JSON_LINES, *MEMORIES, *CATALOGUES)
 
@@ -56,12 +56,11 @@ class Source:
             ...
 
     Args:
-        name: the text in messages and manifests.
+        name: name of the text in messages and manifests.
         files: all files that are read.
-        read: yields the pairs, and counts skipped pairs by reason in the counter that it is given.
+        read: yields the pairs, and counts skipped pairs by reason in the given counter.
         is_messages: whether the text consists of program messages.
-        parts: the named sources of the text, which are read in this order; empty if it has only
-            one.
+        parts: named sources of the text, in reading order; empty if there is only one.
     """
 
     name: str
@@ -82,16 +81,17 @@ def find_source(
 
     Args:
         data: a FILE.tsv or FILE.csv, a translation memory (see `memories`), FILE.jsonl, a gettext
-            catalogue or a folder of them, FILE.zip with any of these, or PREFIX for PREFIX.SRC and
-            PREFIX.TGT; each file may be compressed. None stands for the catalogues of this machine.
-            Several texts are a list, or a mapping by the name of each source (kind of text).
-        source: the language of the source.
-        target: the language of the target.
-        locale_folders: the folders of the catalogues of this machine.
-        columns: the columns of tables; if None, they are found (see `tables`).
+            catalogue or a folder of catalogues, FILE.zip with any of these, or PREFIX for
+            PREFIX.SRC and PREFIX.TGT; each file may be compressed. None means the catalogues on
+            this machine. Several texts are a list, or a mapping from source name (kind of text) to
+            text.
+        source: source language.
+        target: target language.
+        locale_folders: folders with the catalogues on this machine.
+        columns: columns of tables; None detects them (see `tables`).
 
     Raises:
-        InputError: the text is missing, or is not of this language pair.
+        InputError: if the text is missing, or belongs to another language pair.
     """
     find = partial(
         _find_text, source=source, target=target, locale_folders=locale_folders, columns=columns
@@ -118,7 +118,7 @@ def _find_text(
     if data is None:
         return _find_catalogues("gettext catalogues", source, target, tuple(locale_folders))
     path = Path(data)
-    # A folder is always a folder of catalogues.
+    # A folder always contains catalogues.
     if path.is_dir():
         return _find_catalogues(data, source, target, (path,))
     ending = ending_of(data)
@@ -147,7 +147,7 @@ def _find_catalogues(name: str, source: str, target: str, folders: tuple[Path, .
 
 
 def _reader(path: Path, source: str, target: str, columns: Columns | None) -> Reader:
-    """Return the function that reads pairs from a file, by its suffix."""
+    """Return the function that reads pairs from a file, by the file's suffix."""
     ending = ending_of(str(path))
     if ending in TABLES:
         return lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
@@ -162,7 +162,8 @@ def check_file(path: Path, expected: str) -> None:
     """Check that a file exists and can be read several times, which a pipe cannot.
 
     Raises:
-        InputError: it is missing, a folder, a pipe or a device; the message ends with `expected`.
+        InputError: if the file is missing, or is a folder, a pipe or a device; ends with
+            `expected`.
     """
     if path.is_file() or archive_of(path):
         return
@@ -175,14 +176,14 @@ def check_file(path: Path, expected: str) -> None:
 
 
 def _on_disk(*paths: Path) -> tuple[Path, ...]:
-    """Return the distinct files on disk for these paths; an archive is one file."""
+    """Return the distinct files on disk for these paths; an archive counts as one file."""
     return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
 def _find_in_archive(
     archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
 ) -> Source:
-    """Find the text for a pair in a .zip: aligned files as in OPUS, or memories and tables."""
+    """Find a pair's text in a .zip: aligned files as in OPUS, or memories and tables."""
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
     texts = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
@@ -202,7 +203,7 @@ def _find_in_archive(
 
 
 def join_sources(texts: Collection[Source]) -> Source:
-    """Join texts into one, to be read in this order.
+    """Join texts into one text, to be read in this order.
 
     The joined text consists of program messages only if every text does.
     """
@@ -219,7 +220,7 @@ def join_sources(texts: Collection[Source]) -> Source:
 
 
 def ending_of(name: str) -> str:
-    """Return the suffix of a file name in lower case, ignoring any compression suffix."""
+    """Return a file name's suffix in lower case, ignoring any compression suffix."""
     path = Path(name)
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
@@ -241,12 +242,12 @@ def _prefix_and_code(name: str) -> tuple[str, str]:
 def _sides_of(
     prefix: str, names: Sequence[str], source: str, target: str
 ) -> tuple[str | None, str | None]:
-    """Return the file names of the two sides of aligned text, None for a missing side.
+    """Return the file names of the two sides of aligned text; None for a missing side.
 
     Plain text is preferred to compressed text, and the exact code to other spellings.
     """
     codes: dict[str, str] = {}
-    # For each code, the shortest file name is the uncompressed one.
+    # For each code, the shortest file name is the uncompressed file.
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
             name_prefix, code = _prefix_and_code(name)
@@ -314,7 +315,7 @@ def _refuse_unread(path: Path) -> None:
 def holds_languages(data: str) -> bool:
     """Return whether a text's format may contain several language pairs.
 
-    Its format must name the language of each sentence.
+    This requires that the format specifies the language of each sentence.
     """
     path = Path(data)
     names_languages = ending_of(data) in (*MEMORIES, *JSON_LINES)
@@ -325,7 +326,7 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs in a table; rows without a pair are counted in `dropped` by reason.
 
     Raises:
-        InputError: the table is empty, or cannot be read.
+        InputError: if the table is empty, or cannot be read.
     """
     reasons = {"blank": "empty side", "short": "short row"}
     row = None
@@ -341,18 +342,18 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
 def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs in a file with one JSON object per line.
 
-    An object is {"en": "...", "fr": "..."}, or has "source" and "target"; it may also be the value
-    of "translation". The values of "source_lang" and "target_lang" are the languages of source and
-    target.
+    An object is {"en": "...", "fr": "..."}, or has the keys "source" and "target"; either form may
+    also be the value of "translation". "source_lang" and "target_lang" may specify the languages of
+    source and target.
 
     Args:
-        path: the file, which may be compressed.
-        source: the language of the source.
-        target: the language of the target.
-        dropped: counts blank lines, and lines without both languages or with invalid characters.
+        path: JSON Lines file, which may be compressed.
+        source: source language.
+        target: target language.
+        dropped: counts blank lines, and lines that lack a language or contain invalid characters.
 
     Raises:
-        InputError: a line is not a JSON object, or no line has both languages.
+        InputError: if a line is not a JSON object, or no line has both languages.
     """
     keys: set[str] = set()
     is_empty = True
@@ -384,7 +385,7 @@ class InvalidCharactersError(InputError):
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Parse a line as a JSON object; `number` is the line number for error messages."""
+    """Parse a line as a JSON object; `number` is the line number for messages."""
     try:
         return parse_json(line)
     except ValueError as error:
@@ -398,7 +399,7 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the strings in an object, or in its "translation" object, by key.
 
-    The key of a source or target whose language the object names is the code of this language.
+    If the object specifies the language of source or target, the key is that language code.
     """
     translation = record.get("translation")
     if isinstance(translation, dict):
@@ -430,7 +431,7 @@ def _code_of_side(key: str, codes: Mapping[int, str]) -> str:
 def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
     """Return the key of the text in a language, which is side 0 or 1 of the pair.
 
-    A blank text is returned only if no other text is in this language.
+    A blank text is only returned if no other text is in this language.
     """
     filled = {key: text for key, text in sides.items() if not is_blank(text)}
     if len(filled) < len(sides):

@@ -9,11 +9,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# A function of a sentence, its language and the other language of the pair, which returns whether
-# the sentence is in its language.
+# A function of a sentence, its language and the pair's other language; returns whether the sentence
+# is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
-# Frequent words that distinguish each language from similar ones.
+# Frequent words that distinguish each language from similar languages.
 STOP_WORDS = {
     "bg": "и на да се за от че не са това което като по към",
     "ca": "i la les els dels amb per que no és una aquesta com més",
@@ -52,12 +52,12 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, second_language: str) -> bool:
-    """Return whether a sentence has no more stop words from the other language than from its own.
+    """Return whether a sentence contains no more stop words of the other language than of its own.
 
     Args:
-        text: the sentence.
-        language: the language that the sentence should be in.
-        second_language: the second language of the pair.
+        text: sentence to check.
+        language: expected language of the sentence.
+        second_language: other language of the pair.
     """
     words = text.lower().split()
     stop_words = _words(language)
@@ -73,7 +73,7 @@ def _by_py3langid(text: str, language: str, second_language: str) -> bool:
 
 
 def _is_label_of(label: str, language: str) -> bool:
-    """Return whether a detector's label matches a language; some know only one Norwegian."""
+    """Return whether a detector's label matches a language; some detectors know one Norwegian."""
     return is_same_language(label, language) or (
         label == "no" and parse_tag(language).language == "nn"
     )
@@ -99,10 +99,10 @@ def language_check(method: str, *languages: str) -> LanguageCheck:
 
     Args:
         method: `stopwords`, `py3langid`, or the path of a fastText model.
-        languages: the languages that must be supported.
+        languages: languages that must be supported.
 
     Raises:
-        InputError: the method does not support a language, or its package or model is missing.
+        InputError: if the method does not support a language, or its package or model is missing.
     """
     if method == "stopwords":
         _check_stop_words(languages)
@@ -118,8 +118,8 @@ def _check_stop_words(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if unknown:
         raise InputError(
-            f"no stop words for {', '.join(unknown)}; expected languages among "
-            f"{', '.join(STOP_WORDS)}: set the method of the filter `language` to py3langid or "
+            f"no stop words for {', '.join(unknown)} (available: "
+            f"{', '.join(STOP_WORDS)}); set the method of the filter `language` to py3langid or "
             "FILE of a fastText model, or omit the filter for this pair"
         )
 
@@ -132,15 +132,13 @@ def _check_fasttext(path: str) -> None:
     try:
         _fasttext(path)
     except ValueError:
-        raise InputError(
-            f"{path}: not a fastText model; expected for example lid.176.bin"
-        ) from None
+        raise InputError(f"{path}: not a fastText model; use a model such as lid.176.bin") from None
 
 
 def _check_package(module: str, package: str) -> None:
     """Raise `InputError` if a module is not installed; `package` is its name for pip."""
     if importlib.util.find_spec(module) is None:
         raise InputError(
-            f"language identification needs {package}, which is not installed: "
+            f"language identification requires {package}, which is not installed: "
             f"pip install {package}"
         )
