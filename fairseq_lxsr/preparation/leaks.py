@@ -42,20 +42,20 @@ def drop_leaks(
     corpora: Mapping[TextPair, Path],
     workers: int = 1,
 ) -> dict:
-    """Remove the sentences that other pairs hold out from the training text of this pair.
+    """Remove sentences that other pairs hold out from this pair's training text.
 
-    This stage follows cleaning if pairs share a language. Everything but the training text is
-    copied from `cleaned`.
+    This stage follows cleaning if language pairs share a language. Everything except the training
+    text is copied from `cleaned`.
 
     Args:
-        folder: the corpus folder to write.
-        languages: the languages of source and target.
-        cleaned: the corpus folder of this pair.
-        corpora: the corpus folders of the other pairs.
-        workers: the number of processes, which does not change the result.
+        folder: output corpus folder.
+        languages: source and target language.
+        cleaned: cleaned corpus folder of this pair.
+        corpora: corpus folders of the other pairs.
+        workers: number of processes, which does not affect the result.
 
     Returns:
-        The report of `make_corpus`, with the new numbers.
+        The report of `make_corpus` with updated numbers.
     """
     held_out_files = {language: _held_out_files(language, corpora) for language in languages}
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
@@ -115,10 +115,10 @@ def _write_without(
     languages: TextPair,
     workers: int,
 ) -> np.ndarray:
-    """Write the training text without the pairs that have a held-out sentence on either side.
+    """Write the training text without pairs that have a held-out sentence on either side.
 
     Returns:
-        Which pairs are kept: bool [pairs].
+        Whether each pair is kept, bool [pairs].
     """
     source, target = (cleaned / f"train.{language}" for language in languages)
     blocks = in_blocks(read_parallel(source, target, is_sentence=False))
@@ -155,7 +155,7 @@ def _start_held_out(held_out: list[frozenset[int]]) -> None:
 
 
 def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
-    """Return the pairs, and whether each contains a held-out sentence: bool [pairs]."""
+    """Return the pairs, and whether each contains a held-out sentence, bool [pairs]."""
     source_keys, target_keys = _held_out
     is_leak = [
         sentence_key(source) in source_keys or sentence_key(target) in target_keys

@@ -1,6 +1,6 @@
 """Reads translation memories one unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and XLIFF 2.
 
-XLIFF is read as memoQ, Trados and other programs write it.
+XLIFF is read in the variants that memoQ, Trados and other programs write.
 """
 
 import codecs
@@ -24,7 +24,7 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
-# Maximum number of bytes and elements from the end of one translation unit to the end of the next.
+# Maximum number of bytes and elements between the ends of two successive translation units.
 UNIT_BYTES = 1 << 22
 UNIT_ELEMENTS = 20_000
 # Maximum number of characters in a CDATA section that is passed to expat in one piece.
@@ -34,13 +34,13 @@ MAX_NESTING = 100
 # Maximum number of pairs from one unit, which combines every source with every target variant.
 MAX_TRANSLATIONS = 100
 XML = "{http://www.w3.org/XML/1998/namespace}"
-# Unit elements of TMX, XLIFF 1.2 and XLIFF 2.
+# Unit elements in TMX, XLIFF 1.2 and XLIFF 2.
 UNITS = {"tu", "trans-unit", "unit"}
 # Elements that contain mark-up from the original document instead of text.
 INLINE_CODES = {"bpt", "ept", "ph", "it", "ut", "x", "bx", "ex"}
 # States that mean "untranslated" in XLIFF 1.2, XLIFF 2 and memoQ.
 UNTRANSLATED = {"new", "needs-translation", "initial", "NotStarted", "Rejected"}
-# Attributes for the source and target language, in XLIFF 1.2 and XLIFF 2.
+# Attributes for source and target language in XLIFF 1.2 and XLIFF 2.
 LANGUAGES_OF_XLIFF = (("source-language", "srcLang"), ("target-language", "trgLang"))
 # Replacement for invalid characters.
 DAMAGE = "\ufffd"
@@ -60,13 +60,13 @@ def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Itera
     """Yield the pairs in a translation memory, as `read_units` does; at least one is required.
 
     Args:
-        path: a file of TMX or XLIFF, which may be compressed.
-        source: the language of the source.
-        target: the language of the target.
-        dropped: counts the units without a pair by reason.
+        path: TMX or XLIFF file, which may be compressed.
+        source: source language.
+        target: target language.
+        dropped: counts units without a pair, by reason.
 
     Raises:
-        InputError: no unit has text of both languages, or the file cannot be read.
+        InputError: if no unit has text in both languages, or the file cannot be read.
     """
     codes: Counter[str] = Counter()
     pair = None
@@ -75,8 +75,8 @@ def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Itera
     if pair is None:
         languages = listed(sorted(filter(None, codes))) or "no language codes"
         raise InputError(
-            f"{path}: no unit has text in both {source} and {target}, only in {languages}: "
-            "specify one of these pairs with --lang-pairs"
+            f"{path}: no unit has text in both {source} and {target}, only in {languages}; "
+            "specify a pair of these languages with --lang-pairs"
         )
 
 
@@ -85,18 +85,18 @@ def read_units(
 ) -> Iterator[TextPair]:
     """Yield the pairs in a translation memory one at a time, without inline mark-up.
 
-    Languages are matched by `best_code`. Each of several translations makes a pair.
+    Languages are matched by `best_code`. If there are several translations, each one forms a pair.
 
     Args:
-        path: a file of TMX or XLIFF, which may be compressed.
-        source: the language of the source.
-        target: the language of the target.
-        dropped: counts, by reason, the units without both languages, without a translation or with
-            invalid characters.
-        codes: counts the units of each language code.
+        path: TMX or XLIFF file, which may be compressed.
+        source: source language.
+        target: target language.
+        dropped: counts, by reason, units that lack a language or a translation, or contain invalid
+            characters.
+        codes: counts the units that contain each language code.
 
     Raises:
-        InputError: the file has no translation units, or cannot be read.
+        InputError: if the file contains no translation units, or cannot be read.
     """
     if codes is None:
         codes = Counter()
@@ -124,7 +124,7 @@ def _pairs(
 ) -> Iterator[TextPair]:
     """Yield the pairs in a unit or segment, given its texts by language code."""
     sides = _without_blank_variants(_with_missing_code(sides, source, target))
-    # If a language has several regions, such as pt-PT and pt-BR, only the best match is used.
+    # If a language has several regions, such as pt-PT and pt-BR, use only the best match.
     codes = tuple(sides)
     source_codes = _codes_of(source, codes)
     target_codes = _codes_of(target, codes)
@@ -151,9 +151,9 @@ def _pairs(
 def _with_missing_code(
     sides: dict[str, list[str]], source: str, target: str
 ) -> dict[str, list[str]]:
-    """Return the sides of a unit, after filling in a missing language code.
+    """Return the sides of a unit after filling in a missing language code.
 
-    XLIFF need not name the language of the translation.
+    XLIFF files need not specify the language of the translation.
     """
     if "" not in sides or len(sides) != 2:
         return sides
@@ -163,7 +163,7 @@ def _with_missing_code(
 
 
 def _without_blank_variants(sides: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the sides without blank texts, except if a language has no other text."""
+    """Return the sides without blank texts, unless a language has no other text."""
     filled = {code: [text for text in texts if not is_blank(text)] for code, texts in sides.items()}
     if filled == sides:
         return sides
@@ -185,7 +185,7 @@ def _texts_of(sides: dict[str, list[str]], codes: tuple[str, ...]) -> list[str]:
 
 
 def _count_texts(sides: dict[str, list[str]], languages: set[str]) -> int:
-    """Count the texts in these languages, whatever the region."""
+    """Count the texts in these languages, in any region."""
     count = 0
     for code, texts in sides.items():
         if parse_tag(code).language in languages:
@@ -219,7 +219,7 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
 def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
     """Yield the texts of each translated segment in an XLIFF unit, by language code."""
     languages = _languages_of_xliff(parents)
-    # An XLIFF 1.2 unit is one segment; an XLIFF 2 unit may have several.
+    # An XLIFF 1.2 unit is one segment; an XLIFF 2 unit may have several segments.
     segments = _children(unit, "segment") if _name(unit) == "unit" else [unit]
     for segment in segments:
         # Prefer the segmented source to the original source.
@@ -241,7 +241,7 @@ def _is_complete(segment, sources: list[Any], targets: list[Any]) -> bool:
 
 
 def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the source and target text of each translated segment, and count untranslated ones."""
+    """Yield source and target text of each translated segment, and count untranslated ones."""
     for source_text, target_text in _aligned_texts(source, target):
         if target_text:
             yield source_text, target_text
@@ -250,7 +250,7 @@ def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
 
 
 def _aligned_texts(source, target) -> list[TextPair]:
-    """Return aligned pairs of segments, or a single pair if the sides are segmented differently."""
+    """Return aligned pairs of segments, or one pair if the sides are segmented differently."""
     source_texts = _segments(source)
     target_texts = _segments(target)
     if source_texts.keys() != target_texts.keys():
@@ -268,7 +268,7 @@ def _texts_by_language(unit) -> dict[str, list[str]]:
 
 
 def _languages_of_xliff(parents: list[Any]) -> list[str]:
-    """Return the source and target language declared by an XLIFF unit's parents, or ""."""
+    """Return the source and target language that an XLIFF unit's parents declare, or ""."""
     attributes: dict[str, str] = {}
     for parent in parents:
         attributes |= _local(parent)
@@ -276,7 +276,7 @@ def _languages_of_xliff(parents: list[Any]) -> list[str]:
 
 
 def _may_be_translated(elements: list[Any]) -> bool:
-    """Return whether translation is allowed by the first element with a `translate` attribute."""
+    """Return whether the first element with a `translate` attribute allows translation."""
     for element in elements:
         if element.get("translate"):
             return element.get("translate") != "no"
@@ -293,7 +293,7 @@ def _is_untranslated(segment, targets: list[Any]) -> bool:
 
 
 def _segments(element) -> dict[str, str]:
-    """Return the segments of a text by id; text without segments has the id ""."""
+    """Return the segments of a text by id; unsegmented text has the id ""."""
     segments = {
         mark.get("mid", ""): _text(mark)
         for mark in element.iter()
@@ -307,7 +307,7 @@ def _text(element) -> str:
 
 
 def _texts(element) -> Iterator[str]:
-    """Yield the parts of an element's text, with line breaks in mark-up replaced by spaces."""
+    """Yield the parts of an element's text; line breaks in mark-up become spaces."""
     yield element.text or ""
     for child in element:
         if _name(child) not in INLINE_CODES:
@@ -331,7 +331,7 @@ def _children(element, name: str) -> list[Any]:
 
 
 def _local(element) -> dict[str, str]:
-    """Return the attributes of an element without their namespaces."""
+    """Return an element's attributes without namespaces."""
     return {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
 
 
@@ -340,19 +340,19 @@ def _language(element) -> str:
 
 
 def _name(element) -> str:
-    """Return the name of an element without its namespace, which only some programs write."""
+    """Return an element's name without its namespace, which only some programs write."""
     return element.tag.rpartition("}")[2]
 
 
 def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield the elements with these names one at a time, each with its parents, in constant memory.
+    """Yield the elements with these names one at a time, with their parents, in constant memory.
 
-    Characters that XML forbids become `DAMAGE`. A file that defines entities is refused, because
-    they can expand without limit.
+    Characters that XML forbids become `DAMAGE`. Files that define entities are rejected, because
+    entities can expand without limit.
 
     Raises:
-        InputError: the file is not XML, defines entities or attributes, or does not consist of
-            translation units of a usual size.
+        InputError: if the file is not XML, defines entities or attributes, or does not consist of
+            translation units of normal size.
     """
     require("defusedxml", "prepare", f"{path}: {path.suffix.lower().strip('.').upper() or 'XML'}")
     from defusedxml.ElementTree import DefusedXMLParser, iterparse
@@ -378,14 +378,14 @@ def read_elements(path: Path, names: set[str]) -> Iterator[tuple[Any, list[Any]]
                 yield element, parents
                 measured.bytes_since_unit = 0
                 elements = 0
-                # Remove the elements already read, so that the tree does not grow.
+                # Remove elements that were already read, so that the tree does not grow.
                 for parent in parents:
                     del parent[:]
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Convert XML errors to an `InputError` that names the file."""
+    """Convert XML errors to `InputError`s that name the file."""
     from defusedxml.common import DefusedXmlException
 
     kind = "an XLIFF" if "xl" in path.name.lower() else "a TMX"
@@ -394,7 +394,7 @@ def _refusing(path: Path) -> Iterator[None]:
     except DefusedXmlException as error:
         raise InputError(
             f"{path}: defines an entity ({getattr(error, 'name', type(error).__name__)}), which "
-            "could expand without limit: remove the DOCTYPE"
+            "could expand without limit; remove the DOCTYPE"
         ) from None
     except InputError:
         raise
@@ -406,14 +406,14 @@ def _refusing(path: Path) -> Iterator[None]:
 
 def _refuse_attributes(*declaration) -> None:
     """Reject attribute declarations, because each element would get a copy of a default value."""
-    raise ValueError("contains attribute declarations: remove the DOCTYPE")
+    raise ValueError("contains attribute declarations; remove the DOCTYPE")
 
 
 class _Measured:
     """Decodes an XML file for expat, and replaces invalid characters.
 
-    It refuses long stretches without the end of a unit. Multi-byte encodings other than Unicode are
-    left to expat, which refuses them.
+    It rejects long stretches without the end of a unit. Multi-byte encodings other than Unicode are
+    left to expat, which rejects them.
     """
 
     def __init__(self, stream: BinaryIO, path: Path, unit: str):
@@ -423,7 +423,7 @@ class _Measured:
         self.bytes_since_unit = 0
         self.is_started = False
         self.decoder: codecs.IncrementalDecoder | None = None
-        # The end of a block with a reference or section that continues in the next block.
+        # End of a block with a reference or section that continues in the next block.
         self.unfinished = ""
 
     def _block(self, size: int) -> bytes:
@@ -467,7 +467,7 @@ def _end_of_block(text: str) -> int:
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
-    """Choose a decoder from the first bytes of an XML file; None if expat must decode the file."""
+    """Choose a decoder from the first bytes of an XML file; None if expat must decode it."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         name = "utf-16"
     elif head[:2] in (b"<\0", b"\0<"):
@@ -487,7 +487,7 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
 def _readable(match: re.Match[str]) -> str:
     """Replace a reference or character that expat might reject with one that it accepts.
 
-    Entities of HTML are replaced by their characters.
+    HTML entities are replaced with their characters.
     """
     text, name = match.group(0, 1)
     if name is None:
@@ -508,7 +508,7 @@ def _readable_number(text: str, number: str) -> str:
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
-    # Like browsers, treat these numbers as Windows-1252 characters.
+    # Treat these numbers as Windows-1252 characters, as browsers do.
     if 0x80 <= code < 0xA0:
         return html.unescape(text)
     return f"&#{code};"

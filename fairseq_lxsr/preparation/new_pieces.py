@@ -1,7 +1,7 @@
 """Reuses the word pieces of a trained model, and adds pieces for languages that it lacks.
 
-The old pieces keep their numbers, and text is still split at their boundaries first. New pieces
-join neighbouring pieces, chosen by byte-pair encoding on the words of a new language.
+The old pieces keep their ids, and text is still split into old pieces first. New pieces join
+neighbouring pieces, chosen by byte-pair encoding on the words of a new language.
 """
 
 import heapq
@@ -40,7 +40,7 @@ from fairseq_lxsr.text.tokenizer import (
 
 # Minimum number of occurrences of a new piece in the training text.
 LEAST_COUNT = 5
-# Maximum length of a piece in characters, the default of SentencePiece.
+# Maximum length of a piece in characters, SentencePiece's default.
 LONGEST_PIECE = 16
 # Pieces are learnt from at most this many words, the most frequent ones.
 MOST_WORDS = 100_000
@@ -55,21 +55,21 @@ def extend_subwords(
 ) -> dict:
     """Run the subwords stage with the option `from_model`.
 
-    The pieces of that model are written, followed by at most `new_pieces` new ones for the
-    languages that it lacks.
+    The output contains that model's pieces, followed by at most `new_pieces` new pieces for
+    languages that the model lacks.
 
     Args:
-        folder: the folder of subwords to write.
-        corpora: the corpus folder of each language pair.
+        folder: output subword folder.
+        corpora: corpus folder of each language pair.
         options: `from_model` and `new_pieces`; the model determines the other options.
 
     Returns:
-        The report: the size of the dictionary, the number of new pieces, and, if there are any,
-        the percent of known text that they split otherwise.
+        The report: dictionary size, number of new pieces, and, if there are any, the percentage of
+        known text that they split differently.
 
     Raises:
-        InputError: the model cannot be trained further, it lacks both languages of a pair, or its
-            pieces are words or characters, which cannot be extended.
+        InputError: if the model cannot be trained further, lacks both languages of a pair, or has
+            words or characters as pieces, which cannot be extended.
     """
     assert options.from_model is not None
     encoder = open_starting_model(options.from_model)
@@ -99,7 +99,7 @@ def extend_subwords(
             report["split otherwise"] = percent_split_differently(tokenizer, work, known_texts)
         return report
 
-    # Without a new language, the result does not depend on the text or on the number of pieces.
+    # Without a new language, the result does not depend on the text or the number of pieces.
     inputs = _training_texts(corpora, all_languages) if languages else []
     manifest = {
         "from_model": encoder.fingerprint,
@@ -114,7 +114,7 @@ def extend_subwords(
 def _training_texts(
     corpora: Mapping[tuple[str, str], Path], languages: Collection[str]
 ) -> list[Path]:
-    """Return the training texts of the corpora in these languages."""
+    """Return the corpora's training texts in these languages."""
     texts = []
     for pair, corpus in corpora.items():
         texts += [corpus / f"train.{language}" for language in pair if language in languages]
@@ -122,9 +122,9 @@ def _training_texts(
 
 
 def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[str]) -> str:
-    """Format the new pieces in a report, for the stage's summary line."""
+    """Describe a report's new pieces, for the stage's summary line."""
     if not languages:
-        return "; it supports all languages, so no new pieces"
+        return ", which support all languages; no new pieces"
     description = f", and {report['new pieces']:,} new for {', '.join(languages)}"
     if report["new pieces"]:
         description += f"; {report['split otherwise']} % of known sentences are split differently"
@@ -146,24 +146,25 @@ def learn_pieces(
     """Learn additional pieces for a new language, given the pieces of a model.
 
     Args:
-        model: content of a SentencePiece model file of the type BPE or unigram.
-        words: counts of the words of the new language.
-        known_words: words of its translation. They make no pieces, so that names and quotations
-            keep their pieces.
-        limit: the maximum number of new pieces.
+        model: content of a SentencePiece model file of type BPE or unigram.
+        words: counts of the words in the new language.
+        known_words: words in the translations. No pieces are learnt from them, so that names and
+            quotations keep their pieces.
+        limit: maximum number of new pieces.
 
     Returns:
-        The new pieces in the order in which they were learnt: first characters that the model
-        lacks, then longer pieces. Each occurred at least `LEAST_COUNT` times.
+        New pieces in learning order: first characters that the model lacks, then longer pieces.
+            Each
+        occurred at least `LEAST_COUNT` times.
 
     Raises:
-        InputError: the model is of another type.
+        InputError: if the model has another type.
     """
     file = read_sentencepiece(model)
     if file.kind not in (BPE, UNIGRAM):
         raise InputError(
             "--from-model: its SentencePiece model is a word or character model, which cannot be "
-            "extended; expected a BPE or unigram model"
+            "extended; use a model of type BPE or unigram"
         )
     old_pieces = {piece.text for piece in file.pieces}
     new_words = Counter[str]()
@@ -200,13 +201,13 @@ class _Neighbours:
     """Counts pairs of neighbouring pieces in words, by their concatenated text.
 
     Args:
-        words: the pieces and the count of each word, which `join` changes.
+        words: pieces and count of each word; `join` changes the pieces.
     """
 
     def __init__(self, words: list[tuple[list[str], int]]):
         self.words = words
         self.counts: Counter[str] = Counter()
-        # Indices of the words that contain the two neighbours, or once did.
+        # Indices of words that contain, or once contained, the two neighbours.
         self.places: dict[str, set[int]] = defaultdict(set)
         for number, (pieces, count) in enumerate(words):
             for pair in pairwise(pieces):
@@ -225,7 +226,7 @@ class _Neighbours:
         """Merge all neighbouring pieces that together spell a text.
 
         Returns:
-            The texts that neighbours in the changed words spell now, whose counts may be larger.
+            Texts that neighbours in the changed words now spell, whose counts may have increased.
         """
         spelt: set[str] = set()
         for number in sorted(self.places.pop(text)):
@@ -246,16 +247,15 @@ def merge_pieces(
 ) -> list[str]:
     """Learn pieces by byte-pair encoding: repeatedly merge the most frequent neighbours.
 
-    Of neighbours with equal counts the first in alphabetical order are joined, so that the result
-    is always the same.
+    Ties are broken in alphabetical order, so that the result is reproducible.
 
     Args:
-        words: the pieces and the count of each word. The list is changed.
-        limit: the maximum number of pieces to learn.
-        is_allowed: whether a text may be a piece.
+        words: pieces and count of each word. The list is changed.
+        limit: maximum number of pieces to learn.
+        is_allowed: returns whether a text may be a piece.
 
     Returns:
-        The learnt pieces in their order.
+        The new pieces in learning order.
     """
     neighbours = _Neighbours(words)
     counts = neighbours.counts
@@ -291,7 +291,7 @@ def _joined(pieces: Sequence[str], text: str) -> list[str]:
 
 
 def is_valid_piece(text: str) -> bool:
-    """Return whether a text may be a piece: letters and accents, with an optional `▁` before."""
+    """Return whether a text may be a piece: letters and accents, optionally after a `▁`."""
     letters = text.removeprefix("▁")
     return len(text) <= LONGEST_PIECE and all(
         unicodedata.category(letter)[0] in "LM" for letter in letters
@@ -301,16 +301,16 @@ def is_valid_piece(text: str) -> bool:
 def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
     """Append pieces to a SentencePiece model so that they only merge sequences of old pieces.
 
-    BPE joins pieces by the highest score first, so the new ones score lowest. A unigram model
-    splits by the highest sum of scores, so each new piece scores slightly more than its parts; an
-    almost equal sum of old pieces may be replaced too.
+    BPE merges the pair with the highest score first, so new pieces get the lowest scores. A unigram
+    model maximizes the sum of scores, so each new piece scores slightly more than its parts; it may
+    also replace other old pieces with an almost equal sum.
 
     Args:
         model: content of a SentencePiece model file.
-        pieces: the new pieces in the order in which they were learnt.
+        pieces: new pieces in learning order.
 
     Returns:
-        The content of the new model file.
+        Content of the new model file.
     """
     file = read_sentencepiece(model)
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
@@ -347,7 +347,7 @@ def _best_score(text: str, scores: Mapping[str, float], unknown: float) -> float
 def percent_split_differently(before: Tokenizer, subwords: Path, files: Iterable[Path]) -> float:
     """Return the percentage of sentences that a new SentencePiece model splits differently.
 
-    The first `COMPARED_LINES` sentences of each file are compared.
+    Only the first `COMPARED_LINES` sentences of each file are compared.
     """
     after = _processor((subwords / SENTENCEPIECE_FILE).read_bytes())
     lines: list[str] = []

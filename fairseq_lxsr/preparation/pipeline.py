@@ -1,6 +1,6 @@
 """Runs all preparation stages, from raw text to training data for fairseq-train.
 
-A stage is skipped if nothing that it depends on has changed.
+A stage is skipped if none of its inputs and options has changed.
 """
 
 import json
@@ -40,10 +40,10 @@ class Prepared:
     """The result of `lxsr prepare`.
 
     Attributes:
-        pairs: the number of training pairs of all language pairs together.
-        unknown: the highest percent of unknown pieces of a text.
-        data: the data folder, or its shards.
-        summary: the file with the manifests of all stages.
+        pairs: total number of training pairs, over all language pairs.
+        unknown: highest percentage of unknown pieces in any text.
+        data: data folder, or its shards.
+        summary: file with the manifests of all stages.
     """
 
     pairs: int
@@ -57,20 +57,20 @@ def prepare_corpora(
 ) -> Prepared | None:
     """Run all stages, and write their manifests to a summary file.
 
-    A corpus without a text in `config.pairs`, and the subwords, may be external: made by another
-    program in the work folder. They are used unchanged.
+    Subwords, and corpora of pairs without a text in `config.pairs`, may be external: created in the
+    work folder by another program. They are used unchanged.
 
     Args:
-        config: the options of the preparation.
-        locale_folders: the folders of the gettext catalogues of this machine.
-        until: `clean` or `subwords`, the last stage to run; None runs all of them.
+        config: options of the preparation.
+        locale_folders: folders with the gettext catalogues on this machine.
+        until: last stage to run, `clean` or `subwords`; None runs all stages.
 
     Returns:
         The result; None if `until` is given.
 
     Raises:
-        InputError: an option does not fit the text, a text cannot be read, or another process
-            writes the work folder.
+        InputError: if an option is invalid for the text, a text cannot be read, or another process
+            is writing to the work folder.
     """
     if config.subwords.simplify_chinese:
         require_converter()
@@ -102,15 +102,15 @@ def _run_stages(
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Two pairs that share a language hold out the same sentences of it, as far as both have them.
-    Text that one pair holds out is removed from the training text of the other.
+    Two pairs that share a language hold out the same sentences in that language, if both contain
+    them. Text that one pair holds out is removed from the other pair's training text.
 
     Args:
-        config: the options of the preparation.
-        locale_folders: the folders of the gettext catalogues of this machine.
+        config: options of the preparation.
+        locale_folders: folders with the gettext catalogues on this machine.
 
     Raises:
-        InputError: an option does not fit the text, or a text cannot be read.
+        InputError: if an option is invalid for the text, or a text cannot be read.
     """
     external = _external_corpora(config)
     for folder in external.values():
@@ -146,7 +146,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
 
 
 def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:
-    """Return the folders of corpora that were created by another program."""
+    """Return the folders of corpora that another program created."""
     external = {}
     for pair in config.pairs:
         if _is_corpus_external(config, pair):
@@ -165,8 +165,8 @@ def _find_sources(
     """Find the text of each language pair that has no external corpus.
 
     Raises:
-        InputError: there is no text, or a filter does not fit its languages. This is found for
-            all pairs before any text is read.
+        InputError: if there is no text, or a filter does not support its languages. All pairs are
+            checked before any text is read.
     """
     columns = parse_columns(config.columns) if config.columns else None
     sources = {}
@@ -191,7 +191,7 @@ def shared_side(
     """Return which side of a language pair has the language that occurs in more pairs.
 
     Returns:
-        The side; None if no other pair has one of the two languages.
+        The side; None if no other pair contains either language.
     """
     pairs = _pairs_by_language(config)
     source, target = (parse_tag(language).language for language in languages)

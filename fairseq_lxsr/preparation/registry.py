@@ -1,4 +1,4 @@
-"""Registry of public corpora: addresses, languages, formats and licences."""
+"""Registry of public corpora: URLs, languages, formats and licences."""
 
 import json
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ class PublicCorpus:
     """An entry in the registry of public corpora.
 
     Attributes:
-        name: the name, with a version if there are several.
-        format: `moses.zip` or `moses.tgz`, with one file per language, or `tsv.zip`. Other formats
-            are local and have no url.
-        licence: the licence of the text.
-        about: a short description.
-        url: the address of the archive. In it {first}-{second} are the languages in alphabetical
-            order, {other} is the one that is not English, {other3} its three-letter code, and
-            {language} the requested language.
-        member: the file in the archive, with the same placeholders.
-        languages: the codes of the languages.
-        partner: the language that every pair includes; None if all pairs are available.
-        size: the size in bytes of the archive of a pair, by SRC-TGT or TGT-SRC, as published.
-        sha256: the SHA-256 of the archive of a pair in the same way.
+        name: name of the corpus, with a version if there are several.
+        format: `moses.zip` or `moses.tgz`, with one file per language, or `tsv.zip`. Corpora in
+            other formats are local and have no URL.
+        licence: licence of the text.
+        about: short description.
+        url: URL of the archive. {first}-{second} stands for the languages in alphabetical order,
+            {other} for the language that is not English, {other3} for its three-letter code, and
+            {language} for the requested language.
+        member: file in the archive, with the same placeholders.
+        languages: language codes.
+        partner: language that every pair includes; None if all pairs are available.
+        size: published size in bytes of each pair's archive, by SRC-TGT or TGT-SRC.
+        sha256: published SHA-256 of each pair's archive, by SRC-TGT or TGT-SRC.
     """
 
     name: str
@@ -60,10 +60,10 @@ class PublicCorpus:
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def pair(self, source: str, target: str) -> tuple[str, str] | None:
-        """Return the corpus's own codes for a language pair, which may be in any spelling.
+        """Return the corpus's own codes for a language pair, which may be spelled in any way.
 
         Returns:
-            The codes of source and target; None if the corpus does not contain the pair.
+            Codes of source and target; None if the corpus does not contain the pair.
         """
         codes = list(self.languages)
         if self.partner:
@@ -77,7 +77,7 @@ class PublicCorpus:
         return source_code, target_code
 
     def has(self, source: str, target: str) -> bool:
-        """Return whether the corpus contains a language pair, in any spelling of its codes."""
+        """Return whether the corpus contains a language pair, in any spelling of the codes."""
         return self.pair(source, target) is not None
 
     def fill(self, template: str, source: str, target: str, language: str = "") -> str:
@@ -112,13 +112,13 @@ def find_corpus(
     """Return the registry entry of a corpus that covers a language pair.
 
     Args:
-        name: the name in the registry.
-        source: the source language, in any spelling of its code.
-        target: the target language, in any spelling of its code.
-        corpora: the corpora by name; None stands for the registry.
+        name: name in the registry.
+        source: source language, in any spelling of its code.
+        target: target language, in any spelling of its code.
+        corpora: corpora by name; None uses the registry.
 
     Raises:
-        InputError: there is no such corpus to download, or it does not contain the pair.
+        InputError: if there is no such corpus to download, or it does not contain the pair.
     """
     if corpora is None:
         corpora = registry()
@@ -146,18 +146,18 @@ def get_corpus(
     """Download and unpack a language pair of a corpus; an interrupted download is resumed.
 
     Args:
-        corpus: a corpus with a url.
-        source: the source language, in any spelling of its code.
-        target: the target language, in any spelling of its code.
-        folder: the folder of the files.
-        keep_archive: whether the archive is kept after unpacking.
+        corpus: corpus with a URL.
+        source: source language, in any spelling of its code.
+        target: target language, in any spelling of its code.
+        folder: output folder.
+        keep_archive: whether to keep the archive after unpacking.
 
     Returns:
-        The files, as `formats.find_source` takes them: NAME.SRC-TGT.SRC and NAME.SRC-TGT.TGT, or
-        NAME.SRC-TGT.tsv, with the language codes of the corpus.
+        Files that `formats.find_source` accepts: NAME.SRC-TGT.SRC and NAME.SRC-TGT.TGT, or
+        NAME.SRC-TGT.tsv, with the corpus's language codes.
 
     Raises:
-        InputError: the download fails, or the archive differs from the published one.
+        InputError: if the download fails, or the archive differs from the published one.
     """
     source, target = corpus.pair(source, target) or (source, target)
     is_table = corpus.format.startswith("tsv")

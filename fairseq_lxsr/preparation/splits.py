@@ -30,17 +30,17 @@ GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How many pairs to hold out, and how to draw them.
+    """How many pairs to hold out, and how to choose them.
 
     Attributes:
-        valid_size: the number of pairs for validation. None stands for 1,000, or 5 % of the pairs
-            of a small text.
-        test_size: the number of pairs for testing. None stands for 2,000, or 10 % of the pairs of
-            a small text.
-        seed: the seed of the draw.
-        shared_side: the side with a language that other language pairs have too. All of them hold
-            out the same sentences of it, as far as they have them, so that they lose few training
-            pairs to each other. None draws pairs at random.
+        valid_size: number of pairs for validation; None means 1,000, or 5 % of the pairs in a small
+            text.
+        test_size: number of pairs for testing; None means 2,000, or 10 % of the pairs in a small
+            text.
+        seed: random seed for choosing pairs.
+        shared_side: side whose language occurs in other language pairs too. All these pairs hold
+            out the same sentences in that language, if they contain them, and so lose few training
+            pairs to each other. None chooses pairs at random.
     """
 
     valid_size: int | None = None
@@ -62,15 +62,15 @@ class HeldOut:
 def assign_splits(keys: Path, repeats: str, held_out: HeldOut) -> np.ndarray:
     """Assign the pairs that the filters kept to splits.
 
-    No sentence of a held-out split occurs on the same side of another split.
+    No sentence in a held-out split occurs on the same side of another split.
 
     Args:
-        keys: a file of `KEY` rows, one for each pair.
-        repeats: what counts as a duplicate; see `repeated`.
-        held_out: the sizes of the held-out splits, and how they are drawn.
+        keys: file of `KEY` rows, one per pair.
+        repeats: what counts as a duplicate (see `repeated`).
+        held_out: sizes of the held-out splits, and how to choose them.
 
     Returns:
-        The assignment of each pair, one of `ASSIGNMENTS`: uint8 [pairs].
+        Assignment of each pair, one of `ASSIGNMENTS`, uint8 [pairs].
     """
     is_repeated = repeated(keys, repeats)
     assigned = is_repeated.astype(np.uint8) * np.uint8(REPEATED)
@@ -89,12 +89,12 @@ def _hold_out(
     """Assign pairs to the splits TEST and VALID.
 
     Args:
-        rows: the keys of the pairs: `KEY` [pairs].
-        assigned: the assignment of each pair, which is changed.
-        held_out: the sizes of the splits, and how pairs are drawn.
+        rows: keys of the pairs, `KEY` [pairs].
+        assigned: assignment of each pair; changed in place.
+        held_out: sizes of the splits, and how to choose pairs.
 
     Returns:
-        The keys of the held-out sentences of each side.
+        Keys of the held-out sentences on each side.
     """
     sources: set[int] = set()
     targets: set[int] = set()
@@ -118,7 +118,7 @@ def _hold_out(
 
 
 def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) -> None:
-    """Assign training pairs that have a held-out sentence on one side to HELD_OUT."""
+    """Assign training pairs that have a held-out sentence on either side to HELD_OUT."""
     held = np.fromiter(held_keys, dtype=np.uint64, count=len(held_keys))
     for start in range(0, len(assigned), MAX_CANDIDATES):
         part = slice(start, start + MAX_CANDIDATES)
@@ -127,9 +127,9 @@ def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) 
 
 
 def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the drawn pairs, in drawing order, each with its split.
+    """Yield the indices of the chosen pairs, in drawing order, each with its split.
 
-    The split is ANY_SPLIT if the pair may be in either one.
+    The split is ANY_SPLIT if the pair may go into either one.
     """
     if held_out.shared_side is None:
         positions = _random_positions(len(rows), held_out.seed)
@@ -147,10 +147,10 @@ def _random_positions(count: int, seed: int) -> np.ndarray:
 
 
 def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield pairs in an order that depends only on the sentence keys of the shared side.
+    """Yield pairs in an order that depends only on the sentence keys on the shared side.
 
-    These are the sentences with the smallest hashes: in every text the same sentences, and for
-    the same split.
+    The sentences with the smallest hashes come first, so every text holds out the same sentences,
+    for the same split.
     """
     count = len(keys)
     limit = np.uint64(min(1.0, MAX_CANDIDATES / count) * (2**64 - 2048))
@@ -171,7 +171,7 @@ def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, i
 
 
 def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed gives a different order."""
+    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed yields another order."""
     hashes = keys + np.uint64(seed * GOLDEN_RATIO % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
@@ -182,13 +182,13 @@ def repeated(keys: Path, repeats: str) -> np.ndarray:
     """Return whether each pair is a duplicate of an earlier pair.
 
     Args:
-        keys: a file of `KEY` rows, one for each pair.
+        keys: file of `KEY` rows, one per pair.
         repeats: what counts as a duplicate. `pair`: an earlier pair has the same keys; `side`: an
             earlier pair has the same source or the same target, even if that pair is a duplicate
             itself; `keep`: nothing.
 
     Returns:
-        Whether each pair is a duplicate: bool [pairs].
+        Whether each pair is a duplicate, bool [pairs].
     """
     count = keys.stat().st_size // KEY.itemsize
     is_repeated = np.zeros(count, dtype=bool)
@@ -215,10 +215,10 @@ def _pair_key(block: np.ndarray) -> np.ndarray:
 def _parts(
     rows: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], folder: Path
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the keys and their positions in parts that fit into memory.
+    """Yield keys and their positions in parts that fit into memory.
 
-    Equal keys are in the same part, in the order of their positions. Several parts are stored in
-    temporary files in `folder`.
+    Equal keys are in the same part, ordered by position. If there are several parts, they are
+    stored in temporary files in `folder`.
     """
     count = -(-len(rows) // KEYS_AT_ONCE)
     if count <= 1:

@@ -20,20 +20,20 @@ def run_stage(
     inputs: Iterable[Path],
     build: Callable[[Path], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Build a folder, unless it has already been built from the same inputs and is unchanged.
+    """Build a folder, unless it was already built from the same inputs and is unchanged.
 
     Args:
-        folder: the folder to build.
+        folder: folder to build.
         options: everything except files that the result depends on, as JSON values.
-        inputs: the files that the result depends on; they are compared by their content.
-        build: fills the empty folder that it is given, and returns a report of JSON values. It
-            reads all inputs itself, so that a later change of them is noticed.
+        inputs: files that the result depends on; compared by content.
+        build: function that fills the given empty folder, and returns a report of JSON values. It
+            must read all inputs itself, so that later changes are detected.
 
     Returns:
-        The report, also if the stage was skipped.
+        The report, even if the stage was skipped.
 
     Raises:
-        InputError: if an input changed while the folder was built.
+        InputError: if an input changed while the folder was being built.
     """
     inputs = list(inputs)
     refuse_overlap([folder], inputs)
@@ -43,7 +43,7 @@ def run_stage(
     restore_folder(folder)
     manifest = read_manifest(folder / STAGE_FILE)
     if manifest and manifest["key"] == digest and _is_untouched(folder, manifest["files"]):
-        print(f"{folder}: unchanged, kept")
+        print(f"{folder}: unchanged, skipped")
         return manifest["report"]
     with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
@@ -57,12 +57,12 @@ def run_stage(
 
 
 def _check_unchanged(folder: Path, checksums: dict[str, str]) -> None:
-    """Check that the inputs are still the ones that the manifest will name."""
+    """Check that the inputs still match the checksums that the manifest will record."""
     for path, checksum in checksums.items():
         if not Path(path).is_file() or sha256(path) != checksum:
             raise InputError(
-                f"{path}: changed while {folder} was built from it; run this again when no other "
-                "program writes the file"
+                f"{path}: changed while {folder} was being built from it; run the command again "
+                "when no other program is writing to the file"
             )
 
 

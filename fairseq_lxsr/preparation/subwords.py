@@ -32,7 +32,7 @@ from fairseq_lxsr.text.tokenizer import (
 
 # Maximum line length in bytes; SentencePiece silently skips longer lines.
 LINE_BYTES = 4192
-# SentencePiece silently skips lines that contain this character, its mark for unknown characters.
+# SentencePiece silently skips lines with this character, which marks unknown characters.
 RESERVED = "\u2585"
 
 
@@ -40,15 +40,15 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
     """Run the subwords stage: train SentencePiece, and write its model and the dictionary.
 
     Args:
-        folder: the folder of subwords to write.
-        corpora: the corpus folders, whose training text is used.
-        options: the options of the pieces.
+        folder: output subword folder.
+        corpora: corpus folders whose training text is used.
+        options: word piece options.
 
     Returns:
-        The report: the size of the dictionary.
+        The report: dictionary size.
 
     Raises:
-        InputError: there is no text, or SentencePiece cannot be trained on it.
+        InputError: if there is no text, or SentencePiece cannot be trained on it.
     """
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     characters = simplified_characters() if options.simplify_chinese else ""
@@ -78,8 +78,8 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
 def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
     """Return the options that cause the stage to run again if they change.
 
-    Options of later versions are left out unless they are used, so that their introduction does
-    not make the stage of an earlier version run again.
+    Options from later versions are omitted unless they are used, so that introducing them does not
+    make a stage from an earlier version run again.
     """
     values = asdict(options)
     values["sentencepiece"] = sentencepiece.__version__
@@ -95,12 +95,12 @@ def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
 def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
     """Sample lines from files, equally many per language.
 
-    The sample is always the same. Each line is drawn independently, and a long line counts by its
-    bytes.
+    The sample is deterministic. Each line is drawn independently, with long lines weighted by their
+    number of bytes.
 
     Args:
         files: text files LINES.LANGUAGE.
-        limit: the maximum number of lines on average.
+        limit: maximum expected number of lines.
     """
     sizes = Counter[str]()
     for path in files:
@@ -126,14 +126,14 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
 
     Args:
         files: text files LINES.LANGUAGE.
-        options: the options of the pieces.
-        text_options: the normalization of the text.
+        options: word piece options.
+        text_options: text normalization options.
 
     Returns:
-        The content of the model file.
+        Content of the model file.
 
     Raises:
-        InputError: there is no text, or SentencePiece cannot be trained on it.
+        InputError: if there is no text, or SentencePiece cannot be trained on it.
     """
     normalized = (
         normalise(line.replace(RESERVED, " "), text_options)
@@ -143,8 +143,8 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
     first = next(lines, None)
     if first is None:
         raise InputError(
-            f"{', '.join(map(str, files))}: contains no text; expected sentences to learn word "
-            "pieces from"
+            f"{', '.join(map(str, files))}: no text to learn word pieces from; check the "
+            "training text"
         )
     # Return the model instead of letting SentencePiece write it, which does not detect a full disk.
     model = io.BytesIO()
@@ -157,7 +157,7 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
             model_type=options.model_type,
             byte_fallback=options.byte_fallback,
             normalization_rule_name=options.normalisation,
-            # As control symbols they are never produced from text, even if it contains their names.
+            # Control symbols are never produced from text, even if the text contains their names.
             control_symbols=[PAD, MASK],
             num_threads=2,
             minloglevel=2,
@@ -174,7 +174,7 @@ def _explain(error: str, options: SubwordOptions) -> str:
     size = f"--vocab-size {options.vocab_size:,}"
     limit = re.search(r"<= (\d+)", error)
     if limit:
-        return f"{size}: this text gives at most {int(limit[1]):,} pieces; choose a smaller size"
+        return f"{size}: this text yields at most {int(limit[1]):,} pieces; choose a smaller size"
     if "required_chars" in error:
         return (
             f"{size}: too small for the characters of this text; choose a larger size or a lower "
@@ -186,7 +186,7 @@ def _explain(error: str, options: SubwordOptions) -> str:
 def dictionary_pieces(model: Path) -> Iterator[str]:
     """Yield the pieces of a SentencePiece model for the dictionary, in model order.
 
-    The special symbols are left out, because fairseq adds them itself.
+    The special symbols are omitted, because fairseq adds them itself.
     """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for index in range(processor.GetPieceSize()):

@@ -18,7 +18,7 @@ from fairseq_lxsr.errors import InputError
 In = TypeVar("In")
 Out = TypeVar("Out")
 WORKER_KILLED = (
-    "a worker process was killed, perhaps because memory ran out; expected it to finish: run again "
+    "a worker process was killed, perhaps because memory ran out; run the command again "
     "with fewer --workers"
 )
 # Maximum number of sentences or pairs in a block.
@@ -33,9 +33,9 @@ def in_blocks(
     """Group texts, or tuples of texts, into blocks of limited size.
 
     Args:
-        items: the texts or tuples.
-        size: the maximum number of items in a block.
-        weight: the number of characters at which a block ends.
+        items: texts, or tuples of texts.
+        size: maximum number of items per block.
+        weight: number of characters at which a block ends.
     """
     block: list[In] = []
     characters = 0
@@ -62,18 +62,18 @@ def ordered_map(
 ) -> Iterator[Out]:
     """Apply a function to items in several processes; results are in the order of the items.
 
-    Only a few items are in memory at a time. With one worker, or a single item, this process does
-    the work.
+    Only a few items are in memory at a time. With one worker, or a single item, the current process
+    computes the results.
 
     Args:
-        function: maps an item; a function of a module.
-        items: the items.
-        workers: the number of processes.
-        start: a function of a module that every process calls once, before the first item.
-        start_arguments: the arguments of `start`.
+        function: module-level function that maps an item.
+        items: items to map.
+        workers: number of processes.
+        start: module-level function that every process calls once, before its first item.
+        start_arguments: arguments of `start`.
 
     Raises:
-        InputError: a process was killed.
+        InputError: if a process was killed.
     """
     iterator = iter(items)
     first_items = list(islice(iterator, 2))
@@ -83,7 +83,7 @@ def ordered_map(
             start(*start_arguments)
         yield from map(function, chain(first_items, iterator))
         return
-    # Do not fork: the child could inherit locks held by other threads.
+    # Do not fork, because the child could inherit locks held by other threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _begin, (start, start_arguments)) as pool:
         pending: deque = deque()
@@ -106,10 +106,10 @@ def ordered_map(
 def call_in_subprocess(function: Callable[..., Out], *arguments: Any) -> Out:
     """Call a module-level function in another process, which is killed if this one is interrupted.
 
-    This is for C++ code that runs for minutes without checking for signals.
+    Use this for C++ code that runs for minutes without checking for signals.
 
     Raises:
-        InputError: the process was killed.
+        InputError: if the process was killed.
     """
     context = multiprocessing.get_context("spawn")
     results, sending = context.Pipe(duplex=False)
