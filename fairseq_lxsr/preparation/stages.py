@@ -43,7 +43,7 @@ def run_stage(
     restore_folder(folder)
     manifest = read_manifest(folder / STAGE_FILE)
     if manifest and manifest["key"] == digest and _is_untouched(folder, manifest["files"]):
-        print(f"{folder}: unchanged, skipped")
+        print(f"{folder}: unchanged, kept")
         return manifest["report"]
     with atomic_folder(folder, STAGE_FILE) as work:
         report = build(work)
