@@ -46,7 +46,7 @@ class Allowed:
     def __call__(self, text: str) -> Any:
         value = self.from_text(text)
         if value not in self:
-            raise argparse.ArgumentTypeError(f"invalid value {text!r:.60}; expected {self}")
+            raise argparse.ArgumentTypeError(f"{text!r:.60} is invalid; expected {self}")
         return value
 
 
@@ -223,7 +223,7 @@ def output_path(text: str) -> Path:
     `.` and `/` are rejected, because the names of side files are derived from the output's name.
     """
     if not file_path(text).name:
-        raise argparse.ArgumentTypeError(f"invalid value {text!r:.60}; expected {FILE_NAME}")
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is invalid; expected {FILE_NAME}")
     return Path(text)
 
 

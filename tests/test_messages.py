@@ -52,7 +52,7 @@ COMMANDS = {
         "--truncate-dim 999; expected 1 to 8, the width of the model"
     ),
     f"{EMBED} model --batch-size 0": (
-        "argument --batch-size: invalid value '0'; expected an integer of at least 1; see lxsr embed --help"
+        "argument --batch-size: '0' is invalid; expected an integer of at least 1; see lxsr embed --help"
     ),
     f"{EMBED} model --no-option": "unrecognized arguments: --no-option; see lxsr embed --help",
     f"{EMBED} model --output text.en": (

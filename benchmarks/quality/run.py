@@ -164,7 +164,7 @@ class Phase:
             # Both come before the first update and count as time of the run. fairseq's clock sees
             # only the second.
             indexing = seconds_of("latent semantic indexing", log)
-            cells = seconds_of("cells of near pairs", log)
+            cells = seconds_of("grouping near pairs", log)
             seconds = 60 * budget.minutes - indexing
             updates = max(10, int(updates_per_second(log) * (seconds - cells)))
             self.folder.mkdir(exist_ok=True)

@@ -95,7 +95,7 @@ def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_
     ):
         done = train(toy_work / "data-bin", tmp_path, *flags, *more, **options)
         last[name] = trained(done, "align")
-        assert ("cells of near pairs" in done.stdout) == (name != "length")
+        assert ("grouping near pairs" in done.stdout) == (name != "length")
     assert last["near"] == last["near in processes"]
     assert last["near"][1] > 1.1 * last["length"][1]
 

@@ -62,7 +62,7 @@ def test_every_option(tmp_path):
         ),
         ("work: x", "the file .*'pairs'"),
         ("pairs: [en-fr]", r"pairs \['en-fr'\]"),
-        ("pairs: {}", "pairs: must not be empty"),
+        ("pairs: {}", "pairs is empty"),
         ("pairs: {english: x}", "'english'"),
         ("pairs: {en-fr: x}\nworkers: two", "workers 'two'"),
         ("pairs: {en-fr: x}\nworkers: true", "workers True"),

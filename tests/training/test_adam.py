@@ -122,7 +122,7 @@ def test_training_stops_and_goes_on(tmp_path, toy_work):
     assert (group["amsgrad"], group["weight_decay"]) == (True, 1e-5)
     more = {"max_update": "6", "weight_decay": "1e-5"}
     for name, message in (
-        ("adam", "TorchAdam, and now FairseqAdam"),
+        ("adam", "Optimizer is FairseqAdam, but the checkpoint was trained with TorchAdam"),
         ("torch_adam", "this run is without it"),
     ):
         refused(train_here(data, tmp_path / "whole", *flags[:2], optimizer=name, **more), message)

@@ -58,8 +58,8 @@ def test_one_line_says_how_far_training_is(clock, capsys):
     steps(shown, clock, range(8, 80))
     assert capsys.readouterr().err.splitlines() == [
         "994 updates will take about 17 min",
-        "update 11 of 1,000, 2,048 pairs/s, loss 14.1, 25.0 % found in the batch, 16 min left",
-        "update 71 of 1,000, 2,048 pairs/s, loss 14.1, 25.0 % found in the batch, 15 min left",
+        "update 11 of 1,000, 2,048 pairs/s, loss 14.1, 25.0 % retrieved in the batch, 16 min left",
+        "update 71 of 1,000, 2,048 pairs/s, loss 14.1, 25.0 % retrieved in the batch, 15 min left",
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_length_in_epochs_is_that_of_the_epochs_that_fairseq_counts(clock, cap
             "valid",
             VALID,
             logging.INFO,
-            "update 200: validation: loss 5.25, 91.2 % found in the batch, best loss 5.1\n",
+            "update 200: validation: loss 5.25, 91.2 % retrieved in the batch, best loss 5.1\n",
         ),
         (
             "valid",

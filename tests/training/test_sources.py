@@ -57,8 +57,8 @@ def test_an_epoch_is_drawn_evenly_from_the_sources_on_demand(prepared, tmp_path)
     even = trained(prepared, tmp_path / "even", source_temperature="inf").stdout
     half = round((law + speech) / 2)
     assert re.findall("source .*", even) == [
-        f"source law, {law} pairs, {half} drawn in an epoch",
-        f"source speech, {speech} pairs, {half} drawn in an epoch",
+        f"source law, {law} pairs, {half} drawn per epoch",
+        f"source speech, {speech} pairs, {half} drawn per epoch",
     ]
 
 

@@ -413,7 +413,7 @@ NOTHING = {"align_weight": 0, "sim_weight": 0}
         ({"gather_negatives": True, "batch_size": None}, "--batch-size"),
         (
             {"gather_negatives": True, "batch_size_valid": 9},
-            "--batch-size-valid 9; expected at most --batch-size, 8",
+            "--batch-size-valid 9 exceeds --batch-size 8",
         ),
         (
             {"align_weight": 0, "gather_negatives": True},
