@@ -275,7 +275,7 @@ OF_FAIRSEQ = [
     ((), {"lr": "fast"}, "argument --lr: invalid <lambda> value: 'fast'"),
     (("--fp16", "--bf16"), {}, "--bf16"),
     (("--bf16",), {}, "--bf16 requires a GPU"),
-    (("--amp",), {}, "--amp needs a GPU"),
+    (("--amp",), {}, "--amp requires a GPU"),
     (("--profile",), {}, "--profile requires a GPU"),
     (("--distributed-world-size", "99"), {}, "--distributed-world-size 99"),
     (("--train-subset", "train1"), {}, "--train-subset train1"),
