@@ -9,8 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# First and last code point of each range with the Unicode property Default_Ignorable_Code_Point,
-# including ranges reserved for later Unicode versions.
+# Code point ranges with the Unicode property Default_Ignorable_Code_Point, including reserved ones.
 DEFAULT_IGNORABLE = (
     (0xAD, 0xAD),
     (0x34F, 0x34F),
@@ -110,8 +109,7 @@ _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")
 _JOINING = in_brackets(JOINING_BLOCKS)
 _UNSPACED = in_brackets(UNSPACED_BLOCKS)
 _CELLS = "\u2801-\u28ff"
-# Regular expressions and their replacements, applied in this order. They must work in Python,
-# JavaScript and the tokenizers library.
+# Regular expressions and replacements, in order; valid in Python, JavaScript and tokenizers.
 STEPS = (
     (f"(?<=[{_UNSPACED}]){ZERO_WIDTH_SPACE}|{ZERO_WIDTH_SPACE}(?=[{_UNSPACED}])", " "),
     (f"(?<=[{_CELLS}]){BLANK_CELL}|{BLANK_CELL}(?=[{_CELLS}])", " "),

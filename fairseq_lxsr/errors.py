@@ -296,8 +296,7 @@ def install_excepthook(
         interrupted: message for Ctrl-C.
     """
     previous = sys.excepthook
-    # With several processes, torch replaces sys.stderr while this hook runs, and discards anything
-    # that SystemExit would print there.
+    # With several processes, torch replaces sys.stderr here, and discards what SystemExit prints.
     stderr = sys.stderr
 
     def report(kind, error, traceback):

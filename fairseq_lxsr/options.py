@@ -475,8 +475,7 @@ RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-rati
 # The same for passages.
 PASSAGE_METRICS = {"nn": "nn-cosine", "bm25": "bm25-k1.5-b0.75"}
 
-# BUCC variants: threshold learnt on other data, threshold tuned on the evaluation data, and the
-# two mteb variants, which have no threshold.
+# BUCC variants: learnt threshold, threshold tuned on the evaluation data, and mteb's two variants.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")
 BUCC_PARTS = ("sample", "training", "test")
 
@@ -488,8 +487,7 @@ TIES = ("first", "last")
 # Number of bootstrap samples.
 BOOTSTRAP_DRAWS = 1000
 
-# Removed fairseq-train options, each with the only value that commands, recipes and checkpoints
-# may still specify.
+# Removed fairseq-train options, each with the only value that may still be specified.
 REMOVED_OPTIONS: Mapping[str, bool | int | float] = {
     "activation-dropout": 0.0,
     "adam-eps": 1e-8,

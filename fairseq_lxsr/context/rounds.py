@@ -397,8 +397,7 @@ class Rounds:
         for name in sorted(record.keys() - changeable):
             is_same = recorded.get(name) == record[name]
             if is_same and name == "documents":
-                # The order of the languages matters, because mining cycles through the language
-                # pairs.
+                # Their order matters, because mining cycles through the language pairs.
                 is_same = list(recorded[name]) == list(record[name])
             if not is_same:
                 raise InputError(

@@ -112,8 +112,7 @@ class Bag:
         embed_batch = partial(self._embed_batch, table, pieces, threading.local())
         with ThreadPoolExecutor(thread_count) if thread_count > 1 else nullcontext() as pool:
             run = pool.map if pool else map
-            # Submit batches in small groups, because finished embeddings stay in memory until the
-            # caller requests them.
+            # Submit small groups, because finished embeddings stay in memory until requested.
             group_size = self.batches_per_thread * thread_count
             while group := list(islice(batches, group_size)):
                 yield from zip(group, run(embed_batch, group), strict=True)
@@ -137,8 +136,7 @@ class Bag:
             row_count = max(self.batch_pieces, length)
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
-        # The ids are valid, so nothing is actually clipped; other modes would copy the rows
-        # twice.
+        # The ids are valid, so nothing is clipped; other modes would copy the rows twice.
         rows = np.take(table, pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip")
         # Ignore overflow, because the caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):

@@ -188,8 +188,7 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
         raise InputError(f"{len(rows):,} embeddings for {len(symbols):,} pieces")
     unknown = symbols.index(UNK)
     stand_in = steps[-1].get("content")
-    # In tokenizer.json, this symbol replaces unknown letters, so training changed its embedding
-    # instead of the unknown symbol's.
+    # In tokenizer.json, this symbol replaces unknown letters, so its embedding was trained.
     if stand_in == symbols[-1]:
         rows[unknown] = rows[-1]
         rows = rows[:-1]

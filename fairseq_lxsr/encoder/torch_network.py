@@ -161,8 +161,7 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
 
 # Modules that spend most of their time on matrix multiplication.
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)
-# How much larger GPU batches are than CPU batches. With smaller batches, the GPU would wait for the
-# host.
+# How much larger GPU batches are than CPU batches, so that the GPU does not wait for the host.
 GPU_FACTOR = 32
 # torch and its libraries use locks, which must not be held while the process forks.
 _RUNNING = ForksWait()

@@ -34,11 +34,9 @@ MARK_UP = re.compile(
     r"(\.(gz|xz|zst|bz2|zip))?$",
     re.IGNORECASE,
 )
-# Whitespace and control characters. fairseq-preprocess splits text at whitespace, so word pieces
-# must not contain any.
+# Whitespace and control characters, at which fairseq-preprocess would split a word piece.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# SentencePiece also treats U+2581 and U+FFFD as spaces, but fairseq-preprocess does not split text
-# at these characters. Surrogates are not text.
+# Surrogates, and U+2581 and U+FFFD, which only SentencePiece treats as spaces.
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )

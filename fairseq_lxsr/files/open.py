@@ -31,8 +31,7 @@ DECOMPRESSION_BUFFER = 2**17
 # Number of bytes to read per call.
 READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# Number of attempts to read a folder that is missing or keeps being replaced, and seconds between
-# attempts.
+# How often to try to read a folder that is missing or being replaced, and seconds between attempts.
 REPLACED_TRIES = 100
 MISSING_TRIES = 3
 REPLACED_SECONDS = 0.01

@@ -126,8 +126,7 @@ def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
     except InputError:
         raise
     except UNPACKING_ERRORS as error:
-        # Corrupt data raises an OSError without errno, or a seek to an invalid offset. Any other
-        # OSError comes from the file system.
+        # Corrupt data raises an OSError without errno, or one for an invalid offset.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise InputError(

@@ -94,8 +94,7 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, u: Tensor, v: Tensor) -> Tensor:
-        # Differences are computed explicitly, because |u|^2 + |v|^2 - 2uv is imprecise for close
-        # vectors.
+        # |u|^2 + |v|^2 - 2uv would be imprecise for close vectors.
         distances = torch.cdist(u, v, compute_mode="donot_use_mm_for_euclid_dist")
         ctx.save_for_backward(u, v, distances)
         return distances

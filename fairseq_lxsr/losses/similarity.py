@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# This limit is only reached if |A - C| > 1 - 6.4e-7, where both softmaxes are saturated and pass
-# no gradient anyway.
+# Only reached if |A - C| > 1 - 6.4e-7, where saturated softmaxes pass no gradient anyway.
 SMALLEST_COSINE = 1e-6
 
 

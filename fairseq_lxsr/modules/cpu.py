@@ -69,8 +69,7 @@ def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
     The benchmark takes tens of milliseconds and runs once per process.
     """
     times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
-    # bfloat16 must be clearly faster, so that a resumed run rarely switches to another dtype only
-    # because the machine is busy.
+    # bfloat16 must be clearly faster, so that a busy machine rarely changes a resumed run's dtype.
     is_faster = times[torch.bfloat16] < 0.8 * times[torch.float32]
     dtype = torch.bfloat16 if is_faster else torch.float32
     float32_time = f"{1e3 * times[torch.float32]:.1f} ms"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Maximum number of pieces per batch on a CPU. Their states fit into the processor cache; larger
-# batches are not faster.
+# Maximum number of pieces per batch on a CPU, chosen so that their states fit into the cache.
 BATCH_PIECES = 2048
 # Smallest row width. Attention is twice as fast for multiples of 32 as for a width such as 12.
 NARROW = 64

@@ -114,8 +114,7 @@ class TransformerLayer(LayerParts):
 
     def forward(self, x: Tensor, attends: Tensor) -> Tensor:
         """Return the new states [B, T, D]; for the arguments, see `SelfAttention`."""
-        # Without gradients, sums are computed in place, because allocating memory takes longer than
-        # adding.
+        # Without gradients, add in place, because allocating memory takes longer than adding.
         x = self.self_attn_layer_norm(self.dropout(self.self_attn(x, attends)).add_(x))
         # [B, T, F]
         hidden = self.activation_dropout(F.silu(self.fc1(x), inplace=not torch.is_grad_enabled()))

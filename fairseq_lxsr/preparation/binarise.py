@@ -46,8 +46,7 @@ UINT16_LIMIT = 65_500
 # Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-# Texts smaller than this, in bytes, are binarised in this process, because starting another process
-# takes a second.
+# Size in bytes below which a text is binarised in this process; starting another takes a second.
 SMALL_TEXT = 1 << 20
 # With at least this many training pairs, no shard is empty.
 CHECKED_PAIRS = 1_000_000

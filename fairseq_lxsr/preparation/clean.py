@@ -43,8 +43,7 @@ _EAST_ASIAN_BLOCKS = (
     (0x1AFF0, 0x1B2FF),
     (0x20000, 0x3FFFF),
 )
-# Scripts written without spaces, with the approximate number of characters per word, including
-# vowel signs.
+# Scripts written without spaces, with the approximate number of characters per word.
 _UNSPACED = {
     re.compile(f"[{in_brackets(_EAST_ASIAN_BLOCKS)}]"): 2,
     re.compile(f"[{in_brackets(UNSPACED_BLOCKS)}]"): 5,

@@ -50,11 +50,9 @@ DROPPED_FILE = "dropped.tsv.gz"
 MAX_WORDS = 10_000
 # File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
-# Report key for the number of pairs per named source before cleaning. Reports from earlier versions
-# lack it.
+# Report key for the number of pairs per named source before cleaning; missing in older reports.
 BEFORE_CLEANING = "sources before cleaning"
-# Report key for excluded texts of which no sentence occurs in the corpus. Reports from earlier
-# versions lack it.
+# Report key for excluded texts without any sentence in the corpus; missing in older reports.
 NOT_IN_TEXT = "excluded texts not in the text"
 # Reasons why pairs with these assignments are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}

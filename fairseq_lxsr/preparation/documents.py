@@ -34,8 +34,7 @@ from fairseq_lxsr.text.languages import parse_tag
 DOCUMENT_SPLITS = ("train", "valid")
 # Maximum size of a document, because a whole document is held in memory.
 DOCUMENT_CHARACTERS = 2**26
-# Start of a JSON object. A brace alone is not enough: plain text may also begin with one, as in
-# "{1}".
+# Start of a JSON object. A brace alone is not enough: plain text may begin with "{1}".
 _OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')
 
 

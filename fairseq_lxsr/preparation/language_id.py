@@ -9,8 +9,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# A function of a sentence, its language and the pair's other language; returns whether the sentence
-# is in its language.
+# Maps a sentence, its language and the other language to whether the sentence is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
 # Frequent words that distinguish each language from similar languages.

@@ -473,8 +473,7 @@ def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
     elif head[:2] in (b"<\0", b"\0<"):
         name = "utf-16-le" if head[1] == 0 else "utf-16-be"
     else:
-        # Without a byte order mark, the XML declaration determines the encoding; the default is
-        # UTF-8.
+        # Without a byte order mark, use the encoding in the XML declaration, or else UTF-8.
         declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
         name = declared[1].decode() if declared else "utf-8-sig"
         if not _DECODED.fullmatch(name.removesuffix("-sig")):

@@ -120,8 +120,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
         )
     sources = _find_sources(config, external, locale_folders)
     is_shared = shares_a_language(config)
-    # If the language pairs share a language, the final corpora are built later, from the cleaned
-    # ones.
+    # If pairs share a language, the final corpora are built later, from the cleaned corpora.
     parent = Path(config.work) / ("cleaned" if is_shared else "corpus")
     folders: dict[TextPair, Path] = {}
     reports: dict[TextPair, dict] = {}

@@ -23,8 +23,7 @@ KEYS_AT_ONCE = 8_000_000
 KEYS_READ = 1_000_000
 # The keys of a pair, computed by `sentence_key`.
 KEY = np.dtype([("source", "<u8"), ("target", "<u8")])
-# 2**64 divided by the golden ratio, rounded to an odd number; its multiples are evenly spread
-# modulo 2**64.
+# 2**64 divided by the golden ratio, rounded to odd; multiples are evenly spread modulo 2**64.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 

@@ -62,8 +62,7 @@ TEXT_VERSION = 3
 TEXTS_PER_SEARCH = 64
 # Batches with fewer characters are encoded in a single thread.
 SINGLE_THREAD_CHARACTERS = 1000
-# Unicode blocks with characters that depend on the normalization version, including the empty
-# Braille cell, İ and the combining dot above.
+# Unicode blocks with characters that depend on the normalization version.
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -427,8 +426,7 @@ class Tokenizer:
             pieces of each text, int64 [N].
         """
         if self._mark:
-            # In a word model, a word-start mark that occurs in the text is an ordinary, unknown
-            # letter.
+            # In a word model, a word-start mark in the text is an ordinary, unknown letter.
             texts = [" ".join(text.replace(self._mark, "\ufffd").split()) for text in texts]
         if self._words:
             return self._words.encode_flat(texts)

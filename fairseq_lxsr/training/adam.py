@@ -95,8 +95,7 @@ class TorchAdam(FairseqOptimizer):
         current = dict(self.optimizer_config)
         del current["lr"]
         super().load_state_dict(state_dict, current | (optimizer_overrides or {}))
-        # The fused update does not check sizes: it would read past the end of moments that are
-        # smaller.
+        # The fused update does not check sizes, and would read past the end of smaller moments.
         for weights, state in self.optimizer.state.items():
             for value in state.values():
                 if getattr(value, "shape", ()) not in ((), weights.shape):

@@ -142,8 +142,7 @@ def _is_training_run(task: DictConfig) -> bool:
     options = task._get_parent()
     if not isinstance(options, DictConfig) or options.get("model") is None:
         return False
-    # fairseq-generate and fairseq-validate load a model from a path, so --arch keeps fairseq's
-    # default value.
+    # fairseq-generate and fairseq-validate load a model, so --arch keeps fairseq's default.
     return not options.common_eval.path
 
 

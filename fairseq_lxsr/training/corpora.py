@@ -14,8 +14,7 @@ from fairseq_lxsr.text.data_folder import INDEX_MAGIC, check_data_folder, read_s
 from fairseq_lxsr.text.tokenizer import SPECIAL, read_dictionary
 from fairseq_lxsr.training.pairs import PairCorpus
 
-# Header of an index file: magic name, version, code of the id data type, number of sentences.
-# Sentence lengths and offsets follow.
+# Header of an index file: magic name, version, id data type, number of sentences.
 HEADER = struct.Struct("<9sQBQ")
 # Maps the code in the header to the NumPy data type of the ids.
 TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}

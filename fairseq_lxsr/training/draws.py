@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from fairseq_lxsr.vectors.rows import FloatArray
 
 
-# Draws with equal numbers would produce equal random numbers. Changing a number changes the result
-# of every training run.
+# Each draw needs a different number. Changing a number changes the result of every training run.
 @unique
 class Draw(IntEnum):
     """Identifies each random decision about a sentence pair."""

@@ -99,8 +99,7 @@ class Explanation(NamedTuple):
 
 
 EXPLANATIONS = (
-    # These errors are raised before a task is built. fairseq's error for a missing --arch has
-    # no text.
+    # Errors raised before a task is built; fairseq's error for a missing --arch has no text.
     Explanation(
         RuntimeError, "$", f"--arch is required; use one that matches the task: {COMBINATIONS}"
     ),
@@ -182,8 +181,7 @@ EXPLANATIONS = (
 
 def explain(error: BaseException) -> str | None:
     """Return a one-line message for an error; None to show the traceback."""
-    # After a FloatingPointError, fairseq searches for the first non-finite number, and this search
-    # may raise another error.
+    # After a FloatingPointError, fairseq's search for its origin may raise another error.
     cause = error
     if isinstance(error.__context__, FloatingPointError):
         cause = error.__context__
@@ -274,8 +272,7 @@ def count_bleu_without_a_library() -> None:
 if importlib.util.find_spec("fairseq.libbleu") is None:
     count_bleu_without_a_library()
 
-# fairseq stores its options as a Namespace, and loads checkpoints with weights_only. Loading this
-# class runs no code.
+# fairseq stores its options as a Namespace; loading this class with weights_only runs no code.
 torch.serialization.add_safe_globals([argparse.Namespace])
 
 

@@ -106,8 +106,7 @@ class PairTask(LxsrTask):
         raise NotImplementedError
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        # Check this early, because fairseq reads the validation text only after building the model,
-        # which may take minutes.
+        # Check this early: fairseq only reads the validation text after building the model.
         if not from_checkpoint:
             self._check_validation_text()
         return super().build_model(cfg, from_checkpoint)

@@ -205,8 +205,7 @@ class ReplacedSentences(ContextDataset):
         super().set_epoch(epoch)
         samples = np.arange(len(self))
         if self.is_doubled:
-            # The first half of the samples keeps the original sentence, the second half gets a
-            # random one.
+            # The first half of the samples keeps the original sentences.
             stays = 2 * samples < len(self)
         else:
             stays = uniform(self.seed, epoch, samples, ContextDraw.STAYS) < 0.5
@@ -225,8 +224,7 @@ class ReplacedSentences(ContextDataset):
         else:
             number = sentence
             count = sizes[language]
-        # Moving forward by 1 to count - 1 sentences, modulo count, never returns to the same
-        # sentence.
+        # An offset from 1 to count - 1, modulo count, never selects the same sentence.
         drawn = uniform(self.seed, epoch, np.arange(len(self)), ContextDraw.REPLACEMENT)
         replacement = (number + 1 + (drawn * (count - 1)).astype(np.int64)) % count
         if from_all:

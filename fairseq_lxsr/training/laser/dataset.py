@@ -31,8 +31,7 @@ class TranslationDataset(PairDataset):
         self.target_start = np.array(target_start, dtype=np.int64)
 
     def num_tokens_vec(self, indices):
-        # One more position, because the target ends in EOS and T-LASER prepends a tag to the
-        # source.
+        # One more position, for the target's EOS, and for the tag that T-LASER prepends.
         return super().num_tokens_vec(indices) + 1 + len(self.target_start)
 
     def collater(self, samples: list[dict]) -> dict:

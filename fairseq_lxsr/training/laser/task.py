@@ -50,8 +50,7 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces these languages with those in its checkpoint, so that every
-        # language keeps its index.
+        # fairseq-generate replaces them with the checkpoint's languages, to keep their indices.
         self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:

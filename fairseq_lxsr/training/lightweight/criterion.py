@@ -47,8 +47,7 @@ class XlingSentLoss(SummedCriterion):
         v = encoded["embeddings"]["target"]
         # The cosines are needed for both the loss and the accuracy.
         encoded["cosines"] = losses.cosine_similarities(u, v)
-        # Starting with zero keeps the sum from being empty if distillation is the only term and
-        # this split has no teacher embeddings.
+        # Start with zero, because this split may lack the embeddings for the only term.
         weighted = [u.new_zeros((), dtype=torch.float32)]
         logged = {}
         for term in self.terms:

@@ -123,11 +123,9 @@ class _CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-        # Capturing runs the step several times, which must not affect the random numbers of
-        # training.
+        # Capturing runs the step several times, which must not affect the random state.
         state = torch.cuda.get_rng_state()
-        # The autocast cache is off, because a graph cannot reuse weights that were converted
-        # outside it.
+        # Disable the autocast cache, because a graph cannot reuse weights converted outside it.
         with torch.autocast(
             "cuda",
             torch.get_autocast_dtype("cuda"),

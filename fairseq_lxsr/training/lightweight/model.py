@@ -22,8 +22,7 @@ from fairseq_lxsr.training.model_options import (
     transformer_sizes,
 )
 
-# Mao et al. 2021 use two layers of width 512; the other presets are variants. `static` has no
-# layers.
+# Mao et al. 2021 use two layers of width 512; the other presets are variants.
 LXSR_PRESETS = {
     "lxsr_base": transformer_preset(512, 1024, 8, layers=2),
     "lxsr_static": transformer_preset(512, 1024, 8, layers=0),

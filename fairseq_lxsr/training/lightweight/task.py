@@ -229,8 +229,7 @@ class XlingSentTask(PairTask):
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         """Update the weights, and restore the frozen ones."""
-        # Create it here, because fairseq loads its checkpoint, if any, just before the first
-        # update.
+        # Create it here, because fairseq loads a checkpoint just before the first update.
         if self.cfg.frozen_pieces and self._frozen is None:
             self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
         super().optimizer_step(optimizer, model, update_num)

@@ -203,8 +203,7 @@ class DistillationTerm(Term):
         if self.form != CONTRAST:
             return losses.distillation_loss(student, teacher, self.form) / 2
         total = student.new_zeros((), dtype=torch.float32)
-        # Handle the two sides separately, because the teacher may support only one of the
-        # languages.
+        # Handle the two sides separately, because the teacher may support only one language.
         for own_side, teacher_side in zip(student.chunk(2), teacher.chunk(2), strict=True):
             total = total + losses.matryoshka_alignment_loss(
                 own_side,
