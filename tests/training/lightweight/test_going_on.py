@@ -180,7 +180,7 @@ def test_other_sizes_and_other_text_are_refused(work, tmp_path, toy_work):
     refused(
         go_on(work, tmp_path / "a", encoder_embed_dim=32),
         work / "old",
-        "embed_dim 32",
+        "embed_dim 16, not 32",
     )
     found = lxsr_here(
         "train", toy_work / "data-bin", "--from", work / "old", "--print", check=False

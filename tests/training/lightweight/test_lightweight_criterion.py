@@ -427,7 +427,7 @@ NOTHING = {"align_weight": 0, "sim_weight": 0}
             {"matryoshka": "8", "align_weight": 0},
             "--matryoshka has no effect with --align-weight 0",
         ),
-        ({"distill_loss": "similarity"}, "--distill-loss similarity needs --teacher-embeddings"),
+        ({"distill_loss": "similarity"}, "--distill-loss similarity requires --teacher-embeddings"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, message):
