@@ -41,10 +41,11 @@ from benchmarks.released.model import (
 )
 from benchmarks.script import add_result, command_line
 from fairseq_lxsr.recipes import read_recipe, train_command
-from fairseq_lxsr.text.data_folder import count_pairs
 
-# The import registers the model.
-from fairseq_lxsr.training.lightweight import model as lxsr  # noqa: F401
+# --user-dir does not import a package that is already imported, so this registers its tasks,
+# models, criterions and optimizers.
+from fairseq_lxsr.tasks import families  # noqa: F401
+from fairseq_lxsr.text.data_folder import count_pairs
 from fairseq_lxsr.training.lightweight.task import XlingSentTask
 
 # Largest relative difference of the losses, for this recipe.

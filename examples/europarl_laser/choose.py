@@ -48,14 +48,13 @@ def export(checkpoint: Path, model: Path) -> None:
     )
 
 
-def accuracy(checkpoint: Path, data: Path, languages: str, work: Path) -> float:
+def accuracy(checkpoint: Path, data: Path, args: argparse.Namespace, work: Path) -> float:
     """Return the mean accuracy of a checkpoint over all pairs of languages, in percent."""
     export(checkpoint, work / "model")
     scores = work / f"{checkpoint.stem}.jsonl"
     model = ("--model", work / "model", "--output", scores)
-    subprocess.run(
-        ["lxsr", "eval", "mldoc", *model, "--data", data, "--langs", languages], check=True
-    )
+    reading = ("--data", data, "--langs", args.langs, "--on-long", args.on_long)
+    subprocess.run(["lxsr", "eval", "mldoc", *model, *reading], check=True)
     values = [score.values["accuracy"] for score in read_scores(scores)]
     return sum(values) / len(values)
 
@@ -76,6 +75,12 @@ def main() -> None:
     )
     parser.add_argument("--langs", default="de,en,es,fr,it", help="(default: %(default)s)")
     parser.add_argument(
+        "--on-long",
+        default="split-mean",
+        help="as for `lxsr eval mldoc`; `cut` for T-LASER as in the paper "
+        "(default: split-mean)",
+    )
+    parser.add_argument(
         "--output", type=file_path, required=True, metavar="FOLDER", help="for the exported model"
     )
     args = parser.parse_args()
@@ -86,7 +91,7 @@ def main() -> None:
         write_development_sets(args.data, args.langs.split(","), data)
         accuracies = {}
         for epoch, path in epochs.items():
-            accuracies[epoch] = accuracy(path, data, args.langs, Path(folder))
+            accuracies[epoch] = accuracy(path, data, args, Path(folder))
         best = max(accuracies, key=lambda epoch: accuracies[epoch])
         for epoch, value in accuracies.items():
             line = f"epoch {epoch:3}: accuracy on dev {value:5.1f}"

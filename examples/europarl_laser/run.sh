@@ -35,11 +35,14 @@ fi
 lxsr train "$WORK/data-bin" --recipe "$SYSTEM" --lang-pairs "$DIRECTIONS" --save-dir "$WORK/$SYSTEM" "$@"
 
 LANGS=${LANGS:-de,en,es,fr,it}
+# T-LASER of the paper reads "only the first 750 tokens" of a document, and LASER reads all of it.
+ON_LONG=split-mean && [[ $SYSTEM = *tlaser* ]] && ON_LONG=cut
 if [ -n "${MLDOC:-}" ]; then
     python examples/europarl_laser/choose.py --checkpoints "$WORK/$SYSTEM" --data "$MLDOC" --langs "$LANGS" \
-        --output "$WORK/$SYSTEM/model"
+        --on-long "$ON_LONG" --output "$WORK/$SYSTEM/model"
     rm -f "$WORK/$SYSTEM/mldoc.jsonl"
-    lxsr eval mldoc --model "$WORK/$SYSTEM/model" --data "$MLDOC" --langs "$LANGS" --output "$WORK/$SYSTEM/mldoc.jsonl"
+    lxsr eval mldoc --model "$WORK/$SYSTEM/model" --data "$MLDOC" --langs "$LANGS" --on-long "$ON_LONG" \
+        --output "$WORK/$SYSTEM/mldoc.jsonl"
     lxsr compare "$WORK/$SYSTEM/mldoc.jsonl" --published
 else
     lxsr export folder --checkpoint "$WORK/$SYSTEM/checkpoint_best.pt" --output "$WORK/$SYSTEM/model"

@@ -145,7 +145,7 @@ class Published:
         protocol: name of the protocol.
         value: name of the value, for example accuracy.
         system: name of the system.
-        values: values in percent by task.
+        values: values by task, in percent unless `value` names a unit.
         source: paper or page that reports them.
         settings: settings of the paper, as in the signature of a score.
     """

@@ -412,7 +412,8 @@ class ReconstructionHead(nn.Module):
     The layers are Linear(E, D), swish, LayerNorm, and the tied token embeddings plus a bias.
     Contrastive losses and users take the embedding before the head.
 
-    Source: Mao et al. 2021, section 3.1.
+    Source: Mao et al. 2021, section 3.1; swish and LayerNorm are only in the released code
+    (config.py, line 17; bertModel.py, lines 304 to 314).
 
     Example:
         >>> head, table = ReconstructionHead(8, 8, num_embeddings=20), torch.randn(20, 8)

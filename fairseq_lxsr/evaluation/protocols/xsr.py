@@ -58,8 +58,8 @@ def select(
 ) -> RetrievalSet:
     """Select the sentence pairs that the protocol evaluates.
 
-    Sentences are lower-cased, pairs with an empty or repeated side are dropped, and 200,000 pairs
-    are drawn.
+    Sentences are lower-cased (as in the released code of Mao et al. 2021; the paper does not say),
+    pairs with an empty or repeated side are dropped, and 200,000 pairs are drawn.
 
     Args:
         pairs: source and target sentences.

@@ -84,7 +84,8 @@ def mask_one_piece(
 ) -> tuple[MaskedBatch, MaskedBatch]:
     """Mask one piece per pair, on the source or target side with equal probability.
 
-    Punctuation is only chosen if the sentences contain nothing else (Mao et al. 2021, section 3.2).
+    Punctuation is only chosen if the sentences contain nothing else. The paper does not mention
+    this; the released code of Mao et al. 2021 never masks punctuation (dataset.py, line 31).
 
     Args:
         source: padded source ids [B, T].

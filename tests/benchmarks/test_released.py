@@ -1,0 +1,31 @@
+"""The comparison with the released lightweight model runs; a stand-in takes the place of its code."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from conftest import main_here
+
+from benchmarks.released import lightweight, model
+
+STAND_IN = Path(__file__).parent / "released_stand_in"
+
+
+@pytest.mark.smoke
+def test_the_losses_of_both_are_compared(toy_work, tmp_path, monkeypatch):
+    """As with the released code, `released` computes the same losses and `paper` others."""
+    for name in model.BLOBS:
+        text = (STAND_IN / name).read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(text) + text).hexdigest()
+        monkeypatch.setitem(model.BLOBS, name, blob)
+    output = tmp_path / "out.jsonl"
+    options = ("--updates", 4, "--batch-size", 16, "--width", 64, "--layers", 1)
+    folders = ("--data", toy_work / "data-bin", "--released", STAND_IN)
+    main_here(lightweight, *folders, *options, "--output", output)
+    results = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [result["recipe"] for result in results] == ["released", "paper"]
+    released, paper = results
+    assert len(released["ours"]) == 4
+    assert released["largest relative difference"] < 1e-5
+    assert paper["largest relative difference"] > 1e-2
