@@ -35,6 +35,7 @@ class Loss(nn.Module):
             num_heads=config.num_heads,
             num_layers=config.num_layers,
             max_positions=config.max_seq_len,
+            dropout=0.0,
             layer_norm_eps=1e-12,
         )
         self.encoder = TransformerSentenceEncoder(sizes)
