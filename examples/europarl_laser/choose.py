@@ -77,8 +77,7 @@ def main() -> None:
     parser.add_argument(
         "--on-long",
         default="split-mean",
-        help="as for `lxsr eval mldoc`; `cut` for T-LASER as in the paper "
-        "(default: split-mean)",
+        help="as for `lxsr eval mldoc`; `cut` for T-LASER as in the paper (default: split-mean)",
     )
     parser.add_argument(
         "--output", type=file_path, required=True, metavar="FOLDER", help="for the exported model"
