@@ -6,8 +6,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fairseq_lxsr.cli.index_edits import (
+    add_id_options,
+    check_edit,
+    counted,
+    edit_index,
+    left_out,
+    naming_ids,
+    read_documents,
+    read_only_ids,
+)
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
     add_options,
@@ -29,7 +39,7 @@ from fairseq_lxsr.options import FILE_NAME, file_path
 from fairseq_lxsr.search import IndexOptions, SearchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
@@ -44,18 +54,24 @@ def add_parser(verbs) -> None:
 
 def _add_index_parser(verbs) -> None:
     parser = verbs.add_parser("index", description="Build an index of a corpus.")
-    add_any_model_options(parser)
+    add_any_model_options(
+        parser, "with an edit, the model that the index was built with; otherwise required"
+    )
     add_language_option(parser)
     parser.add_argument(
         "--input",
-        required=True,
         type=FILE_NAME,
         metavar="FILE",
         help="sentences, one per line; - for standard input",
     )
     parser.add_argument(
-        "--output", required=True, type=file_path, metavar="FOLDER", help="index folder to write"
+        "--output",
+        required=True,
+        type=file_path,
+        metavar="FOLDER",
+        help="index folder to write or edit",
     )
+    add_id_options(parser)
     add_options(parser, IndexOptions)
     add_truncate_dim(parser, "keep the first N dimensions only; searches cut their queries alike")
     add_ray_options(parser, "--output then has one index per shard")
@@ -83,11 +99,17 @@ def _add_search_parser(verbs) -> None:
         help="queries, one per line; - for standard input",
     )
     parser.add_argument(
+        "--only-ids",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="search only the sentences with these ids, one per line (default: all)",
+    )
+    parser.add_argument(
         "--output",
         type=FILE_NAME,
         metavar="FILE.tsv",
-        help="write query, score, corpus line number and sentence to this file instead of the "
-        "screen; - for standard output",
+        help="write query, score, id or corpus line number, and sentence to this file instead of "
+        "the screen; - for standard output",
     )
     parser.add_argument(
         "--numbered",
@@ -98,7 +120,7 @@ def _add_search_parser(verbs) -> None:
         "--json",
         action="store_true",
         help="write one line of JSON per query: query, its number from 1, and hits with score, "
-        "line from 1, and text",
+        "id if the index has ids, line from 1, and text",
     )
     add_options(parser, SearchOptions)
     add_truncate_dim(
@@ -124,26 +146,50 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.search import CorpusIndex
     from fairseq_lxsr.vectors.index import check_kind
 
-    refuse_overlap([args.output], [args.input, *model_files(args.model)])
-    refuse_idf(args.model)
+    edit = check_edit(args)
+    models = args.model or []
+    refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
+    refuse_idf(models)
+    if edit:
+        edit_index(args, edit, partial(_load_embedder, args))
+        return
     if in_cluster(args):
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     total = count(args.input)
-    line, lines = peek(read_lines(args.input))
+    sentences, ids = read_documents(args)
+    line, lines = peek(sentences)
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     line_counts: Counter[str] = Counter()
     lines = Progress(counted(lines, line_counts), desc="index", unit=" sentences", disable=None)
     encode = text_embedder(args, total, encoder)
-    index = CorpusIndex.build(
-        args.output, lines, encode, encoder.fingerprint, args.kind, args.lists, model_folder(args)
-    )
+    with naming_ids(args):
+        index = CorpusIndex.build(
+            args.output,
+            lines,
+            encode,
+            encoder.fingerprint,
+            args.kind,
+            args.lists,
+            model_folder(args),
+            ids=ids,
+        )
     skipped = left_out(line_counts, len(index))
     print(
         f"{args.output}: {args.kind} index of {len(index):,} sentences{skipped}, "
         f"model {encoder.fingerprint}"
     )
+
+
+def _load_embedder(
+    args: argparse.Namespace, index: "CorpusIndex"
+) -> "Callable[[Text], np.ndarray]":
+    """Load the model of an index, or --model, and return the function that embeds new sentences."""
+    args.model = args.model or [index_model(index, args.output)]
+    encoder = load_any(args, show_progress=False)
+    check_model(index, encoder)
+    return text_embedder(args, count(args.input), encoder)
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
@@ -166,26 +212,6 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         f"{args.output}: {args.kind} index of {report['sentences']:,} sentences{skipped}, "
         f"model {cluster.model}, {summary(report, cluster)}"
     )
-
-
-def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
-    """Yield lines, counting all lines and the empty ones."""
-    for line in lines:
-        counts["lines"] += 1
-        counts["empty"] += is_blank(line)
-        yield line
-
-
-def left_out(line_counts: Counter[str], num_indexed: int) -> str:
-    """Return how many lines are empty or have no known word, formatted as the end of a message."""
-    num_empty = line_counts["empty"]
-    num_unknown = line_counts["lines"] - num_empty - num_indexed
-    message = ""
-    if num_empty:
-        message += f", {num_empty:,} empty"
-    if num_unknown:
-        message += f", {num_unknown:,} without a known word"
-    return message
 
 
 def model_folder(args: argparse.Namespace) -> str:
@@ -251,7 +277,7 @@ def run_search(args: argparse.Namespace) -> None:
     outputs = []
     if args.output != "-":
         outputs.append(args.output)
-    refuse_overlap(outputs, [args.input, *index.files, *model_files(args.model)])
+    refuse_overlap(outputs, [args.input, args.only_ids, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
     queries = list(args.queries or read_lines(args.input))
@@ -261,14 +287,20 @@ def run_search(args: argparse.Namespace) -> None:
     encode = text_embedder(args, count(args.input), encoder)
     options = filled(SearchOptions, args)
     results_by_query = index.search(
-        text, encode, options.k, options.probes, find_reranker(encoder, options)
+        text,
+        encode,
+        options.k,
+        options.probes,
+        find_reranker(encoder, options),
+        read_only_ids(args.only_ids),
     )
+    has_ids = index.config["ids"]
     if args.json:
-        write_json(args.output, text, results_by_query, rows)
+        write_json(args.output, text, results_by_query, rows, has_ids)
     elif args.numbered:
-        write(args.output, text, results_by_query, rows)
+        write(args.output, text, results_by_query, rows, has_ids)
     else:
-        write(args.output, text, results_by_query, None)
+        write(args.output, text, results_by_query, None, has_ids)
     print_skipped(len(queries), len(rows), results_by_query)
 
 
@@ -376,6 +408,7 @@ def write(
     queries: "Sequence[str]",
     results_by_query: list[list["Hit"]],
     numbers: "Sequence[int] | None",
+    has_ids: bool = False,
 ) -> None:
     """Write the results to a file as TSV, or to the screen as readable text.
 
@@ -384,6 +417,7 @@ def write(
         queries: text of the queries.
         results_by_query: hits of each query.
         numbers: number of each query, from 0, for the first column of TSV; None for no such column.
+        has_ids: whether the index has ids of the user.
     """
     if output:
         names = [single_line(query) for query in queries]
@@ -392,14 +426,15 @@ def write(
         with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
             for name, hits in zip(names, results_by_query, strict=True):
                 for hit in hits:
-                    stream.write(f"{name}\t{hit.score:.6f}\t{hit.line + 1}\t{hit.sentence}\n")
+                    stream.write(f"{name}\t{hit.score:.6f}\t{hit.id}\t{hit.sentence}\n")
         return
     # Raises an error if standard output is closed.
     results()
     for query, hits in zip(queries, results_by_query, strict=True):
         print(query)
         for hit in hits:
-            print(f"   {hit.score:.2f}  {hit.sentence}")
+            place = f"  {hit.id}" if has_ids else ""
+            print(f"   {hit.score:.2f}{place}  {hit.sentence}")
 
 
 def write_json(
@@ -407,12 +442,21 @@ def write_json(
     queries: "Sequence[str]",
     results_by_query: list[list["Hit"]],
     numbers: "Sequence[int]",
+    has_ids: bool = False,
 ) -> None:
     """Write one line of JSON per query, to a file or to standard output; arguments as `write`."""
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
         for query, hits, number in zip(queries, results_by_query, numbers, strict=True):
-            rows = [{"score": hit.score, "line": hit.line + 1, "text": hit.text} for hit in hits]
+            rows = [hit_fields(hit, has_ids) for hit in hits]
             # A command-line argument may contain bytes that are not UTF-8.
             query = query.encode(errors="replace").decode()
             answer = {"query": query, "number": number + 1, "hits": rows}
             stream.write(f"{json_line(answer)}\n")
+
+
+def hit_fields(hit: "Hit", has_ids: bool) -> dict[str, Any]:
+    """Return the fields of a hit in JSON."""
+    fields: dict[str, Any] = {"score": hit.score}
+    if has_ids:
+        fields["id"] = hit.id
+    return {**fields, "line": hit.line + 1, "text": hit.text}

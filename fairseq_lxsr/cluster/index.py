@@ -12,8 +12,8 @@ from fairseq_lxsr.embeddings import Encoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import is_blank
 from fairseq_lxsr.search import CorpusIndex, IndexOptions
-from fairseq_lxsr.search.index_folder import EmbedText
 from fairseq_lxsr.search.resumable import work_folder
+from fairseq_lxsr.search.segment import EmbedText
 from fairseq_lxsr.vectors.index import min_rows
 
 

@@ -105,11 +105,12 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
-def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.memmap":
+def open_array(file: str | Path | BinaryIO, mode: str = "r") -> "np.ndarray":
     """Memory-map a numeric .npy file without unpickling, which could run code.
 
     Args:
-        file: a path, or an open file, which may be closed or renamed afterwards.
+        file: a path, or an open file, which may be closed, renamed or removed afterwards. The
+            array then holds no file descriptor.
         mode: `r` to read, or `r+` to read and write a path.
 
     Raises:
@@ -171,9 +172,11 @@ def check_archive(path: Path) -> None:
             raise ValueError(f"checksum mismatch in {damaged}")
 
 
-def _mapped(stream: BinaryIO) -> "np.memmap":
+def _mapped(stream: BinaryIO) -> "np.ndarray":
     import numpy as np
     from numpy.lib import format as npy
+
+    from fairseq_lxsr.files.mapping import map_file
 
     header_readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     stream.seek(0)
@@ -181,7 +184,9 @@ def _mapped(stream: BinaryIO) -> "np.memmap":
     shape, is_fortran, dtype = read_header(stream)
     if dtype.hasobject:
         raise ValueError("the array contains objects instead of numbers")
-    return np.memmap(stream, dtype, "r", stream.tell(), shape, "F" if is_fortran else "C")
+    return np.ndarray(
+        shape, dtype, map_file(stream), stream.tell(), order="F" if is_fortran else "C"
+    )
 
 
 @dataclass(frozen=True)

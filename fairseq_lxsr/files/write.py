@@ -203,7 +203,9 @@ def _keep_access(path: Path, replaced: Path) -> None:
             os.chown(path, -1, before.st_gid)
         except OSError:
             mode &= ~stat.S_IRWXG
-    path.chmod(mode)
+    # Setting the mode would change the time of change, by which an index knows its files.
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        path.chmod(mode)
 
 
 def sync(path: Path) -> None:
@@ -220,7 +222,9 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[Path]:
+def atomic_folder(
+    path: str | Path, *markers: str, sign: str = "", patience: float = 0
+) -> Iterator[Path]:
     """Write a folder atomically: it replaces `path` only once complete.
 
         with atomic_folder("work/model", "config.json") as work:
@@ -234,6 +238,7 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
         markers: files that an existing folder must contain to be replaced.
         sign: text that the first marker file must contain, because other programs may also write
             files with that name.
+        patience: seconds to wait if another process is writing the folder.
 
     Yields:
         Temporary folder to write into.
@@ -241,13 +246,12 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
     Raises:
         InputError: if `path` must not be replaced, or another process is writing it.
     """
-    path = target_of(path)
-    path = path.resolve() if ".." in path.parts else path
+    path = _writable_path(path)
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError(
             f"{path}: is or contains the current folder and cannot be replaced; choose another name"
         )
-    with locked(path.with_name(f".{path.name}.lock"), path):
+    with locked(_lock_file(path), path, patience):
         restore_folder(path)
         _check_markers(path, markers, sign)
         _remove_stale_files(path)
@@ -265,6 +269,36 @@ def atomic_folder(path: str | Path, *markers: str, sign: str = "") -> Iterator[P
             restore_folder(path)
             shutil.rmtree(work, ignore_errors=True)
             raise _named(error, path) from None
+
+
+@contextlib.contextmanager
+def editing_folder(path: str | Path, patience: float = 0) -> Iterator[Path]:
+    """Let no other process replace or edit a folder of `atomic_folder` inside the block.
+
+    Args:
+        path: the folder. A link is followed.
+        patience: seconds to wait if another process writes the folder.
+
+    Yields:
+        The path of the folder, restored if a replacement was interrupted.
+
+    Raises:
+        InputError: if another process writes the folder.
+    """
+    path = _writable_path(path)
+    with locked(_lock_file(path), path, patience):
+        restore_folder(path)
+        yield path
+
+
+def _writable_path(path: str | Path) -> Path:
+    """Return the path of a folder that will be replaced or edited, without links."""
+    path = target_of(path)
+    return path.resolve() if ".." in path.parts else path
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:

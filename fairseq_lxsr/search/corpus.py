@@ -1,10 +1,11 @@
 """An index of a corpus on disk, which is searched with sentences of any language."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, compress, repeat
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,29 @@ from fairseq_lxsr.embeddings import (
     truncated_fingerprint,
 )
 from fairseq_lxsr.errors import InputError, check_text_list
+from fairseq_lxsr.files.open import read_unreplaced
+from fairseq_lxsr.files.write import restore_folder
+from fairseq_lxsr.search.edits import (
+    add_documents,
+    compact_index,
+    delete_documents,
+    update_documents,
+)
 from fairseq_lxsr.search.index_folder import (
-    EmbedText,
+    INDEX_CONFIG,
+    Condition,
     IndexFolder,
     IndexSettings,
+    Where,
+    checked_where,
     read_config,
     write_index_folder,
 )
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.reranker import Reranker
-from fairseq_lxsr.search.resumable import ENCODE_ROWS
+from fairseq_lxsr.search.segment import EmbedText
 from fairseq_lxsr.vectors import check_directions
-from fairseq_lxsr.vectors.index import default_lists
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 
 @dataclass(frozen=True)
@@ -43,11 +54,13 @@ class Hit:
         score: cosine similarity to the query, or the score of a `Reranker`.
         line: line number in the corpus, from 0. The output of `lxsr search` counts from 1.
         sentence: the text of the line.
+        id: id of the sentence. In an index without ids of the user, it is the line number from 1.
     """
 
     score: float
     line: int
     sentence: str
+    id: str = ""
 
     @property
     def text(self) -> str:
@@ -63,13 +76,11 @@ class CorpusIndex:
             print(hit.score, hit.text)
 
     The vectors of a flat index stay on disk; other kinds are held in memory. Sentences are read
-    from disk when a search returns them. An open index does not change if its folder is built
-    again.
+    from disk when a search returns them. An open index does not change if another process edits it
+    or builds its folder again. Threads may share it.
 
     Attributes:
         folder: path of the index folder.
-        config: description of the index: its kind, model and sizes.
-        vectors: index of the vectors, of faiss or `vectors.index.FlatIndex`.
     """
 
     # Embeds text with the model of the index, which is loaded when it is first needed.
@@ -77,13 +88,31 @@ class CorpusIndex:
 
     def __init__(self, stored: IndexFolder):
         self.folder = stored.path
-        self.config = stored.config
-        self.vectors = stored.vectors
         self._stored = stored
 
     def __len__(self) -> int:
         """Return the number of sentences."""
         return len(self._stored)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Description of the index: its kind, model and sizes."""
+        return self._stored.config
+
+    @property
+    def vectors(self) -> Any:
+        """Index of the vectors of the first segment, of faiss or `vectors.index.FlatIndex`."""
+        return self._stored.segments[0].vectors
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of all sentences."""
+        return self._stored.all_ids
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vectors, with those of deleted sentences."""
+        return self._stored.num_rows
 
     @property
     def fingerprint(self) -> str:
@@ -114,6 +143,7 @@ class CorpusIndex:
         model_folder: str = "",
         first: int = 0,
         truncate_dim: int | None = None,
+        ids: Iterable[str | int] | None = None,
     ) -> "CorpusIndex":
         """Build an index folder, which appears under its name only when it is complete.
 
@@ -133,16 +163,20 @@ class CorpusIndex:
             first: line number of the first sentence in the corpus, from 0.
             truncate_dim: number of leading dimensions to keep; None keeps all. A search cuts its
                 queries alike.
+            ids: id of each sentence, text or a whole number; None to use the line numbers from 1.
 
         Returns:
             The index, open.
 
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
-                table, a mapping or a set, the fingerprint is missing, the kind is unknown or does
-                not fit the vectors, or `folder` exists and is not an index.
+                table, a mapping or a set, the ids do not fit the sentences, an id appears twice,
+                the fingerprint is missing, the kind is unknown or does not fit the vectors, or
+                `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
+        if ids is not None:
+            check_text_list("ids", ids)
         fingerprint = fingerprint or getattr(encode, "fingerprint", "")
         if not fingerprint:
             raise InputError(
@@ -159,7 +193,7 @@ class CorpusIndex:
         def embed_truncated(text: Text) -> FloatArray:
             return first_dimensions(embed(text), truncate_dim)
 
-        write_index_folder(folder, sentences, embed_truncated, settings, first)
+        write_index_folder(folder, sentences, embed_truncated, settings, first, ids=ids)
         index = cls.load(folder)
         index._encode = embed
         return index
@@ -173,54 +207,135 @@ class CorpusIndex:
         """
         return cls(IndexFolder.open(Path(folder)))
 
-    def add(self, sentences: Iterable[str]) -> None:
+    # -- editing
+
+    def add(
+        self,
+        sentences: Iterable[str],
+        ids: Iterable[str | int] | None = None,
+        encode: EmbedText | Any = None,
+    ) -> int:
         """Add sentences after the existing ones.
 
-        The folder is built again: the model encodes all sentences.
+        Only the new sentences are encoded. The index on disk changes when all are written; until
+        then, and if the process is killed, it stays as it was. Edits by several processes wait for
+        each other.
+
+            index.add(["Il neige."], ids=["note-17"])
 
         Args:
-            sentences: any number of sentences.
+            sentences: any number of sentences. Empty ones and those without a known word are
+                skipped.
+            ids: id of each sentence, if the index was built with ids.
+            encode: an encoder or a function as in `build`, with the same model; None loads the
+                model that the index names.
+
+        Returns:
+            The number of sentences added.
 
         Raises:
-            InputError: if the model of the index cannot be loaded, if another program has built the
-                folder again since it was loaded, and for an index of shards.
+            InputError: if an id exists or appears twice, if the index has ids and there are none,
+                or the reverse, if the model of the index cannot be loaded, if the index was built
+                again with another model, and for an index of shards.
         """
         check_text_list("sentences", sentences)
-        if read_config(self.folder)["files"] != self.config["files"]:
-            raise InputError(
-                f"{self.folder}: was built again since it was loaded; load it again before adding"
-            )
-        lists = getattr(self.vectors, "nlist", None)
-        if lists == default_lists(self.vectors.ntotal):
-            # Recompute the default, which grows with the number of sentences.
-            lists = None
-        index = CorpusIndex.build(
-            self.folder,
-            chain(self._corpus_lines(), sentences),
-            self._load_model(),
-            self.config["model"],
-            self.config["kind"],
-            lists,
-            self.config["model_folder"],
-            truncate_dim=self.truncate_dim,
-        )
-        # Turn this object into the new index.
-        self.__dict__ = index.__dict__
+        if ids is not None:
+            check_text_list("ids", ids)
+        embed = self._embed_documents(encode)
+        count = add_documents(self.folder, sentences, ids, embed, self._check_same_model)
+        self._stored = IndexFolder.open(self.folder)
+        return count
 
-    def _corpus_lines(self) -> Iterator[str]:
-        """Yield the lines of the corpus; those that were skipped are empty.
+    def update(
+        self, ids: Iterable[str | int], sentences: Iterable[str], encode: EmbedText | Any = None
+    ) -> int:
+        """Replace sentences, which keep their ids and line numbers; see `add`.
 
-        An index of an earlier version does not have the number of lines, so its corpus ends with
-        the last sentence.
+            index.update(["note-17"], ["Il neige beaucoup."])
+
+        Args:
+            ids: ids of the sentences to replace.
+            sentences: the new sentences.
+            encode: as for `add`.
+
+        Returns:
+            The number of sentences replaced.
+
+        Raises:
+            InputError: if an id is unknown or appears twice, if a new sentence is empty or has no
+                known word, if there is not one sentence for each id, and as for `add`. Nothing is
+                changed then.
         """
-        line = 0
-        for start in range(0, len(self), ENCODE_ROWS):
-            rows = np.arange(start, min(start + ENCODE_ROWS, len(self)))
-            for number, sentence in self.sentences(rows).values():
-                yield from repeat("", number - line)
-                yield sentence
-                line = number + 1
-        yield from repeat("", self.config.get("lines", line) - line)
+        check_text_list("ids", ids)
+        check_text_list("sentences", sentences)
+        embed = self._embed_documents(encode)
+        count = update_documents(self.folder, ids, sentences, embed, self._check_same_model)
+        self._stored = IndexFolder.open(self.folder)
+        return count
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Delete sentences; see `add`.
+
+        Their text stays on disk until the index is compacted.
+
+            index.delete(["note-17"])
+
+        Args:
+            ids: ids of the sentences.
+
+        Returns:
+            The number of sentences deleted.
+
+        Raises:
+            InputError: if an id is unknown or appears twice; nothing is changed then.
+        """
+        check_text_list("ids", ids)
+        count = delete_documents(self.folder, ids)
+        self._stored = IndexFolder.open(self.folder)
+        return count
+
+    def compact(self, encode: EmbedText | Any = None) -> None:
+        """Merge all segments into one, without the deleted sentences.
+
+        A search in one segment is faster. Edits merge small segments by themselves. The vectors of
+        a flat index are copied; for other kinds all sentences are encoded again.
+
+        Args:
+            encode: as for `add`.
+
+        Raises:
+            InputError: if the model of the index is needed and cannot be loaded.
+        """
+        compact_index(self.folder, lambda: self._embed_documents(encode), self._check_same_model)
+        self._stored = IndexFolder.open(self.folder)
+
+    def is_current(self) -> bool:
+        """Return whether the index on disk is the one that was opened.
+
+        Raises:
+            InputError: if the folder is no longer an index.
+        """
+        return read_unreplaced(
+            self.folder / INDEX_CONFIG, lambda: self._read_config() == self.config
+        )
+
+    def _read_config(self) -> dict[str, Any]:
+        restore_folder(self.folder)
+        return read_config(self.folder)
+
+    def _embed_documents(self, encode: EmbedText | Any) -> EmbedText:
+        """Return a function that embeds new sentences."""
+        self._check_encoders(encode, None)
+        embed = self._load_model() if encode is None else _embed_function(encode)
+        return lambda text: first_dimensions(embed(text), self.truncate_dim)
+
+    def _check_same_model(self, stored: IndexFolder) -> None:
+        model = stored.config["model"]
+        if model != self.fingerprint:
+            raise InputError(
+                f"{self.folder}: was built again with model {model} since it was loaded; load it "
+                "again"
+            )
 
     # -- the model
 
@@ -298,6 +413,7 @@ class CorpusIndex:
         k: int = SearchOptions.k,
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
+        where: Where | None = None,
     ) -> Any:
         """Find the k nearest sentences of each query.
 
@@ -309,21 +425,25 @@ class CorpusIndex:
             probes: number of inverted lists to search, see `vectors.search_index`.
             reranker: scores the nearest `reranker.depth` sentences again; the best k of them are
                 returned.
+            where: ids of the sentences that may be found, which an application may select in its
+                own database; ids that the index does not have are ignored. Or a function that
+                returns whether a sentence with an id may be found, which is called for all ids.
+                None searches all.
 
         Returns:
             A list of hits for each query, best first; a single sentence gives its list alone. A
-            list has fewer than k hits if the index has fewer than k sentences or if an approximate
-            index finds fewer. It is empty if the query has no known word.
+            list has fewer than k hits if the index has fewer than k sentences that may be found or
+            if an approximate index finds fewer. It is empty if the query has no known word.
 
         Raises:
             InputError: if no query has a known word, if k or probes is less than 1, if the model of
-                `encode` or of the reranker differs from that of the index, or if `encode` is None
-                and the model of the index is missing.
+                `encode` or of the reranker differs from that of the index, if `encode` is None
+                and the model of the index is missing, or if `where` is a single string.
         """
         if isinstance(encode, int | np.integer):
-            return self.search(queries, None, int(encode), probes, reranker)
+            return self.search(queries, None, int(encode), probes, reranker, where)
         if isinstance(queries, str):
-            return self.search([queries], encode, k, probes, reranker)[0]
+            return self.search([queries], encode, k, probes, reranker, where)[0]
         check_text_list("queries", queries)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
@@ -333,10 +453,14 @@ class CorpusIndex:
         embeddings = first_dimensions(embed(text), self.truncate_dim)
         is_known = np.asarray(embeddings.any(axis=1))
         check_directions(embeddings, text.where, zeros=bool(is_known.any()))
+        condition = None if where is None else checked_where(where)
+        # Another thread may edit this object meanwhile; the copy keeps the opened files.
+        index = copy(self)
         if is_known.all():
-            return self._search_known(text, embeddings, k, probes, reranker)
+            return index._search_known(text, embeddings, k, probes, reranker, condition)
         known_text = Text(list(compress(text, is_known)))
-        hits = self._search_known(known_text, embeddings[is_known], k, probes, reranker)
+        known = embeddings[is_known]
+        hits = index._search_known(known_text, known, k, probes, reranker, condition)
         all_hits: list[list[Hit]] = [[] for _ in text]
         for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
             all_hits[position] = hits_of_query
@@ -353,26 +477,38 @@ class CorpusIndex:
             )
 
     def _search_known(
-        self, text: Text, embeddings: FloatArray, k: int, probes: int, reranker: Reranker | None
+        self,
+        text: Text,
+        embeddings: FloatArray,
+        k: int,
+        probes: int,
+        reranker: Reranker | None,
+        where: Condition | None,
     ) -> list[list[Hit]]:
         """Search with query embeddings [N, D], none of which is zero."""
+        check_count("k", k)
         depth = k
         if reranker:
             reranker.check_depth(k)
             depth = reranker.depth
-        scores, rows = self.neighbours(embeddings, min(depth, len(self)), probes)
+        if not len(self):
+            return [[] for _ in text]
+        allowed = None if where is None else self.allowed(where)
+        scores, rows = self.neighbours(embeddings, min(depth, len(self)), probes, allowed)
         if reranker:
             scores, rows = reranker.best(text, self._texts, scores, rows)
             scores = scores[:, :k]
             rows = rows[:, :k]
-        sentences = self.sentences(np.unique(rows[rows >= 0]))
+        known_rows = np.unique(rows[rows >= 0])
+        sentences = self.sentences(known_rows)
+        ids = self.ids_of(known_rows)
         hits = []
         for scores_of_query, rows_of_query in zip(scores.tolist(), rows.tolist(), strict=True):
             hits_of_query = []
             for score, row in zip(scores_of_query, rows_of_query, strict=True):
                 # An approximate index returns -1 for neighbours that it does not find.
                 if row >= 0:
-                    hits_of_query.append(Hit(score, *sentences[row]))
+                    hits_of_query.append(Hit(score, *sentences[row], ids[row]))
             hits.append(hits_of_query)
         return hits
 
@@ -380,24 +516,40 @@ class CorpusIndex:
         sentences = self.sentences(rows)
         return [sentences[row][1] for row in rows.tolist()]
 
+    def allowed(self, where: Condition) -> Any:
+        """Return which sentences fulfil a condition of `checked_where`, for `neighbours`."""
+        return self._stored.allowed(where)
+
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
+        self,
+        embeddings: FloatArray,
+        k: int,
+        probes: int = SearchOptions.probes,
+        allowed: Any = None,
     ) -> tuple[FloatArray, IntArray]:
         """Find the rows of the k nearest sentences of each query.
 
+        Rows are numbered in the order in which sentences were added; those of deleted sentences
+        are not found.
+
         Args:
             embeddings: query embeddings [N, D].
-            k: number of neighbours, at most the number of sentences.
+            k: number of neighbours, at most the number of rows.
             probes: number of inverted lists to search.
+            allowed: result of `allowed`; None searches all sentences.
 
         Returns:
             Cosines [N, k] in descending order, and rows [N, k], as `vectors.search_index`.
         """
-        return self._stored.neighbours(embeddings, k, probes)
+        return self._stored.neighbours(embeddings, k, probes, allowed)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         """Read the line number in the corpus, from 0, and the text of each of these rows [n]."""
         return self._stored.sentences(rows)
+
+    def ids_of(self, rows: IntArray) -> dict[int, str]:
+        """Read the id of each of these rows [n]."""
+        return self._stored.ids(rows)
 
 
 def _embed_function(encode: Any) -> EmbedText:

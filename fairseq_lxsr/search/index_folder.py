@@ -1,60 +1,75 @@
-"""Writes, opens, checks and reads the folder of an index.
+"""Writes, opens and checks the folder of an index, which consists of segments.
 
-`index.json` describes the index, and holds the SHA-256 of the other files: the vectors, the
-sentences, and for each sentence its first byte in the file and its line number in the corpus.
+`index.json` describes the index, and holds the SHA-256 of all other files. It is the only file that
+is ever replaced: a reader opens the segments that it lists, and they never change.
 """
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import compress, islice
+from functools import cached_property
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.embeddings import Text
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
-from fairseq_lxsr.files.records import open_array, parse_json, sealed
+from fairseq_lxsr.files.records import is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
-from fairseq_lxsr.vectors import (
-    build_index,
-    check_directions,
-    read_index,
-    search_index,
-    write_index,
+from fairseq_lxsr.search.segment import (
+    FILES,
+    OPTIONAL_FILES,
+    SPLITTERS,
+    Block,
+    EmbedText,
+    Mask,
+    Segment,
+    SegmentWriter,
+    check_description,
+    file_name,
+    map_numbers,
+    open_unchanged,
 )
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors import merge_neighbours
+from fairseq_lxsr.vectors.neighbours import fill_neighbours, shift_ids
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 INDEX_CONFIG = "index.json"
-VECTORS_FILE = "index.faiss"
-SENTENCES_FILE = "sentences.txt"
-# Byte offset of each sentence in the sentence file, followed by the size of that file.
-OFFSETS_FILE = "offsets.npy"
-# The line number of each sentence in the corpus, from 0.
-LINES_FILE = "lines.npy"
-FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
-# Vectors that have not been indexed yet; the file is removed at the end.
-RAW_VECTORS_FILE = "vectors.raw"
-INDEX_FORMAT = 2
-# Key of the file sizes and modification times when the files were hashed; indexes built by earlier
+INDEX_FORMAT = 3
+# An index of this format is one segment without ids.
+ONE_SEGMENT_FORMAT = 2
+# Names of the folder of a segment, and of the file with the numbers of the deleted documents. The
+# files of the first segment stand beside index.json.
+SEGMENT_NAME = re.compile(r"segment-\d+")
+DELETED_NAME = re.compile(r"deleted-\d+\.npy")
+# Key of the file sizes and times of change when the files were hashed; indexes built by early
 # versions do not have it.
 STAMPS = "stamps"
 # Expected types of the index.json fields that are read.
 FIELD_TYPES: dict[str, type] = {
     "files": dict,
+    "kind": str,
     "model": str,
     "model_folder": str,
-    "sentences": int,
-    "width": int,
 }
+# Seconds that a writer waits for another one.
+PATIENCE = 600.0
+# An id must not contain a control character, because tables have one hit per line.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-EmbedText = Callable[[Text], np.ndarray]
+# Ids of documents, or a function that returns whether a document with an id may be found.
+Where = Collection[str | int] | Callable[[str], bool]
+# The same, after a check.
+Condition = frozenset[str] | Callable[[str], bool]
+
+
+class IdError(InputError):
+    """An error in a list of ids; the message has the number of the id, from 1."""
 
 
 # -- writing
@@ -69,12 +84,15 @@ class IndexSettings:
         kind: kind of the index, see `vectors.build_index`.
         lists: number of inverted lists, see `vectors.build_index`.
         model_folder: path of the model; empty if it is not known.
+        split: name of the function that splits documents into rows, see `segment.SPLITTERS`; None
+            for one row per document.
     """
 
     model: str
     kind: str = "flat"
     lists: int | None = None
     model_folder: str = ""
+    split: str | None = None
 
 
 def write_index_folder(
@@ -84,6 +102,7 @@ def write_index_folder(
     settings: IndexSettings,
     first: int = 0,
     block_rows: int = ENCODE_ROWS,
+    ids: Iterable[str | int] | None = None,
 ) -> None:
     """Write an index folder, which appears under its name only when it is complete.
 
@@ -94,113 +113,173 @@ def write_index_folder(
         settings: kind and model of the index.
         first: line number of the first sentence in the corpus, from 0.
         block_rows: number of sentences that are embedded and written together.
+        ids: id of each sentence; None to use line numbers.
 
     Raises:
-        InputError: if no sentence has a known word.
+        InputError: if no sentence has a known word, or the ids do not fit the sentences.
     """
-    with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"') as work:
-        sizes = _write_sentences(work, _blocks(sentences, first, block_rows), embed, first)
-        raw_file = work / RAW_VECTORS_FILE
-        vectors = np.memmap(
-            raw_file, dtype=np.float32, mode="r", shape=(sizes.sentences, sizes.width)
-        )
-        write_index(build_index(vectors, settings.kind, settings.lists), work / VECTORS_FILE)
-        # Some systems do not remove a file that is still mapped.
-        del vectors
-        raw_file.unlink()
+    with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"', patience=PATIENCE) as work:
+        next_line = first
+        with SegmentWriter(work, settings.split) as writer:
+            for block in blocks(sentences, ids, first, block_rows, first_place=first):
+                writer.embed(block, embed)
+                next_line = block.next_line
+            writer.refuse_empty()
+            segment = {"folder": "", **writer.finish(settings.kind, settings.lists)}
         config = {
             "format_version": INDEX_FORMAT,
             "kind": settings.kind,
-            "sentences": sizes.sentences,
-            "lines": sizes.lines,
-            "width": sizes.width,
+            "lists": settings.lists,
+            "sentences": writer.num_documents,
+            "lines": next_line,
+            "width": writer.width,
             "model": settings.model,
             "model_folder": settings.model_folder,
-            "files": {name: sha256(work / name) for name in FILES},
-            STAMPS: {name: stamp(work / name) for name in FILES},
+            "ids": ids is not None,
+            "split": settings.split,
+            "segments": [segment],
+            "next": 1,
+            "deleted": None,
         }
-        content = json.dumps(sealed(config), indent=2)
-        (work / INDEX_CONFIG).write_text(f"{content}\n", encoding="utf-8")
+        add_checksums(config, work)
+        (work / INDEX_CONFIG).write_text(config_text(config), encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Number of sentences and lines written, and the width of the vectors."""
+def add_checksums(config: dict[str, Any], folder: Path) -> None:
+    """Add the SHA-256 of all files, and what tells cheaply that they are unchanged.
 
-    sentences: int
-    lines: int
-    width: int
+    Those of files that `config` has already are kept, and those of files that the index no longer
+    has are dropped.
+    """
+    names = []
+    for segment in config["segments"]:
+        for name in (*FILES, *OPTIONAL_FILES):
+            if (folder / file_name(segment, name)).exists():
+                names.append(file_name(segment, name))
+    if config["deleted"]:
+        names.append(config["deleted"])
+    hashes = config.get("files", {})
+    stamps = config.get(STAMPS) or {}
+    config["files"] = {name: hashes.get(name) or sha256(folder / name) for name in names}
+    config[STAMPS] = {}
+    for name in names:
+        if name in stamps or name not in hashes:
+            config[STAMPS][name] = stamps.get(name) or stamp(folder / name)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Non-empty corpus lines, and the number of the line after the block."""
-
-    numbers: list[int]
-    sentences: list[str]
-    next_number: int
+def config_text(config: dict[str, Any]) -> str:
+    """Return the content of index.json."""
+    return f"{json.dumps(sealed(config), indent=2)}\n"
 
 
-def _blocks(sentences: Iterable[str], first: int, block_rows: int) -> Iterator[_Block]:
-    """Cut a corpus into blocks.
+def blocks(
+    sentences: Iterable[str],
+    ids: Iterable[str | int] | None,
+    first_line: int,
+    block_rows: int = ENCODE_ROWS,
+    first_place: int = 0,
+) -> Iterator[Block]:
+    """Cut documents into blocks, without empty ones.
 
     Empty lines count in the size of a block. So if a part of a corpus starts at the first line of
     a block, its blocks are those of the complete corpus, and so are its embeddings.
+
+    Args:
+        sentences: texts of the documents.
+        ids: their ids; None to use line numbers.
+        first_line: line number of the first document in the corpus, from 0.
+        block_rows: number of documents of a block.
+        first_place: number of the first document in the input, from 0, for messages.
+
+    Raises:
+        InputError: if there is not one id for each sentence, or an id is invalid or appears twice.
     """
     remaining = iter(sentences)
-    start = first
-    while lines := list(islice(remaining, block_rows)):
-        numbers = []
-        texts = []
-        for number, line in enumerate(lines, start):
-            if not is_blank(line):
-                numbers.append(number)
-                texts.append(single_line(line))
-        start += len(lines)
-        yield _Block(numbers, texts, start)
+    remaining_ids = None if ids is None else checked_ids(ids)
+    start = 0
+    while texts := list(islice(remaining, block_rows)):
+        names = None
+        if remaining_ids is not None:
+            names = list(islice(remaining_ids, len(texts)))
+            if len(names) < len(texts):
+                raise IdError(
+                    f"ids: {start + len(names):,}, but there are more sentences; expected one id "
+                    "for each sentence"
+                )
+        yield _block(texts, names, start, first_line, first_place)
+        start += len(texts)
+    if remaining_ids is not None and next(remaining_ids, None) is not None:
+        raise IdError(f"ids: more than the {start:,} sentences; expected one id for each sentence")
 
 
-def _write_sentences(
-    work: Path, blocks: Iterable[_Block], embed: EmbedText, next_line: int
-) -> _Sizes:
-    """Write the sentences with their vectors, byte offsets and line numbers."""
-    # One array per block: every full garbage collection would have to walk through a list of all
-    # numbers.
-    numbers: list[IntArray] = []
-    lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
-    width = 0
-    # First block in which no sentence has a known word.
-    unknown: tuple[FloatArray, Text] | None = None
-    with ExitStack() as stack:
-        text_stream = stack.enter_context(open(work / SENTENCES_FILE, "wb"))
-        vector_stream = stack.enter_context(open(work / RAW_VECTORS_FILE, "wb"))
-        for block in blocks:
-            next_line = block.next_number
-            if not block.sentences:
-                continue
-            text = Text(block.sentences, rows=np.array(block.numbers))
-            embeddings = np.ascontiguousarray(embed(text), dtype=np.float32)
-            check_directions(embeddings, text.where, zeros=True)
-            width = embeddings.shape[1]
-            is_known = np.asarray(embeddings.any(axis=1))
-            if not is_known.any():
-                unknown = unknown or (embeddings, text)
-                continue
-            vector_stream.write(embeddings[is_known].tobytes())
-            numbers.append(np.array(block.numbers, dtype=np.int64)[is_known])
-            known_sentences = compress(block.sentences, is_known)
-            sizes = [text_stream.write(f"{sentence}\n".encode()) for sentence in known_sentences]
-            lengths.append(np.array(sizes, dtype=np.int64))
-    if not numbers:
-        if unknown is not None:
-            embeddings, text = unknown
-            # This call raises an error that names the first sentence.
-            check_directions(embeddings, text.where)
-        raise InputError("no text to index; expected one sentence per line")
-    lines = np.concatenate(numbers)
-    np.save(work / OFFSETS_FILE, np.concatenate(lengths).cumsum())
-    np.save(work / LINES_FILE, lines)
-    return _Sizes(len(lines), next_line, width)
+def _block(
+    texts: list[str], names: list[str] | None, start: int, first_line: int, first_place: int
+) -> Block:
+    """Return the block of the texts from number `start` on."""
+    numbers = []
+    sentences = []
+    for number, text in enumerate(texts):
+        if not is_blank(text):
+            numbers.append(number)
+            sentences.append(single_line(text))
+    ids = None
+    if names is not None:
+        ids = [names[number] for number in numbers]
+    return Block(
+        sentences,
+        [first_line + start + number for number in numbers],
+        [first_place + start + number for number in numbers],
+        ids,
+        first_line + start + len(texts),
+    )
+
+
+def checked_ids(ids: Iterable[str | int]) -> Iterator[str]:
+    """Yield ids as text, after checking that each is valid and appears only once.
+
+    Raises:
+        InputError: names the number of the id, from 1.
+    """
+    first_numbers: dict[str, int] = {}
+    for number, value in enumerate(ids, start=1):
+        name = id_text(value, f"id {number:,}")
+        first = first_numbers.setdefault(name, number)
+        if first != number:
+            raise IdError(
+                f"id {number:,}: {shown(name)} is id {first:,} too; expected each id once"
+            )
+        yield name
+
+
+def id_text(value: Any, place: str) -> str:
+    """Return an id as text; whole numbers are converted.
+
+    Raises:
+        InputError: if it is not a valid id. `place` begins the message.
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip() or CONTROL.search(value):
+        raise IdError(
+            f"{place}: {shown(value)}; expected text without tabs, line ends and other control "
+            "characters, or a whole number"
+        )
+    return value
+
+
+def checked_where(where: Where) -> Condition:
+    """Return the condition of a search: a set of ids as text, or a function of an id.
+
+    Raises:
+        InputError: if `where` is a single string, or neither a collection nor a function.
+    """
+    if callable(where):
+        return where
+    if isinstance(where, str | bytes) or not isinstance(where, Iterable):
+        raise InputError(
+            f"where: {shown(where)}; expected a collection of ids, or a function of an id"
+        )
+    return frozenset(id_text(value, "where") for value in where)
 
 
 # -- reading
@@ -209,39 +288,32 @@ def _write_sentences(
 class IndexFolder:
     """An open index folder.
 
-    All files are opened at once. So if the folder is replaced while it is open, this object still
-    reads the old files.
+    All files are opened at once. So if the folder is replaced or edited while it is open, this
+    object still reads the old files.
 
         opened = IndexFolder.open(Path("index"))
         cosines, rows = opened.neighbours(embeddings, k=5)
-        sentences = opened.sentences(np.unique(rows))
+        sentences = opened.sentences(np.unique(opened.documents(rows)))
+
+    Documents and rows are numbered through all segments, deleted documents included.
 
     Attributes:
         path: path of the folder.
         config: content of index.json.
-        vectors: index of the vectors, of faiss or `vectors.index.FlatIndex`.
+        segments: the open segments.
+        deleted: numbers of the deleted documents, ascending.
     """
 
     def __init__(
-        self, path: Path, config: dict[str, Any], vectors: Any, streams: dict[str, BinaryIO]
+        self, path: Path, config: dict[str, Any], segments: list[Segment], deleted: IntArray
     ):
-        """Map open files whose checksums were verified; the streams are not needed afterwards."""
-        count = config["sentences"]
         self.path = path
         self.config = config
-        self.vectors = vectors
-        self._offsets = _map_numbers(streams[OFFSETS_FILE], count + 1)
-        self._lines = _map_numbers(streams[LINES_FILE], count)
-        self._opened = {name: os.fstat(stream.fileno()) for name, stream in streams.items()}
-        size = self._opened[SENTENCES_FILE].st_size
-        covers_text = self._offsets[0] == 0 and self._offsets[-1] == size
-        # Every sentence has at least one byte, its line end.
-        if not covers_text or (np.diff(self._offsets) < 1).any():
-            raise InputError(
-                f"{path / OFFSETS_FILE}: not the offsets of the sentences in {SENTENCES_FILE}; "
-                "build the index again"
-            )
-        self._text = np.memmap(streams[SENTENCES_FILE], np.uint8, "r").view(np.ndarray)
+        self.segments = segments
+        self.deleted = deleted
+        # Numbers of the first document and of the first row of each segment, and the totals.
+        self._document_starts = _starts(segment.num_documents for segment in segments)
+        self._row_starts = _starts(segment.num_rows for segment in segments)
 
     @classmethod
     def open(cls, path: Path) -> "IndexFolder":
@@ -255,40 +327,58 @@ class IndexFolder:
     @classmethod
     def _open(cls, path: Path) -> "IndexFolder":
         restore_folder(path)
-        with ExitStack() as stack:
-            config = read_config(path)
-            # Open each file only once, so that the checked file is the one that is read later.
-            streams = {}
-            for name in FILES:
-                streams[name] = stack.enter_context(_open_unchanged(path / name, config))
-            count = config["sentences"]
-            width = config["width"]
-            vectors = read_index(streams[VECTORS_FILE])
-            if (vectors.ntotal, vectors.d) != (count, width):
+        config = read_config(path)
+        segments = [Segment(path, description, config) for description in config["segments"]]
+        deleted = np.empty(0, dtype=np.int64)
+        total = sum(segment.num_documents for segment in segments)
+        if config["deleted"]:
+            with open_unchanged(path, config["deleted"], config) as stream:
+                deleted = map_numbers(stream, (total - config["sentences"],))
+            if not _is_ascending(deleted, total):
                 raise InputError(
-                    f"{path / VECTORS_FILE}: {vectors.ntotal:,} vectors of width {vectors.d}; "
-                    f"expected {count:,} of width {width}: build the index again"
+                    f"{path / config['deleted']}: not numbers of {total:,} documents; build the "
+                    "index again"
                 )
-            return cls(path, config, vectors, streams)
+        elif total != config["sentences"]:
+            raise InputError(
+                f"{path / INDEX_CONFIG}: {config['sentences']:,} sentences, but {total:,} in the "
+                "segments; build the index again"
+            )
+        return cls(path, config, segments, deleted)
 
     def __len__(self) -> int:
-        """Return the number of sentences."""
-        return len(self._offsets) - 1
+        """Return the number of documents that are not deleted."""
+        return self._document_starts[-1] - len(self.deleted)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, with those of deleted documents."""
+        return self._row_starts[-1]
 
     @property
     def files(self) -> list[Path]:
         """Paths of all files of the folder."""
-        return [self.path / name for name in (INDEX_CONFIG, *FILES)]
+        files = [self.path / INDEX_CONFIG]
+        if self.config["deleted"]:
+            files.append(self.path / self.config["deleted"])
+        for segment in self.segments:
+            files += segment.files
+        return files
+
+    # -- searching
 
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int
+        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Return cosines and rows of the nearest sentences, [N, k] each; see `search_index`.
+        """Return cosines and rows of the nearest rows, [N, k] each; see `search_index`.
+
+        Rows of deleted documents are not found.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
             probes: number of inverted lists to search.
+            allowed: which documents may be found, a result of `allowed`; None for all.
 
         Raises:
             InputError: if the embeddings do not have the width of the index.
@@ -299,52 +389,130 @@ class IndexFolder:
                 f"{self.path}: vectors of {width} dimensions, but the queries have "
                 f"{embeddings.shape[-1]}; use the same model and the same --truncate-dim"
             )
-        cosines, rows = search_index(self.vectors, embeddings, k, probes)
-        self._check_not_overwritten(VECTORS_FILE)
-        largest = rows.max(initial=-1)
-        if largest >= len(self):
-            raise InputError(
-                f"{self.path / VECTORS_FILE}: contains row {largest:,}, but the index has only "
-                f"{len(self):,} sentences; build the index again"
-            )
-        return cosines, rows
+        check_count("k", k, self.num_rows, "vectors in the index")
+        if allowed is None and len(self.deleted):
+            allowed = self._is_alive
+        parts = []
+        for number, segment in enumerate(self.segments):
+            is_allowed = None
+            if allowed is not None:
+                start, stop = self._document_starts[number : number + 2]
+                is_allowed = allowed[start:stop]
+                if not is_allowed.any():
+                    continue
+                if is_allowed.all():
+                    is_allowed = None
+            depth = min(k, segment.num_rows)
+            part = segment.neighbours(embeddings, depth, probes, is_allowed)
+            parts.append(shift_ids(part, self._row_starts[number]))
+        if not parts:
+            empty = np.empty((len(embeddings), 0))
+            return fill_neighbours(empty, empty, k)
+        return fill_neighbours(*merge_neighbours(parts, k), k)
 
-    def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
-        """Read the line number in the corpus and the text of each of these rows [n]."""
+    @cached_property
+    def _is_alive(self) -> Mask:
+        """Whether each document is not deleted."""
+        is_alive = np.ones(self._document_starts[-1], dtype=bool)
+        is_alive[self.deleted] = False
+        return is_alive
+
+    def allowed(self, where: Condition) -> Mask:
+        """Return which documents are not deleted and fulfil a condition of `checked_where`."""
+        if isinstance(where, frozenset):
+            is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
+            for name in where:
+                number = self.numbers.get(name)
+                if number is not None:
+                    is_allowed[number] = True
+            return is_allowed
+        ids = chain.from_iterable(segment.ids for segment in self.segments)
+        is_allowed = np.array([bool(where(name)) for name in ids], dtype=bool)
+        return is_allowed & self._is_alive
+
+    @property
+    def all_ids(self) -> list[str]:
+        """Ids of the documents that are not deleted."""
+        ids = chain.from_iterable(segment.ids for segment in self.segments)
+        return list(compress(ids, self._is_alive.tolist()))
+
+    # -- documents
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Number of the document with each id, without deleted documents."""
+        numbers = {}
+        is_alive = self._is_alive.tolist()
+        ids = chain.from_iterable(segment.ids for segment in self.segments)
+        for number, name in enumerate(ids):
+            if is_alive[number]:
+                numbers[name] = number
+        return numbers
+
+    def documents(self, rows: IntArray) -> IntArray:
+        """Return the number of the document of each row [n]; in a plain index, `rows` itself."""
+        if not self.config["split"]:
+            return rows
+        documents = np.empty_like(rows)
+        for number, is_inside in self._parts(rows, self._row_starts):
+            inside = self.segments[number].documents(rows[is_inside] - self._row_starts[number])
+            documents[is_inside] = inside + self._document_starts[number]
+        return documents
+
+    def spans(self, rows: IntArray) -> IntArray:
+        """Return first byte and last + 1 of each row in the text of its document [n, 2]."""
+        spans = np.empty((len(rows), 2), dtype=np.int64)
+        for number, is_inside in self._parts(rows, self._row_starts):
+            inside = rows[is_inside] - self._row_starts[number]
+            spans[is_inside] = self.segments[number].spans(inside)
+        return spans
+
+    def sentences(self, documents: IntArray) -> dict[int, tuple[int, str]]:
+        """Read the line number in the corpus and the text of each of these documents [n]."""
         sentences = {}
-        for row in rows.tolist():
-            encoded = self._text[self._offsets[row] : self._offsets[row + 1]].tobytes()
-            sentence = encoded.decode("utf-8", "replace").rstrip("\n")
-            sentences[row] = (int(self._lines[row]), sentence)
-        self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+        for number, is_inside in self._parts(documents, self._document_starts):
+            inside = documents[is_inside]
+            contents = self.segments[number].sentences(inside - self._document_starts[number])
+            for document, (line, text) in zip(inside.tolist(), contents, strict=True):
+                sentences[document] = (line, text.decode("utf-8", "replace").rstrip("\n"))
         return sentences
 
-    def _check_not_overwritten(self, *names: str) -> None:
-        """Refuse files into which bytes were written while they were open, as `cp` does.
+    def ids(self, documents: IntArray) -> dict[int, str]:
+        """Return the id of each of these documents [n]."""
+        ids = {}
+        for number, is_inside in self._parts(documents, self._document_starts):
+            inside = documents[is_inside]
+            names = self.segments[number].ids_of(inside - self._document_starts[number])
+            ids.update(zip(inside.tolist(), names, strict=True))
+        return ids
 
-        Files that were replaced do no harm: the old ones are still open.
-        """
-        for name in names:
-            path = self.path / name
-            before = self._opened[name]
-            try:
-                now = os.stat(path)
-            except OSError:
-                # For example, the folder may have been removed.
-                continue
-            if os.path.samestat(before, now) and _size_and_time(before) != _size_and_time(now):
-                raise InputError(
-                    f"{path}: was overwritten while the index was open; load it again, and let "
-                    "`lxsr index` or a rename replace the folder"
-                )
+    @staticmethod
+    def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:
+        """Yield the number of each segment that has any of these documents or rows, and which."""
+        for number in range(len(starts) - 1):
+            is_inside = (numbers >= starts[number]) & (numbers < starts[number + 1])
+            if is_inside.any():
+                yield number, is_inside
 
 
-def _size_and_time(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
+def _starts(counts: Iterable[int]) -> list[int]:
+    """Return the running totals of counts, from 0."""
+    return np.cumsum([0, *counts]).tolist()
+
+
+def _is_ascending(numbers: IntArray, limit: int) -> bool:
+    """Return whether numbers ascend, from 0 to below the limit."""
+    if not len(numbers):
+        return True
+    is_inside = numbers[0] >= 0 and numbers[-1] < limit
+    return bool(is_inside and (np.diff(numbers) > 0).all())
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read and check the description of an index folder, index.json."""
+    """Read and check the description of an index folder, index.json.
+
+    That of an earlier format is converted.
+    """
     if not path.is_dir():
         raise InputError(f"{path}: not an index, no such folder; build one with `lxsr index`")
     if not (path / INDEX_CONFIG).is_file():
@@ -355,15 +523,39 @@ def read_config(path: Path) -> dict[str, Any]:
         with open_file(path / INDEX_CONFIG) as stream:
             config = parse_json(stream.read().decode("utf-8"))
         version = config["format_version"]
-        if version == INDEX_FORMAT:
+        if version == ONE_SEGMENT_FORMAT:
+            config = _with_segment(config)
+        if version in (ONE_SEGMENT_FORMAT, INDEX_FORMAT):
             _check_types(config)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not an index ({error!r}); build one with `lxsr index`") from None
-    if version != INDEX_FORMAT:
+    if version not in (ONE_SEGMENT_FORMAT, INDEX_FORMAT):
         raise InputError(
-            f"{path}: index of format {version!r:.40}; this version reads format {INDEX_FORMAT}"
+            f"{path}: index of format {version!r:.40}; this version reads the formats "
+            f"{ONE_SEGMENT_FORMAT} and {INDEX_FORMAT}"
         )
     return config
+
+
+def _with_segment(config: dict[str, Any]) -> dict[str, Any]:
+    """Convert index.json of the format that has one segment and no ids."""
+    segment = {
+        "folder": "",
+        "kind": config["kind"],
+        "documents": config["sentences"],
+        "rows": config["sentences"],
+    }
+    return {
+        "lists": None,
+        "lines": None,
+        **config,
+        "format_version": INDEX_FORMAT,
+        "ids": False,
+        "split": None,
+        "segments": [segment],
+        "next": 1,
+        "deleted": None,
+    }
 
 
 def _check_types(config: dict[str, Any]) -> None:
@@ -371,37 +563,17 @@ def _check_types(config: dict[str, Any]) -> None:
         # Not isinstance, because True is an int.
         if type(config[name]) is not expected:
             raise TypeError(f"{name} {config[name]!r:.40}")
-
-
-def _open_unchanged(path: Path, config: dict[str, Any]) -> BinaryIO:
-    """Open a file, and check its SHA-256 against index.json.
-
-    Hashing takes longer than a search. So a file is not hashed again if its size and time are still
-    those of when it was hashed.
-    """
-    stamps = config.get(STAMPS)
-    stored_stamp = stamps.get(path.name) if isinstance(stamps, dict) else None
-    with suppress(FileNotFoundError, IsADirectoryError):
-        stream = open_file(path)
-        if stamp(stream) == stored_stamp:
-            return stream
-        if sha256(stream) == config["files"].get(path.name):
-            return stream
-        stream.close()
-    raise InputError(f"{path}: missing or changed since the index was built; build it again")
-
-
-def _map_numbers(stream: BinaryIO, count: int) -> np.ndarray:
-    """Map a stored array of `count` integers."""
-    try:
-        array = open_array(stream)
-    except ValueError as error:
-        raise InputError(
-            f"{stream.name}: not a .npy file of numbers ({error}); build the index again"
-        ) from None
-    if array.shape != (count,) or array.dtype != np.int64:
-        raise InputError(
-            f"{stream.name}: {array.dtype} of shape {array.shape}; expected int64 of shape "
-            f"({count},): build the index again"
-        )
-    return array
+    for name in ("next", "sentences", "width"):
+        if not is_count(config[name]):
+            raise TypeError(f"{name} {config[name]!r:.40}")
+    if config["split"] is not None and config["split"] not in SPLITTERS:
+        raise TypeError(f"split {config['split']!r:.40}")
+    deleted = config["deleted"]
+    if deleted is not None and not DELETED_NAME.fullmatch(deleted):
+        raise TypeError(f"deleted {deleted!r:.40}")
+    for number, segment in enumerate(config["segments"]):
+        check_description(segment)
+        folder = segment["folder"]
+        is_first = number == 0 and not folder
+        if not is_first and not SEGMENT_NAME.fullmatch(folder):
+            raise TypeError(f"folder {folder!r:.40}")

@@ -1,7 +1,8 @@
 """An index in shards, and the function that opens an index folder of either kind."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -9,10 +10,11 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.open import read_unreplaced
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.search.corpus import CorpusIndex
+from fairseq_lxsr.search.index_folder import Condition
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.vectors import merge_neighbours
 from fairseq_lxsr.vectors.neighbours import shift_ids
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 MANIFEST = "shards.json"
 MANIFEST_VERSION = 1
@@ -27,12 +29,26 @@ class ShardedIndex(CorpusIndex):
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
         self.folder = folder
         self.shards = shards
-        # Use the kind of the longest shard, because a short shard may be flat.
-        self.config = max(shards, key=len).config
         # First row of each shard, followed by the total number of rows.
-        self.starts = np.cumsum([0, *map(len, shards)]).tolist()
+        self.starts = np.cumsum([0, *(shard.num_rows for shard in shards)]).tolist()
 
     def __len__(self) -> int:
+        return sum(map(len, self.shards))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        # Use the kind of the longest shard, because a short shard may be flat.
+        return max(self.shards, key=len).config
+
+    @property
+    def ids(self) -> list[str]:
+        ids = []
+        for shard in self.shards:
+            ids += shard.ids
+        return ids
+
+    @property
+    def num_rows(self) -> int:
         return self.starts[-1]
 
     @property
@@ -42,31 +58,74 @@ class ShardedIndex(CorpusIndex):
             files += shard.files
         return files
 
-    def add(self, sentences: Iterable[str]) -> None:
+    def add(
+        self,
+        sentences: Iterable[str],
+        ids: Iterable[str | int] | None = None,
+        encode: Any = None,
+    ) -> int:
+        self._refuse_edit()
+        return 0
+
+    def update(self, ids: Iterable[str | int], sentences: Iterable[str], encode: Any = None) -> int:
+        self._refuse_edit()
+        return 0
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        self._refuse_edit()
+        return 0
+
+    def compact(self, encode: Any = None) -> None:
+        self._refuse_edit()
+
+    def _refuse_edit(self) -> None:
         raise InputError(
-            f"{self.folder}: sentences cannot be added to an index in shards; build it again"
+            f"{self.folder}: an index in shards, which cannot be edited; build it again"
         )
 
+    def is_current(self) -> bool:
+        names = [shard.folder.name for shard in self.shards]
+        if names != shard_names(self.folder):
+            return False
+        return all(shard.is_current() for shard in self.shards)
+
+    def allowed(self, where: Condition) -> Any:
+        return [shard.allowed(where) for shard in self.shards]
+
     def neighbours(
-        self, embeddings: FloatArray, k: int, probes: int = SearchOptions.probes
+        self,
+        embeddings: FloatArray,
+        k: int,
+        probes: int = SearchOptions.probes,
+        allowed: Any = None,
     ) -> tuple[FloatArray, IntArray]:
-        if not 1 <= k <= len(self):
-            raise InputError(
-                f"k is {k}; expected 1 to {len(self)}, the number of vectors in the index"
-            )
-        parts = (
-            shift_ids(shard.neighbours(embeddings, min(k, len(shard)), probes), start)
-            for shard, start in zip(self.shards, self.starts, strict=False)
-        )
+        check_count("k", k, self.num_rows, "vectors in the index")
+        masks = allowed or [None] * len(self.shards)
+        parts = []
+        for shard, start, mask in zip(self.shards, self.starts, masks, strict=False):
+            part = shard.neighbours(embeddings, min(k, shard.num_rows), probes, mask)
+            parts.append(shift_ids(part, start))
         return merge_neighbours(parts, k)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
         sentences: dict[int, tuple[int, str]] = {}
-        for shard, start in zip(self.shards, self.starts[:-1], strict=True):
-            in_shard = rows[(rows >= start) & (rows < start + len(shard))]
-            for row, sentence in shard.sentences(in_shard - start).items():
+        for shard, start, in_shard in self._parts(rows):
+            for row, sentence in shard.sentences(in_shard).items():
                 sentences[start + row] = sentence
         return sentences
+
+    def ids_of(self, rows: IntArray) -> dict[int, str]:
+        ids: dict[int, str] = {}
+        for shard, start, in_shard in self._parts(rows):
+            for row, name in shard.ids_of(in_shard).items():
+                ids[start + row] = name
+        return ids
+
+    def _parts(self, rows: IntArray) -> Iterator[tuple[CorpusIndex, int, IntArray]]:
+        """Yield each shard, the number of its first row, and the rows that are in it."""
+        for shard, start in zip(self.shards, self.starts[:-1], strict=True):
+            in_shard = rows[(rows >= start) & (rows < start + shard.num_rows)]
+            yield shard, start, in_shard - start
 
 
 def open_index(folder: str | Path) -> CorpusIndex:

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from fairseq_lxsr.errors import InputError, first_line
 from fairseq_lxsr.files.locks import ThreadLock
+from fairseq_lxsr.files.mapping import map_file
 from fairseq_lxsr.files.write import naming
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import INDEX_KINDS
-from fairseq_lxsr.vectors.neighbours import nearest_neighbours
+from fairseq_lxsr.vectors.neighbours import fill_neighbours, nearest_neighbours
 from fairseq_lxsr.vectors.rows import (
     CANDIDATE_ROWS,
     FloatArray,
@@ -45,6 +46,13 @@ MIN_PQ_ROWS = 256
 # RESCORED_PER_K for each neighbour to return.
 RESCORED = 100
 RESCORED_PER_K = 10
+# Value to subtract from the cosine of a vector that is not allowed, so that it is below all others.
+EXCLUDED_PENALTY = 4
+# Share of the vectors of a flat index up to which a search copies the allowed vectors, instead of
+# comparing the query with all.
+COPIED_SHARE = 0.1
+# Factor by which a `binary` index searches deeper if too few of the vectors found are allowed.
+DEEPER = 4
 # Largest array that faiss may allocate, as a multiple of the file size. The tables that it derives
 # for ivf-pq are 32 times as large as its centroids.
 LARGEST_VECTOR = 64
@@ -216,7 +224,11 @@ def _warn_if_few(index: Any, kind: str, count: int) -> None:
 
 
 def search_index(
-    index: Any, queries: NDArray[Any], k: int, probes: int = 32
+    index: Any,
+    queries: NDArray[Any],
+    k: int,
+    probes: int = 32,
+    allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[FloatArray, IntArray]:
     """Find the k nearest vectors of each query; threads may share the index.
 
@@ -225,10 +237,12 @@ def search_index(
         queries: vectors [N, D].
         k: number of neighbours, at most the number of vectors.
         probes: number of inverted lists to search for a query; more are slower and find more.
+        allowed: which vectors may be returned [M]; None for all.
 
     Returns:
         Cosines [N, k] in descending order, and numbers of the vectors [N, k]. If the lists hold
-        fewer than k vectors, the last numbers are -1, with a cosine of minus infinity.
+        fewer than k vectors, or fewer are allowed, the last numbers are -1, with a cosine of minus
+        infinity.
 
     Raises:
         InputError: if the width or the numbers do not fit the index, and for NaN or infinity.
@@ -241,17 +255,70 @@ def search_index(
     check_count("k", k, index.ntotal, "vectors in the index")
     check_count("probes", probes)
     if isinstance(index, FlatIndex):
-        return nearest_neighbours(queries, index.rows, k, unit_candidates=index.has_unit_rows)
+        if allowed is None:
+            return nearest_neighbours(queries, index.rows, k, unit_candidates=index.has_unit_rows)
+        return _search_allowed_flat(index, queries, k, allowed)
+    if allowed is None:
+        return _search_faiss(index, normalise_rows(queries), k, probes)
+    return _search_allowed_faiss(index, normalise_rows(queries), k, probes, allowed)
+
+
+def _search_allowed_flat(
+    index: "FlatIndex", queries: NDArray[Any], k: int, allowed: NDArray[np.bool_]
+) -> tuple[FloatArray, IntArray]:
+    ids = np.flatnonzero(allowed)
+    count = min(k, len(ids))
+    if not count:
+        return fill_neighbours(np.empty((len(queries), 0)), np.empty((len(queries), 0)), k)
+    if len(ids) <= len(allowed) * COPIED_SHARE:
+        cosines, rows = nearest_neighbours(queries, index.rows[ids], count)
+        return fill_neighbours(cosines, ids[rows], k)
+    penalty = np.where(allowed, np.float32(0), np.float32(EXCLUDED_PENALTY))
+    cosines, rows = nearest_neighbours(
+        queries, index.rows, count, penalty=penalty, unit_candidates=index.has_unit_rows
+    )
+    return fill_neighbours(cosines, rows, k)
+
+
+def _search_allowed_faiss(
+    index: Any, units: FloatArray, k: int, probes: int, allowed: NDArray[np.bool_]
+) -> tuple[FloatArray, IntArray]:
+    """Search with unit queries [N, D] for the vectors that are allowed."""
+    faiss = _faiss()
+    if not isinstance(index, faiss.IndexRefine):
+        bitmap = np.packbits(allowed, bitorder="little")
+        return _search_faiss(index, units, k, probes, faiss.IDSelectorBitmap(bitmap))
+    # An index of signs cannot skip vectors. Find more vectors and drop those that are not allowed.
+    depth = k
+    while True:
+        cosines, ids = _search_faiss(index, units, depth, probes)
+        is_dropped = (ids < 0) | ~allowed[ids]
+        best = np.argsort(is_dropped, axis=1, kind="stable")[:, :k]
+        is_dropped = np.take_along_axis(is_dropped, best, axis=1)
+        if depth == index.ntotal or not is_dropped.any():
+            break
+        depth = min(index.ntotal, depth * DEEPER)
+    cosines = np.where(is_dropped, -np.inf, np.take_along_axis(cosines, best, axis=1))
+    ids = np.where(is_dropped, -1, np.take_along_axis(ids, best, axis=1))
+    return cosines.astype(np.float32), ids
+
+
+def _search_faiss(
+    index: Any, units: FloatArray, k: int, probes: int, selector: Any = None
+) -> tuple[FloatArray, IntArray]:
+    """Search with unit queries [N, D]; `selector` is an `IDSelector` of faiss, or None for all."""
     faiss = _faiss()
     parameters = None
     if isinstance(index, faiss.IndexIVF):
         # Setting index.nprobe would change it for all threads.
-        parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist))
+        parameters = faiss.SearchParametersIVF(nprobe=min(probes, index.nlist), sel=selector)
     elif isinstance(index, faiss.IndexRefine):
         # faiss finds nothing if there are fewer vectors than candidates.
         factor = min(max(RESCORED_PER_K, RESCORED / k), index.ntotal / k)
         parameters = faiss.IndexRefineSearchParameters(k_factor=factor)
-    cosines, ids = index.search(normalise_rows(queries), k, params=parameters)
+    elif selector is not None:
+        parameters = faiss.SearchParameters(sel=selector)
+    cosines, ids = index.search(units, k, params=parameters)
     return np.where(ids < 0, -np.inf, cosines).astype(np.float32), ids
 
 
@@ -395,4 +462,5 @@ class FlatIndex:
             raise InputError(
                 f"{path}: not a faiss index ({count:,} vectors of width {width}); build it again"
             )
-        return cls(np.memmap(stream, np.dtype("<f4"), "r", FLAT_HEADER.size, (count, width)))
+        rows = np.ndarray((count, width), np.dtype("<f4"), map_file(stream), FLAT_HEADER.size)
+        return cls(rows)

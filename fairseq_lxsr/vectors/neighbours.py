@@ -117,6 +117,21 @@ def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[Floa
     return cosines, np.where(ids < 0, ids, ids + start)
 
 
+def fill_neighbours(
+    cosines: NDArray[Any], ids: NDArray[Any], k: int
+) -> tuple[FloatArray, IntArray]:
+    """Append columns for neighbours that do not exist, up to k: minus infinity, and id -1.
+
+    Args:
+        cosines: cosines [N, k'], with k' of at most k.
+        ids: ids [N, k'].
+        k: number of columns of the result.
+    """
+    missing = ((0, 0), (0, k - cosines.shape[1]))
+    cosines = np.pad(cosines.astype(np.float32, copy=False), missing, constant_values=-np.inf)
+    return cosines, np.pad(ids.astype(np.int64, copy=False), missing, constant_values=-1)
+
+
 def merge_neighbours(
     parts: Iterable[tuple[FloatArray, IntArray]], k: int
 ) -> tuple[FloatArray, IntArray]:

@@ -22,8 +22,8 @@ from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.report import page
 from fairseq_lxsr.report.training_log import read_log
 from fairseq_lxsr.search import CorpusIndex
-from fairseq_lxsr.search.index_folder import FILES
 from fairseq_lxsr.search.resumable import Rows, resumable_array
+from fairseq_lxsr.search.segment import FILES
 
 pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no line for people
 hypothesis = pytest.importorskip("hypothesis")

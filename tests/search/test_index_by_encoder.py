@@ -46,6 +46,9 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     index.add(["", *FRENCH[20:]])
     index.add(iter([]))
     whole = CorpusIndex.build(tmp_path / "whole", [*corpus, "", *FRENCH[20:]], encoder, kind=kind)
+    if kind == "int8":
+        # New sentences are not rounded until then.
+        index.compact()
     for one in (index, CorpusIndex.load(tmp_path / "index")):
         assert len(one) == 40
         assert one.search(FRENCH, k=3) == whole.search(FRENCH, k=3)
@@ -53,8 +56,9 @@ def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
         index.add("one")
     other = CorpusIndex.load(tmp_path / "index")
     index.add(["La neige tombe."])
-    with pytest.raises(InputError, match=f"{tmp_path / 'index'}: was built again"):
-        other.add(["Il pleut."])
+    other.add(["Il pleut."])
+    assert len(other) == 42
+    assert len(index) == 41
 
 
 @pytest.mark.parametrize(("lists", "before", "after"), [(3, 3, 3), (None, 1, 2)])
@@ -63,6 +67,8 @@ def test_lists_that_were_chosen_stay(encoder, tmp_path, lists, before, after):
     index = CorpusIndex.build(tmp_path / "index", sentences[:77], encoder, kind="ivf", lists=lists)
     assert index.vectors.nlist == before
     index.add(sentences[77:])
+    assert index.vectors.nlist == before
+    index.compact()
     assert index.vectors.nlist == after
 
 

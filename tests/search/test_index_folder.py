@@ -106,7 +106,7 @@ def test_untouched_files_are_not_hashed_again(folder, tmp_path, monkeypatch):
     """
     built, hashed = folder, []
     monkeypatch.setattr(
-        "fairseq_lxsr.search.index_folder.sha256",
+        "fairseq_lxsr.search.segment.sha256",
         lambda path: hashed.append(path.name) or sha256(path),
     )
     CorpusIndex.load(built)
@@ -143,11 +143,13 @@ def test_an_index_that_is_built_again_while_it_is_loaded_is_one_of_both(
     def replace_then_open(path):
         names.append(path.name)
         if len(names) == opened + 1:
-            monkeypatch.setattr("fairseq_lxsr.search.index_folder.open_file", open_file)
+            for module in ("index_folder", "segment"):
+                monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", open_file)
             CorpusIndex.build(tmp_path / "index", SENTENCES[:60:-1], encode, "model")
         return open_file(path)
 
-    monkeypatch.setattr("fairseq_lxsr.search.index_folder.open_file", replace_then_open)
+    for module in ("index_folder", "segment"):
+        monkeypatch.setattr(f"fairseq_lxsr.search.{module}.open_file", replace_then_open)
     index = CorpusIndex.load(tmp_path / "index")
     assert len(names) == opened + 1
     assert [

@@ -227,3 +227,25 @@ def test_vectors_in_memory_may_change_between_searches():
     cosines, ids = search_index(index, rows[:1], 2)
     assert ids[0].tolist() == [0, 7]
     np.testing.assert_allclose(cosines, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0, 0.004, 0.05, 0.5, 0.999])
+@pytest.mark.parametrize("kind", INDEX_KINDS)
+def test_only_allowed_vectors_are_found(kind, share):
+    """As many as are allowed, in the order that a search for all has them; `binary` compares a
+    part of them.
+    """
+    allowed = np.random.default_rng(5).random(len(CANDIDATES)) < share
+    index, queries = built(kind), CANDIDATES[:9]
+    cosines, ids = search_index(index, queries, 7, 100, allowed)
+    all_cosines, all_ids = search_index(index, queries, len(CANDIDATES), 100)
+    for row in range(9):
+        is_allowed = allowed[all_ids[row]]
+        count = min(7, is_allowed.sum())
+        assert allowed[ids[row, :count]].all()
+        assert (ids[row, count:] == -1).all()
+        assert (cosines[row, count:] == -np.inf).all()
+        overlap = np.isin(ids[row, :count], all_ids[row][is_allowed][:7]).sum()
+        assert overlap >= count - 3 * (kind == "binary")
+        if kind != "binary":
+            np.testing.assert_allclose(cosines[row, :count], all_cosines[row][is_allowed][:7], 1e-6)

@@ -1,0 +1,187 @@
+"""`lxsr index --add`, `--update`, `--delete` and `--compact`, and the ids of documents."""
+
+import argparse
+from collections import Counter
+from contextlib import contextmanager
+from itertools import tee
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.options import FILE_NAME
+from fairseq_lxsr.search import IndexOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy as np
+
+    from fairseq_lxsr.embeddings import Text
+    from fairseq_lxsr.search import CorpusIndex
+
+    LoadEmbedder = Callable[["CorpusIndex"], Callable[[Text], np.ndarray]]
+
+EDITS = ("add", "update", "delete", "compact")
+
+
+def add_id_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for ids and edits to the parser of `lxsr index`."""
+    ids = parser.add_mutually_exclusive_group()
+    ids.add_argument(
+        "--ids",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="ids of the sentences, one per line (default: the line numbers are the ids)",
+    )
+    ids.add_argument(
+        "--id-column",
+        action="store_true",
+        help="each line of --input is an id, a tab and a sentence",
+    )
+    edits = parser.add_mutually_exclusive_group()
+    edits.add_argument(
+        "--add", action="store_true", help="add the sentences of --input to the index --output"
+    )
+    edits.add_argument(
+        "--update",
+        action="store_true",
+        help="replace the sentences whose ids are given by those of --input",
+    )
+    edits.add_argument(
+        "--delete", action="store_true", help="delete the sentences whose --ids are given"
+    )
+    edits.add_argument(
+        "--compact",
+        action="store_true",
+        help="write the index into one segment, without deleted sentences",
+    )
+
+
+def check_edit(args: argparse.Namespace) -> str:
+    """Return the edit that is asked for; empty to build an index.
+
+    Raises:
+        InputError: if an option is missing, or does not go with the edit.
+    """
+    edits = [name for name in EDITS if getattr(args, name)]
+    edit = edits[0] if edits else ""
+    if edit in ("delete", "compact"):
+        _refuse(args, edit, ("input", "id_column"))
+    elif not args.input:
+        raise InputError("--input is required; expected a file of sentences")
+    if edit == "compact":
+        _refuse(args, edit, ("ids",))
+    if edit == "delete" and not args.ids:
+        raise InputError("--delete without --ids; expected a file with the ids to delete")
+    if edit == "update" and not (args.ids or args.id_column):
+        raise InputError("--update without ids; add --ids FILE or --id-column")
+    if edit:
+        _refuse(args, edit, ("kind", "lists", "truncate_dim", "ray"))
+    elif not args.model:
+        raise InputError("--model is required; expected the model that embeds the sentences")
+    if args.ray is not None and (args.ids or args.id_column):
+        raise InputError("--ray with ids; expected one of the two: an index in shards has no ids")
+    return edit
+
+
+def _refuse(args: argparse.Namespace, edit: str, names: tuple[str, ...]) -> None:
+    """Raise `InputError` if an option was given that the edit does not have."""
+    for name in names:
+        value = getattr(args, name)
+        if value not in (None, False, getattr(IndexOptions, name, None)):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} with --{edit}, which does not use it; omit {option}")
+
+
+def read_documents(args: argparse.Namespace) -> "tuple[Iterator[str], Iterator[str] | None]":
+    """Return the sentences of --input, and their ids or None."""
+    if not args.id_column:
+        ids = read_lines(args.ids) if args.ids else None
+        return read_lines(args.input), ids
+    first, second = tee(_split_lines(args.input))
+    return (sentence for _, sentence in first), (name for name, _ in second)
+
+
+def _split_lines(path: str) -> "Iterator[tuple[str, str]]":
+    for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
+        name, tab, sentence = line.partition("\t")
+        if not tab:
+            raise InputError(
+                f"{path}, line {number:,}: {shown(line)} has no tab; expected an id, a tab and a "
+                "sentence"
+            )
+        yield name, sentence
+
+
+@contextmanager
+def naming_ids(args: argparse.Namespace) -> "Iterator[None]":
+    """Make errors about ids name the file that has them."""
+    from fairseq_lxsr.search.index_folder import IdError
+
+    try:
+        yield
+    except IdError as error:
+        raise InputError(f"{args.ids or args.input}: {error}") from None
+
+
+def edit_index(args: argparse.Namespace, edit: str, load_embedder: "LoadEmbedder") -> None:
+    """Change an index on disk.
+
+    Args:
+        args: options of the command line.
+        edit: one of `EDITS`.
+        load_embedder: loads the model of an index, and returns the function that embeds text.
+    """
+    from fairseq_lxsr.search import open_index
+
+    index = open_index(args.output)
+    with naming_ids(args):
+        if edit == "delete":
+            count = index.delete(list(read_lines(args.ids)))
+            print(f"{args.output}: {count:,} sentences deleted, {len(index):,} left")
+        elif edit == "compact":
+            encode = load_embedder(index) if args.model else None
+            index.compact(encode)
+            print(f"{args.output}: {len(index):,} sentences in one segment")
+        elif edit == "update":
+            sentences, ids = read_documents(args)
+            count = index.update(ids or [], sentences, load_embedder(index))
+            print(f"{args.output}: {count:,} sentences updated")
+        else:
+            _add(args, index, load_embedder)
+
+
+def _add(args: argparse.Namespace, index: "CorpusIndex", load_embedder: "LoadEmbedder") -> None:
+    sentences, ids = read_documents(args)
+    line_counts: Counter[str] = Counter()
+    count = index.add(counted(sentences, line_counts), ids, load_embedder(index))
+    skipped = left_out(line_counts, count)
+    print(f"{args.output}: {count:,} sentences added{skipped}, {len(index):,} in the index")
+
+
+def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
+    """Yield lines, counting all lines and the empty ones."""
+    from fairseq_lxsr.files.lines import is_blank
+
+    for line in lines:
+        counts["lines"] += 1
+        counts["empty"] += is_blank(line)
+        yield line
+
+
+def left_out(line_counts: Counter[str], num_indexed: int) -> str:
+    """Return how many lines are empty or have no known word, formatted as the end of a message."""
+    num_empty = line_counts["empty"]
+    num_unknown = line_counts["lines"] - num_empty - num_indexed
+    message = ""
+    if num_empty:
+        message += f", {num_empty:,} empty"
+    if num_unknown:
+        message += f", {num_unknown:,} without a known word"
+    return message
+
+
+def read_only_ids(path: str | None) -> list[str] | None:
+    """Return the ids to which a search is limited; None for all."""
+    return None if path is None else list(read_lines(Path(path)))

@@ -1,0 +1,438 @@
+"""Adds, updates and deletes documents of an index on disk, and compacts it.
+
+An edit writes new segments, and then replaces index.json, which lists them. A process that is
+killed before leaves the old index, and one that is killed afterwards the new one; the next edit
+removes the files that index.json does not list.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.lines import is_blank, single_line
+from fairseq_lxsr.files.write import atomic_write, editing_folder, sync
+from fairseq_lxsr.search.index_folder import (
+    DELETED_NAME,
+    INDEX_CONFIG,
+    PATIENCE,
+    SEGMENT_NAME,
+    STAMPS,
+    IndexFolder,
+    add_checksums,
+    blocks,
+    checked_ids,
+    config_text,
+)
+from fairseq_lxsr.search.resumable import ENCODE_ROWS
+from fairseq_lxsr.search.segment import (
+    FILES,
+    OPTIONAL_FILES,
+    Block,
+    EmbedText,
+    Segment,
+    SegmentWriter,
+)
+from fairseq_lxsr.vectors.index import FlatIndex, min_rows
+
+# A new segment is merged with the segment before it unless that is this number of times as large.
+# An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few rows.
+SIZE_RATIO = 8
+# Share of deleted documents at which an index is compacted.
+DELETED_SHARE = 0.5
+# Number of documents to copy at a time.
+COPIED_DOCUMENTS = 4096
+
+Check = Callable[[IndexFolder], None]
+
+
+def add_documents(
+    path: Path,
+    sentences: Iterable[str],
+    ids: Iterable[str | int] | None,
+    embed: EmbedText,
+    check: Check,
+) -> int:
+    """Add documents after the existing ones.
+
+    Args:
+        path: index folder.
+        sentences: texts. Empty ones and those without a known word are skipped.
+        ids: their ids; None if the ids of the index are line numbers.
+        embed: computes embeddings.
+        check: called with the current index; raises an error if `embed` does not fit it.
+
+    Returns:
+        The number of documents added.
+
+    Raises:
+        InputError: if an id is invalid or exists, or if the ids do not fit sentences and index.
+    """
+    with editing(path, check) as edit:
+        edit.check_has_ids(ids is not None)
+        with edit.new_segment() as writer:
+            next_line = edit.next_line
+            for block in blocks(sentences, ids, next_line):
+                edit.refuse_existing(block)
+                writer.embed(block, embed)
+                next_line = block.next_line
+        edit.next_line = next_line
+        edit.append(writer)
+        edit.commit()
+    return writer.num_documents
+
+
+def update_documents(
+    path: Path, ids: Iterable[str | int], sentences: Iterable[str], embed: EmbedText, check: Check
+) -> int:
+    """Replace the texts of documents, which keep their ids and line numbers.
+
+    Args:
+        path: index folder.
+        ids: ids of the documents.
+        sentences: the new texts.
+        embed: computes embeddings.
+        check: called with the current index; raises an error if `embed` does not fit it.
+
+    Returns:
+        The number of documents updated.
+
+    Raises:
+        InputError: if an id is unknown or appears twice, if there is not one sentence for each id,
+            or if a sentence is empty or has no known word. Nothing is changed.
+    """
+    names = list(checked_ids(ids))
+    texts = list(sentences)
+    if len(names) != len(texts):
+        raise InputError(
+            f"ids: {len(names):,}, but {len(texts):,} sentences; expected one id for each sentence"
+        )
+    with editing(path, check) as edit:
+        numbers = edit.numbers_of(names)
+        replaced = edit.index.sentences(numbers)
+        lines = [replaced[number][0] for number in numbers.tolist()]
+        with edit.new_segment() as writer:
+            for start in range(0, len(names), ENCODE_ROWS):
+                part = slice(start, start + ENCODE_ROWS)
+                block = _replacing_block(names[part], texts[part], lines[part], start)
+                if not edit.index.config["ids"]:
+                    block = Block(block.sentences, block.lines, block.places, None, 0)
+                _refuse_unknown(writer.embed(block, embed), names[part], texts[part])
+        edit.delete(numbers)
+        edit.append(writer)
+        edit.commit()
+    return len(names)
+
+
+def _replacing_block(names: list[str], texts: list[str], lines: list[int], start: int) -> Block:
+    for name, text in zip(names, texts, strict=True):
+        if is_blank(text):
+            raise InputError(
+                f"id {shown(name)}: the new text is empty; expected text, or delete the id"
+            )
+    sentences = [single_line(text) for text in texts]
+    places = list(range(start, start + len(texts)))
+    return Block(sentences, lines, places, names, 0)
+
+
+def _refuse_unknown(is_written: Any, names: list[str], texts: list[str]) -> None:
+    if not is_written.all():
+        number = int(is_written.argmin())
+        raise InputError(
+            f"id {shown(names[number])}: the new text {texts[number]!r:.60} has no known word; "
+            "expected a text with one, or delete the id"
+        )
+
+
+def delete_documents(path: Path, ids: Iterable[str | int]) -> int:
+    """Delete documents.
+
+    Args:
+        path: index folder.
+        ids: ids of the documents.
+
+    Returns:
+        The number of documents deleted.
+
+    Raises:
+        InputError: if an id is unknown or appears twice. Nothing is changed.
+    """
+    names = list(checked_ids(ids))
+    with editing(path) as edit:
+        edit.delete(edit.numbers_of(names))
+        edit.commit()
+    return len(names)
+
+
+def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check) -> None:
+    """Write all documents that are not deleted into one segment of the kind of the index.
+
+    The vectors of flat segments are copied. If a segment stores rounded vectors, the model embeds
+    all documents again.
+
+    Args:
+        path: index folder.
+        load_model: returns the function that computes embeddings, if it is needed.
+        check: called with the current index; raises an error if the model does not fit it.
+    """
+    with editing(path, check) as edit:
+        embed = None
+        if not edit.is_flat:
+            embed = load_model()
+        if edit.merge_all(embed):
+            edit.commit()
+
+
+@contextmanager
+def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
+    """Wait until no other process writes an index, and open it for an edit."""
+    with editing_folder(path, PATIENCE) as folder:
+        index = IndexFolder.open(folder)
+        if check:
+            check(index)
+        edit = Edit(index)
+        edit.remove_unlisted()
+        try:
+            yield edit
+        finally:
+            edit.remove_unlisted()
+
+
+class Edit:
+    """Changes to an index, which `commit` makes visible together.
+
+    Attributes:
+        index: the index before the edit.
+        next_line: line number of the next document, from 0.
+    """
+
+    def __init__(self, index: IndexFolder):
+        self.index = index
+        self._folder = index.path
+        self._config = index.config
+        self._segments = list(index.segments)
+        self._deleted = index.deleted
+        self._next = index.config["next"]
+        # Checksums of the files of all segments, with those of this edit.
+        self._files = dict(index.config["files"])
+        self._stamps = dict(index.config.get(STAMPS) or {})
+        self.next_line = _next_line(index)
+
+    # -- checks
+
+    def check_has_ids(self, has_ids: bool) -> None:
+        """Check that documents come with ids if and only if the index has ids."""
+        if has_ids and not self._config["ids"]:
+            raise InputError(
+                f"{self._folder}: was built without ids, so its ids are line numbers; add "
+                "sentences without ids, or build the index again with ids"
+            )
+        if not has_ids and self._config["ids"]:
+            raise InputError(f"{self._folder}: has ids; expected an id for each new sentence")
+
+    def refuse_existing(self, block: Block) -> None:
+        """Raise `InputError` if the index has a document with one of the ids."""
+        for name in block.ids or ():
+            if name in self.index.numbers:
+                raise InputError(
+                    f"{self._folder}: has the id {shown(name)} already; update it, or choose "
+                    "another id"
+                )
+
+    def numbers_of(self, names: Sequence[str]) -> np.ndarray:
+        """Return the numbers of documents, given their ids."""
+        numbers = []
+        for name in names:
+            number = self.index.numbers.get(name)
+            if number is None:
+                raise InputError(
+                    f"{self._folder}: has no id {shown(name)}; expected ids of documents in the "
+                    "index"
+                )
+            numbers.append(number)
+        return np.array(numbers, dtype=np.int64)
+
+    # -- changes
+
+    def new_segment(self) -> SegmentWriter:
+        """Return a writer into a new folder."""
+        folder = self._folder / f"segment-{self._next}"
+        self._next += 1
+        folder.mkdir(self._folder.stat().st_mode & 0o777)
+        return SegmentWriter(folder, self._config["split"])
+
+    def append(self, writer: SegmentWriter) -> None:
+        """Append a new segment, unless it is empty, and merge it with small ones before it."""
+        if not writer.num_documents:
+            return
+        self._segments.append(self._finish(writer, "flat", None))
+        first = len(self._segments) - 1
+        size = writer.num_documents
+        while first > 0 and self._may_merge(self._segments[first - 1], size):
+            first -= 1
+            size += self._segments[first].num_documents
+        if first < len(self._segments) - 1:
+            self._merge(first, "flat", None)
+
+    def delete(self, numbers: np.ndarray) -> None:
+        """Mark documents as deleted."""
+        self._deleted = np.union1d(self._deleted, numbers)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all segments store the vectors unrounded, so that they can be copied."""
+        return all(isinstance(segment.vectors, FlatIndex) for segment in self._segments)
+
+    def merge_all(self, embed: EmbedText | None = None) -> bool:
+        """Merge all segments into one of the kind of the index.
+
+        Args:
+            embed: computes the vectors again; None copies them.
+
+        Returns:
+            Whether anything had to be merged.
+        """
+        if len(self._segments) == 1 and not len(self._deleted):
+            return False
+        self._merge(0, self._config["kind"], self._config["lists"], embed)
+        return True
+
+    def commit(self) -> None:
+        """Make the changes visible."""
+        total = sum(segment.num_documents for segment in self._segments)
+        if self.is_flat and len(self._deleted) > DELETED_SHARE * total:
+            self.merge_all()
+            total = sum(segment.num_documents for segment in self._segments)
+        config = {
+            **self._config,
+            "lines": self.next_line,
+            "sentences": total - len(self._deleted),
+            "segments": [segment.description for segment in self._segments],
+            "deleted": None,
+            "files": self._files,
+            STAMPS: self._stamps,
+        }
+        if len(self._deleted):
+            config["deleted"] = self._write_deleted()
+        config["next"] = self._next
+        add_checksums(config, self._folder)
+        for segment in self._segments:
+            if segment not in self.index.segments:
+                sync(segment.path)
+        _sync_names(self._folder)
+        with atomic_write(self._folder / INDEX_CONFIG) as stream:
+            stream.write(config_text(config))
+        _sync_names(self._folder)
+        self._config = config
+
+    def remove_unlisted(self) -> None:
+        """Remove the files of replaced segments and of edits that were interrupted."""
+        listed = {self._config["deleted"]}
+        for segment in self._config["segments"]:
+            listed.add(segment["folder"])
+        for path in list(self._folder.iterdir()):
+            is_ours = SEGMENT_NAME.fullmatch(path.name) or DELETED_NAME.fullmatch(path.name)
+            is_first = "" not in listed and path.name in (*FILES, *OPTIONAL_FILES)
+            if is_first or (is_ours and path.name not in listed):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+    # -- segments
+
+    def _finish(self, writer: SegmentWriter, kind: str, lists: int | None) -> Segment:
+        """Write the vectors of a new segment, and open it."""
+        mode = (self._folder / INDEX_CONFIG).stat().st_mode & 0o777
+        description = {"folder": writer.folder.name, **writer.finish(kind, lists, mode)}
+        config = {**self._config, "segments": [description], "deleted": None}
+        config["width"] = writer.width
+        add_checksums(config, self._folder)
+        self._files.update(config["files"])
+        self._stamps.update(config[STAMPS])
+        return Segment(self._folder, description, config)
+
+    def _may_merge(self, segment: Segment, size: int) -> bool:
+        """Return whether a segment is small enough to be merged with `size` new documents."""
+        is_flat = isinstance(segment.vectors, FlatIndex)
+        return is_flat and segment.num_documents < SIZE_RATIO * size
+
+    def _merge(
+        self, first: int, kind: str, lists: int | None, embed: EmbedText | None = None
+    ) -> None:
+        """Merge the segments from number `first` on, without deleted documents."""
+        start = sum(segment.num_documents for segment in self._segments[:first])
+        with self.new_segment() as writer:
+            first_document = start
+            for segment in self._segments[first:]:
+                is_alive = np.ones(segment.num_documents, dtype=bool)
+                is_inside = self._deleted >= first_document
+                is_inside &= self._deleted < first_document + segment.num_documents
+                is_alive[self._deleted[is_inside] - first_document] = False
+                _copy(segment, np.flatnonzero(is_alive), writer, embed, self._config["ids"])
+                first_document += segment.num_documents
+        self._deleted = self._deleted[self._deleted < start]
+        self._segments = self._segments[:first]
+        if not writer.num_documents:
+            return
+        if writer.num_rows < min_rows(kind, lists):
+            kind = "flat"
+            lists = None
+        self._segments.append(self._finish(writer, kind, lists))
+
+    def _write_deleted(self) -> str:
+        """Write the numbers of the deleted documents, and return the name of the file."""
+        name = f"deleted-{self._next}.npy"
+        self._next += 1
+        path = self._folder / name
+        np.save(path, self._deleted)
+        sync(path)
+        return name
+
+
+def _next_line(index: IndexFolder) -> int:
+    """Return the line number after the last line.
+
+    An index of an early version does not store it, so its corpus ends with the last sentence.
+    """
+    lines = index.config["lines"]
+    if lines is not None:
+        return lines
+    last = np.array([len(index) - 1])
+    return index.sentences(last)[len(index) - 1][0] + 1
+
+
+def _copy(
+    segment: Segment,
+    documents: np.ndarray,
+    writer: SegmentWriter,
+    embed: EmbedText | None,
+    has_ids: bool,
+) -> None:
+    """Copy documents of a segment, with their vectors or, with `embed`, with new ones."""
+    for start in range(0, len(documents), COPIED_DOCUMENTS):
+        numbers = documents[start : start + COPIED_DOCUMENTS]
+        lines, sentences = zip(*segment.sentences(numbers), strict=True)
+        ids = list(segment.ids_of(numbers)) if has_ids else None
+        if embed:
+            texts = [sentence.decode("utf-8", "replace").rstrip("\n") for sentence in sentences]
+            writer.embed(Block(texts, list(lines), list(lines), ids, 0), embed)
+            continue
+        rows, content = segment.rows_of(numbers)
+        writer.write(segment.vectors.rows[rows], sentences, np.array(lines), ids, content)
+
+
+def _sync_names(folder: Path) -> None:
+    """Flush the names in a folder to disk."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,505 @@
+"""Segments of an index: documents and their vectors, in files that never change.
+
+A document is what a user adds, deletes and finds: one line of text. A row is one vector. A document
+has one row, or several if its index has a splitter.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.mapping import map_file
+from fairseq_lxsr.files.open import open_file, sha256, stamp
+from fairseq_lxsr.files.records import is_count, open_array
+from fairseq_lxsr.vectors import (
+    build_index,
+    check_directions,
+    read_index,
+    search_index,
+    write_index,
+)
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+
+VECTORS_FILE = "index.faiss"
+SENTENCES_FILE = "sentences.txt"
+# Byte offset of each sentence in the sentence file, followed by the size of that file.
+OFFSETS_FILE = "offsets.npy"
+# The line number of each sentence in the corpus, from 0.
+LINES_FILE = "lines.npy"
+FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+# The id of each document, one per line; absent if the ids are the line numbers.
+IDS_FILE = "ids.txt"
+# For each row the number of its document in the segment, and the first byte of its text in that
+# document and the byte after the last [R, 3]; absent if each document has one row.
+ROWS_FILE = "rows.npy"
+OPTIONAL_FILES = (IDS_FILE, ROWS_FILE)
+# Vectors that have not been indexed yet; the file is removed at the end.
+RAW_VECTORS_FILE = "vectors.raw"
+# Functions that split a document into the texts of its rows, by the name that index.json has. Each
+# returns the first character of each text, and the character after its last.
+SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {}
+
+EmbedText = Callable[[Text], np.ndarray]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Documents that are embedded and written together.
+
+    Attributes:
+        sentences: texts, each a single line.
+        lines: line number of each in the corpus, from 0.
+        places: number of each in the input, from 0, for messages.
+        ids: id of each; None if the ids are the line numbers.
+        next_line: number of the corpus line after the block.
+    """
+
+    sentences: list[str]
+    lines: list[int]
+    places: list[int]
+    ids: list[str] | None
+    next_line: int
+
+
+# -- writing
+
+
+class SegmentWriter:
+    """Writes a segment into an existing folder.
+
+        with SegmentWriter(folder, split=None) as writer:
+            writer.embed(block, embed)
+            description = writer.finish("flat", None)
+
+    Attributes:
+        folder: the folder.
+        num_documents: number of documents written so far.
+        num_rows: number of rows written so far.
+        width: width of the vectors.
+    """
+
+    def __init__(self, folder: Path, split: str | None = None):
+        self.folder = folder
+        self.num_documents = 0
+        self.num_rows = 0
+        self._split = SPLITTERS[split] if split else None
+        self.width = 0
+        # One array per block: every full garbage collection would have to walk through a list of
+        # all numbers.
+        self._lines: list[IntArray] = []
+        self._lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
+        self._rows: list[IntArray] = []
+        # First block in which no sentence has a known word.
+        self._unknown: tuple[FloatArray, Text] | None = None
+        self._files = ExitStack()
+
+    def __enter__(self) -> "SegmentWriter":
+        self._texts = self._files.enter_context(open(self.folder / SENTENCES_FILE, "wb"))
+        self._vectors = self._files.enter_context(open(self.folder / RAW_VECTORS_FILE, "wb"))
+        self._ids: BinaryIO | None = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def embed(self, block: Block, embed: EmbedText) -> Mask:
+        """Embed a block and write it, without the documents that have no known word.
+
+        Returns:
+            Whether each document has been written.
+        """
+        if not block.sentences:
+            return np.empty(0, dtype=bool)
+        rows = None
+        texts = block.sentences
+        places = np.array(block.places)
+        if self._split:
+            rows, texts = _split(block.sentences, self._split)
+            places = places[rows[:, 0]]
+        text = Text(texts, rows=places)
+        embeddings = np.ascontiguousarray(embed(text), dtype=np.float32)
+        check_directions(embeddings, text.where, zeros=True)
+        self.width = embeddings.shape[1]
+        is_known = np.asarray(embeddings.any(axis=1))
+        if not is_known.any():
+            self._unknown = self._unknown or (embeddings, text)
+        is_written = is_known
+        if rows is not None:
+            rows = rows[is_known]
+            is_written = np.zeros(len(block.sentences), dtype=bool)
+            is_written[rows[:, 0]] = True
+            # Number the documents that remain.
+            rows[:, 0] = (is_written.cumsum() - 1)[rows[:, 0]]
+        sentences = [f"{text}\n".encode() for text in compress(block.sentences, is_written)]
+        ids = None
+        if block.ids is not None:
+            ids = list(compress(block.ids, is_written))
+        lines = np.array(block.lines, dtype=np.int64)[is_written]
+        self.write(embeddings[is_known], sentences, lines, ids, rows)
+        return is_written
+
+    def write(
+        self,
+        vectors: FloatArray,
+        sentences: Sequence[bytes],
+        lines: IntArray,
+        ids: Sequence[str] | None,
+        rows: IntArray | None,
+    ) -> None:
+        """Write documents.
+
+        Args:
+            vectors: vectors of the rows [r, D].
+            sentences: texts of the documents, each with its line end.
+            lines: line numbers of the documents.
+            ids: ids of the documents; None if the ids are the line numbers.
+            rows: document, first and last byte of each row, with documents numbered from 0 [r, 3];
+                None if each document has one row.
+        """
+        if not sentences:
+            return
+        self._vectors.write(np.ascontiguousarray(vectors).tobytes())
+        self.width = vectors.shape[1]
+        self._texts.writelines(sentences)
+        self._lengths.append(np.array([len(sentence) for sentence in sentences], dtype=np.int64))
+        self._lines.append(lines)
+        if ids is not None:
+            if self._ids is None:
+                stream = open(self.folder / IDS_FILE, "wb")  # noqa: SIM115
+                self._ids = self._files.enter_context(stream)
+            self._ids.writelines(f"{name}\n".encode() for name in ids)
+        if rows is not None:
+            self._rows.append(rows + np.array([self.num_documents, 0, 0]))
+        self.num_documents += len(sentences)
+        self.num_rows += len(vectors)
+
+    def refuse_empty(self) -> None:
+        """Raise `InputError` if nothing was written, for lack of text or of known words."""
+        if self.num_documents:
+            return
+        if self._unknown is not None:
+            embeddings, text = self._unknown
+            # This call raises an error that names the first sentence.
+            check_directions(embeddings, text.where)
+        raise InputError("no text to index; expected one sentence per line")
+
+    def finish(self, kind: str, lists: int | None, mode: int | None = None) -> dict[str, Any]:
+        """Index the vectors, and write what remains.
+
+        Args:
+            kind: kind of the index, see `vectors.build_index`.
+            lists: number of inverted lists, see `vectors.build_index`.
+            mode: permissions of the files; None for the default of the process.
+
+        Returns:
+            The entry for the segments of index.json, without the name of the folder.
+        """
+        self._files.close()
+        raw_file = self.folder / RAW_VECTORS_FILE
+        vectors = np.memmap(raw_file, dtype=np.float32, mode="r", shape=(self.num_rows, self.width))
+        write_index(build_index(vectors, kind, lists), self.folder / VECTORS_FILE)
+        # Some systems do not remove a file that is still mapped.
+        del vectors
+        raw_file.unlink()
+        np.save(self.folder / OFFSETS_FILE, np.concatenate(self._lengths).cumsum())
+        np.save(self.folder / LINES_FILE, np.concatenate(self._lines))
+        if self._split:
+            np.save(self.folder / ROWS_FILE, np.concatenate(self._rows))
+        if mode is not None:
+            for path in self.folder.iterdir():
+                path.chmod(mode)
+        return {
+            "kind": kind,
+            "documents": self.num_documents,
+            "rows": self.num_rows,
+        }
+
+
+def _split(
+    sentences: Sequence[str], split: Callable[[str], Sequence[tuple[int, int]]]
+) -> tuple[IntArray, list[str]]:
+    """Return document, first and last byte of each row [r, 3], and the text of each row."""
+    rows = []
+    texts = []
+    for number, sentence in enumerate(sentences):
+        for start, stop in split(sentence):
+            first = len(sentence[:start].encode())
+            text = sentence[start:stop]
+            rows.append((number, first, first + len(text.encode())))
+            texts.append(text)
+    return np.array(rows, dtype=np.int64).reshape(-1, 3), texts
+
+
+# -- reading
+
+
+class Segment:
+    """An open segment.
+
+    All files are opened at once and mapped, so the segment stays readable if they are removed.
+
+    Attributes:
+        path: path of its folder.
+        description: its entry in index.json.
+        vectors: index of the vectors, of faiss or `vectors.index.FlatIndex`.
+        num_documents: number of documents, with those that are deleted.
+        num_rows: number of rows.
+    """
+
+    def __init__(self, index_path: Path, description: dict[str, Any], config: dict[str, Any]):
+        """Open and check the files.
+
+        Args:
+            index_path: path of the index.
+            description: the entry in index.json.
+            config: content of index.json.
+
+        Raises:
+            InputError: if a file is missing, changed or of another format.
+        """
+        self.path = index_path / description["folder"]
+        self.description = description
+        self.num_documents = description["documents"]
+        self.num_rows = description["rows"]
+        self._width = config["width"]
+        names = [*FILES]
+        if config["ids"]:
+            names.append(IDS_FILE)
+        if config["split"]:
+            names.append(ROWS_FILE)
+        with ExitStack() as stack:
+            # Open each file only once, so that the checked file is the one that is read later.
+            streams: dict[str, BinaryIO] = {}
+            for name in names:
+                stream = open_unchanged(index_path, file_name(description, name), config)
+                streams[name] = stack.enter_context(stream)
+            self._opened = {name: os.fstat(stream.fileno()) for name, stream in streams.items()}
+            self.vectors = read_index(streams[VECTORS_FILE])
+            self._offsets = map_numbers(streams[OFFSETS_FILE], (self.num_documents + 1,))
+            self._lines = map_numbers(streams[LINES_FILE], (self.num_documents,))
+            self._text = map_file(streams[SENTENCES_FILE])
+            self._ids: NDArray[np.uint8] | None = None
+            if config["ids"]:
+                self._ids = map_file(streams[IDS_FILE])
+            self._rows: IntArray | None = None
+            if config["split"]:
+                self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        if (self.vectors.ntotal, self.vectors.d) != (self.num_rows, self._width):
+            raise InputError(
+                f"{self.path / VECTORS_FILE}: {self.vectors.ntotal:,} vectors of width "
+                f"{self.vectors.d}; expected {self.num_rows:,} of width {self._width}: build the "
+                "index again"
+            )
+        covers_text = self._offsets[0] == 0 and self._offsets[-1] == len(self._text)
+        # Every sentence has at least one byte, its line end.
+        lengths = np.diff(self._offsets)
+        if not covers_text or (lengths < 1).any():
+            raise InputError(
+                f"{self.path / OFFSETS_FILE}: not the offsets of the sentences in "
+                f"{SENTENCES_FILE}; build the index again"
+            )
+        if self._ids is not None and len(self._id_ends) != self.num_documents:
+            raise InputError(
+                f"{self.path / IDS_FILE}: {len(self._id_ends):,} ids of {self.num_documents:,} "
+                "sentences; build the index again"
+            )
+        if self._rows is not None:
+            self._check_rows(self._rows, lengths)
+        elif self.num_rows != self.num_documents:
+            raise InputError(
+                f"{self.path}: {self.num_rows:,} vectors of {self.num_documents:,} sentences; "
+                "expected one for each: build the index again"
+            )
+
+    def _check_rows(self, rows: IntArray, lengths: IntArray) -> None:
+        documents = rows[:, 0]
+        # Each document has rows, and they are consecutive.
+        steps = np.diff(documents, prepend=-1, append=self.num_documents)
+        is_valid = ((steps == 0) | (steps == 1)).all() and steps[0] == steps[-1] == 1
+        if is_valid:
+            starts = rows[:, 1]
+            stops = rows[:, 2]
+            is_valid = ((starts >= 0) & (starts <= stops) & (stops < lengths[documents])).all()
+        if not is_valid:
+            raise InputError(
+                f"{self.path / ROWS_FILE}: not the vectors of {self.num_documents:,} documents; "
+                "build the index again"
+            )
+
+    @property
+    def files(self) -> list[Path]:
+        """Paths of all files of the segment."""
+        return [self.path / name for name in self._opened]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Id of each document: that of the user, or the line number from 1."""
+        if self._ids is None:
+            return [str(line + 1) for line in self._lines.tolist()]
+        self._check_not_overwritten(IDS_FILE)
+        return self._ids.tobytes().decode("utf-8", "replace").split("\n")[:-1]
+
+    def ids_of(self, documents: IntArray) -> Iterator[str]:
+        """Yield the ids of documents, without reading all others."""
+        for number in documents.tolist():
+            if self._ids is None:
+                yield str(int(self._lines[number]) + 1)
+                continue
+            start = self._id_ends[number - 1] + 1 if number else 0
+            name = self._ids[start : self._id_ends[number]].tobytes()
+            yield name.decode("utf-8", "replace")
+        if self._ids is not None:
+            self._check_not_overwritten(IDS_FILE)
+
+    @cached_property
+    def _id_ends(self) -> IntArray:
+        """Position of the line end after each id."""
+        return np.flatnonzero(self._ids == ord("\n"))
+
+    def neighbours(
+        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
+    ) -> tuple[FloatArray, IntArray]:
+        """Return cosines and rows of the k nearest rows, [N, k] each; see `search_index`.
+
+        Args:
+            embeddings: query embeddings [N, D].
+            k: number of neighbours, at most the number of rows.
+            probes: number of inverted lists to search.
+            allowed: which documents may be found; None for all.
+        """
+        if allowed is not None and self._rows is not None:
+            allowed = allowed[self._rows[:, 0]]
+        cosines, rows = search_index(self.vectors, embeddings, k, probes, allowed)
+        self._check_not_overwritten(VECTORS_FILE)
+        largest = rows.max(initial=-1)
+        if largest >= self.num_rows:
+            raise InputError(
+                f"{self.path / VECTORS_FILE}: contains row {largest:,}, but the index has only "
+                f"{self.num_rows:,} sentences; build the index again"
+            )
+        return cosines, rows
+
+    def documents(self, rows: IntArray) -> IntArray:
+        """Return the numbers of the documents that have these rows."""
+        return rows if self._rows is None else self._rows[rows, 0]
+
+    def spans(self, rows: IntArray) -> IntArray:
+        """Return first byte and last + 1 of each row in the text of its document [n, 2]."""
+        if self._rows is not None:
+            return self._rows[rows, 1:]
+        lengths = self._offsets[rows + 1] - self._offsets[rows] - 1
+        return np.stack((np.zeros_like(lengths), lengths), axis=1)
+
+    def sentences(self, documents: IntArray) -> Iterator[tuple[int, bytes]]:
+        """Yield the line number in the corpus, and the text with its line end, of documents."""
+        for number in documents.tolist():
+            text = self._text[self._offsets[number] : self._offsets[number + 1]].tobytes()
+            yield int(self._lines[number]), text
+        self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
+
+    def rows_of(self, documents: IntArray) -> tuple[IntArray, IntArray | None]:
+        """Return the rows of ascending documents, and what `SegmentWriter.write` takes for them."""
+        if self._rows is None:
+            return documents, None
+        rows = np.flatnonzero(np.isin(self._rows[:, 0], documents))
+        content = self._rows[rows].copy()
+        content[:, 0] = np.searchsorted(documents, content[:, 0])
+        return rows, content
+
+    def _check_not_overwritten(self, *names: str) -> None:
+        """Refuse files into which bytes were written while they were open, as `cp` does.
+
+        Files that were replaced do no harm: the old ones are still open.
+        """
+        for name in names:
+            path = self.path / name
+            before = self._opened[name]
+            try:
+                now = os.stat(path)
+            except OSError:
+                # For example, the folder may have been removed.
+                continue
+            if os.path.samestat(before, now) and _size_and_time(before) != _size_and_time(now):
+                raise InputError(
+                    f"{path}: was overwritten while the index was open; load it again, and let "
+                    "`lxsr index` or a rename replace the folder"
+                )
+
+
+def _size_and_time(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def file_name(description: dict[str, Any], name: str) -> str:
+    """Return the name of a file of a segment as index.json lists it."""
+    folder = description["folder"]
+    return f"{folder}/{name}" if folder else name
+
+
+def open_unchanged(index_path: Path, name: str, config: dict[str, Any]) -> BinaryIO:
+    """Open a file, and check its SHA-256 against index.json.
+
+    Hashing takes longer than a search. So a file is not hashed again if its size and time are still
+    those of when it was hashed.
+
+    Args:
+        index_path: path of the index.
+        name: name of the file in index.json.
+        config: content of index.json.
+    """
+    path = index_path / name
+    stamps = config.get("stamps")
+    stored_stamp = stamps.get(name) if isinstance(stamps, dict) else None
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        stream = open_file(path)
+        if stamp(stream) == stored_stamp:
+            return stream
+        if sha256(stream) == config["files"].get(name):
+            return stream
+        stream.close()
+    raise InputError(f"{path}: missing or changed since the index was built; build it again")
+
+
+def map_numbers(stream: BinaryIO, shape: tuple[int, ...]) -> np.ndarray:
+    """Map a stored array of integers."""
+    try:
+        array = open_array(stream)
+    except ValueError as error:
+        raise InputError(
+            f"{stream.name}: not a .npy file of numbers ({error}); build the index again"
+        ) from None
+    if array.shape != shape or array.dtype != np.int64:
+        raise InputError(
+            f"{stream.name}: {array.dtype} of shape {array.shape}; expected int64 of shape "
+            f"{shape}: build the index again"
+        )
+    return array
+
+
+def check_description(description: Any) -> None:
+    """Check the types of a segment in index.json.
+
+    Raises:
+        TypeError: if one is wrong.
+        KeyError: if a field is missing.
+    """
+    for name, expected in (("folder", str), ("kind", str)):
+        if type(description[name]) is not expected:
+            raise TypeError(f"{name} {description[name]!r:.40}")
+    for name in ("documents", "rows"):
+        if not is_count(description[name]) or not description[name]:
+            raise TypeError(f"{name} {description[name]!r:.40}")

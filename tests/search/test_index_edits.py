@@ -1,0 +1,447 @@
+"""An index that changes: ids, add, update, delete, compact and searches in a part of it."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import kills
+import numpy as np
+import pytest
+
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.records import parse_json
+from fairseq_lxsr.options import INDEX_KINDS
+from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search.edits import SIZE_RATIO
+from fairseq_lxsr.search.segment import SPLITTERS
+
+VECTORS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+SENTENCES = [f"número {i} …" for i in range(400)]
+IDS = [f"note-{i}" for i in range(400)]
+
+
+class Encoder:
+    """Knows sentences with a number only."""
+
+    fingerprint = "model"
+    folder = None
+
+    def embed(self, sentences):
+        rows = []
+        for sentence in sentences:
+            digits = [word for word in sentence.split() if word.isdecimal()]
+            rows.append(VECTORS[int(digits[0])] if digits else np.zeros(16, np.float32))
+        return np.stack(rows)
+
+
+ENCODER = Encoder()
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def index(tmp_path):
+    return CorpusIndex.build(tmp_path / "index", SENTENCES[:100], ENCODER, ids=IDS[:100])
+
+
+def content(index):
+    """Text by id, as a search finds it."""
+    found = {}
+    for hits in index.search(SENTENCES, ENCODER, k=1):
+        for hit in hits:
+            found[hit.id] = hit.text
+    assert set(found) == set(index.ids)
+    assert len(found) == len(index)
+    return found
+
+
+def open_twice(index):
+    return index, CorpusIndex.load(index.folder)
+
+
+def expected(*numbers):
+    return {IDS[number]: SENTENCES[number] for number in numbers}
+
+
+def of_format_2(folder):
+    """Turn an index into one that an earlier version has written."""
+    config = parse_json((folder / "index.json").read_text())
+    names = ("kind", "sentences", "lines", "width", "model", "model_folder", "files", "stamps")
+    old = {"format_version": 2, **{name: config[name] for name in names}}
+    (folder / "index.json").write_text(json.dumps(old))
+    return folder
+
+
+def test_ids_are_those_of_the_user(index):
+    for opened in open_twice(index):
+        assert opened.ids == IDS[:100]
+        hit = opened.search(SENTENCES[7], ENCODER, k=1)[0]
+        assert (hit.id, hit.line, hit.text) == ("note-7", 7, SENTENCES[7])
+
+
+def test_documents_are_added_updated_and_deleted(index):
+    assert (
+        index.add(["", *SENTENCES[100:110], "sin cifras"], ["empty", *IDS[100:110], "none"]) == 10
+    )
+    assert index.update(["note-3", "note-105"], [SENTENCES[203], SENTENCES[205]]) == 2
+    assert index.delete(IDS[10:20]) == 10
+    texts = expected(*range(10), *range(20, 110))
+    texts |= {"note-3": SENTENCES[203], "note-105": SENTENCES[205]}
+    for opened in open_twice(index):
+        assert content(opened) == texts
+        assert opened.search(SENTENCES[203], ENCODER, k=1)[0].line == 3
+        assert opened.search(SENTENCES[109], ENCODER, k=1)[0].line == 110
+    index.compact()
+    for opened in open_twice(index):
+        assert content(opened) == texts
+    files = {path.name for path in index.folder.iterdir()}
+    assert len(files) == 2
+    assert "index.json" in files
+    index.add([SENTENCES[110]], [IDS[110]])
+    assert index.search(SENTENCES[110], ENCODER, k=1)[0].line == 112
+
+
+def test_an_id_is_free_again_when_it_is_deleted(index):
+    index.delete(["note-3"])
+    index.add([SENTENCES[300]], ["note-3"])
+    for opened in open_twice(index):
+        assert content(opened)["note-3"] == SENTENCES[300]
+        assert len(opened) == 100
+
+
+def test_line_numbers_are_the_ids_of_an_index_without(tmp_path):
+    CorpusIndex.build(tmp_path / "index", ["", *SENTENCES[:9]], ENCODER)
+    old = of_format_2(shutil.copytree(tmp_path / "index", tmp_path / "old"))
+    for folder in (tmp_path / "index", old):
+        index = CorpusIndex.load(folder)
+        assert index.ids == [str(number) for number in range(2, 11)]
+        index.add(SENTENCES[9:11], encode=ENCODER)
+        index.delete([2, "11"])
+        index.update([12], [SENTENCES[30]], ENCODER)
+        for opened in open_twice(index):
+            assert opened.ids == [*(str(number) for number in range(3, 11)), "12"]
+            hit = opened.search(SENTENCES[30], ENCODER, k=1)[0]
+            assert (hit.id, hit.line) == ("12", 11)
+
+
+def test_everything_may_be_deleted(index):
+    index.delete(index.ids)
+    for opened in open_twice(index):
+        assert len(opened) == 0
+        assert opened.ids == []
+        assert opened.search(SENTENCES[:2], ENCODER) == [[], []]
+        opened.compact()
+    index.add(SENTENCES[:2], IDS[:2])
+    for opened in open_twice(index):
+        assert content(opened) == expected(0, 1)
+
+
+@pytest.mark.parametrize("kind", sorted(set(INDEX_KINDS) - {"ivf-pq"}))
+def test_every_kind_finds_what_is_there(tmp_path, kind):
+    index = CorpusIndex.build(
+        tmp_path / "index", SENTENCES[:300], ENCODER, kind=kind, ids=IDS[:300]
+    )
+    index.add(SENTENCES[300:], IDS[300:])
+    index.delete(IDS[::2])
+    index.update([IDS[1]], [SENTENCES[0]])
+    texts = expected(*range(1, 400, 2)) | {IDS[1]: SENTENCES[0]}
+    for _ in range(2):
+        for opened in open_twice(index):
+            found = {
+                hit.id: hit.text
+                for hits in opened.search(SENTENCES, ENCODER, k=1, probes=100)
+                for hit in hits
+            }
+            assert found == texts
+        index.compact()
+    assert index.config["segments"][0]["kind"] == kind
+
+
+def test_a_flat_index_finds_what_one_that_is_built_at_once_finds(tmp_path):
+    whole = CorpusIndex.build(tmp_path / "whole", SENTENCES[:90], ENCODER)
+    parts = CorpusIndex.build(tmp_path / "parts", SENTENCES[:50], ENCODER)
+    for start in range(50, 90, 3):
+        parts.add(SENTENCES[start : min(start + 3, 90)])
+    assert len(parts.config["segments"]) > 1
+    assert parts.search(SENTENCES, ENCODER, k=20) == whole.search(SENTENCES, ENCODER, k=20)
+    parts.compact()
+    assert parts.search(SENTENCES, ENCODER, k=20) == whole.search(SENTENCES, ENCODER, k=20)
+    for name in ("index.faiss", "sentences.txt", "offsets.npy", "lines.npy"):
+        (path,) = parts.folder.glob(f"segment-*/{name}")
+        assert path.read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_many_additions_are_few_segments(index):
+    for number in range(100, 180):
+        index.add([SENTENCES[number]], [IDS[number]])
+        sizes = [segment["documents"] for segment in index.config["segments"]]
+        assert all(before >= SIZE_RATIO * after for before, after in itertools.pairwise(sizes))
+    assert content(index) == expected(*range(180))
+
+
+def test_an_add_encodes_what_is_new_and_leaves_the_rest(index):
+    encoded = []
+
+    def embed(sentences):
+        encoded.extend(sentences)
+        return ENCODER.embed(sentences)
+
+    before = (index.folder / "index.faiss").stat()
+    index.add([SENTENCES[100]], [IDS[100]], embed)
+    assert encoded == [SENTENCES[100]]
+    assert (index.folder / "index.faiss").stat() == before
+
+
+@pytest.mark.parametrize(
+    ("where", "numbers"),
+    [
+        ([], []),
+        (IDS[5:7], [5, 6]),
+        ({"note-120", "note-8", "unknown", 4}, [8, 120]),
+        (lambda name: name.endswith("7"), [*range(7, 100, 10), 107, 117]),
+        (IDS, [*range(50), *range(51, 122)]),
+    ],
+)
+def test_a_search_in_a_part(index, where, numbers):
+    index.add(SENTENCES[100:122], IDS[100:122])
+    index.delete(["note-50"])
+    hits = index.search(SENTENCES[5], ENCODER, k=400, where=where)
+    assert sorted(int(hit.id.removeprefix("note-")) for hit in hits) == numbers
+    full = index.search(SENTENCES[5], ENCODER, k=400)
+    texts = {hit.text for hit in hits}
+    assert [hit for hit in full if hit.text in texts] == hits
+
+
+@pytest.mark.parametrize("where", ["note-1", 5, [None], [b"x"], [True]])
+def test_a_condition_that_is_none(index, where):
+    with pytest.raises(InputError, match="where: "):
+        index.search("1", ENCODER, where=where)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda index: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' is id 1 too"),
+        (
+            lambda index: index.add(["5", "6"], ["a", "note-7"]),
+            "index: has the id 'note-7' already",
+        ),
+        (lambda index: index.add(["5", "6"], ["a"]), "ids: 1, .*more sentences"),
+        (lambda index: index.add(["5"], ["a", "b"]), "ids: more than the 1"),
+        (lambda index: index.add(["5"]), "index: has ids"),
+        (lambda index: index.add(["5"], ["a\tb"]), r"id 1: 'a\\tb'"),
+        (lambda index: index.add(["5"], [""]), "id 1: ''"),
+        (lambda index: index.add(["5"], [1.5]), "id 1: 1.5"),
+        (lambda index: index.add(["5"], "a"), "ids"),
+        (lambda index: index.delete(["note-1", "x"]), "index: has no id 'x'"),
+        (lambda index: index.delete(["note-1", "note-1"]), "id 2: 'note-1' is id 1 too"),
+        (lambda index: index.delete("note-1"), "ids"),
+        (lambda index: index.update(["note-1", "x"], ["5", "6"]), "index: has no id 'x'"),
+        (lambda index: index.update(["note-1"], ["5", "6"]), "ids: 1, but 2"),
+        (lambda index: index.update(["note-1", "note-2"], ["5", " "]), "id 'note-2': .*empty"),
+        (lambda index: index.update(["note-1", "note-2"], ["5", "x"]), "id 'note-2': .*'x'"),
+    ],
+)
+def test_an_edit_that_is_refused_changes_nothing(index, edit, message):
+    before = {path: path.read_bytes() for path in index.folder.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=message):
+        edit(index)
+    assert before == {path: path.read_bytes() for path in index.folder.rglob("*") if path.is_file()}
+    assert content(index) == expected(*range(100))
+
+
+def test_ids_for_an_index_without(tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER)
+    with pytest.raises(InputError, match="index: was built without ids"):
+        index.add(SENTENCES[9:10], ["x"])
+    for ids, message in ((["a", "b", "a"], "id 3: 'a'"), (["a"], "ids: 1, "), (IDS, "ids: more")):
+        with pytest.raises(InputError, match=message):
+            CorpusIndex.build(tmp_path / "index", SENTENCES[:3], ENCODER, ids=ids)
+    assert len(CorpusIndex.load(tmp_path / "index")) == 9
+
+
+def test_an_index_of_another_model_is_not_edited(index):
+    index.encoder = ENCODER
+    CorpusIndex.build(index.folder, SENTENCES[:9], ENCODER.embed, "other")
+    for edit in (lambda: index.add(["5"], ["x"]), lambda: index.update(["note-1"], ["5"])):
+        with pytest.raises(InputError, match="index: was built again with model other"):
+            edit()
+    assert len(CorpusIndex.load(index.folder)) == 9
+
+
+def test_an_open_index_stays_as_it_was(index):
+    old = CorpusIndex.load(index.folder)
+    assert old.is_current()
+    index.add(SENTENCES[100:150], IDS[100:150])
+    index.delete(IDS[:50])
+    index.compact()
+    assert content(old) == expected(*range(100))
+    assert not old.is_current()
+    assert index.is_current()
+    shutil.rmtree(index.folder)
+    assert content(index) == expected(*range(50, 150))
+    with pytest.raises(InputError, match="index: not an index"):
+        index.is_current()
+
+
+def test_two_handles_lose_nothing(index):
+    """Threads with a handle of their own, as processes would have, and one that all share."""
+
+    def edit(worker):
+        handle = index if worker % 2 else CorpusIndex.load(index.folder)
+        handle._encode = ENCODER.embed
+        for number in range(100 + 10 * worker, 110 + 10 * worker):
+            handle.add([SENTENCES[number]], [IDS[number]])
+            handle.delete([IDS[number - 100]])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(edit, range(4)))
+    assert content(CorpusIndex.load(index.folder)) == expected(*range(40, 140))
+
+
+def edits_of(number):
+    """An edit by its number, and what it makes of the texts by id."""
+    add = expected(*range(100 + number, 103 + number))
+    gone = IDS[number : number + 2]
+
+    def after_add(texts):
+        return texts | add
+
+    def after_update(texts):
+        return texts | {gone[0]: SENTENCES[300 + number]}
+
+    def after_delete(texts):
+        return {name: text for name, text in texts.items() if name not in gone}
+
+    return (
+        (lambda index: index.add(list(add.values()), list(add)), after_add),
+        (lambda index: index.update(gone[:1], [SENTENCES[300 + number]]), after_update),
+        (lambda index: index.delete(gone), after_delete),
+        (lambda index: index.compact(), lambda texts: texts),
+    )
+
+
+@pytest.mark.parametrize("which", range(4), ids=["add", "update", "delete", "compact"])
+def test_a_kill_leaves_the_old_or_the_new_state(index, which):
+    """A kill before each change of a file; a reader that opened the index before keeps it."""
+    index.add(SENTENCES[390:391], IDS[390:391])
+    index.delete(IDS[99:100])
+    edit, after = edits_of(10)[which]
+    texts = content(index)
+    pristine = shutil.copytree(index.folder, index.folder.with_name("pristine"))
+    reader = CorpusIndex.load(index.folder)
+    seen = set()
+
+    def load():
+        handle = CorpusIndex.load(index.folder)
+        handle._encode = ENCODER.embed
+        return handle
+
+    for _ in kills.every_kill(lambda: edit(load())):
+        found = content(CorpusIndex.load(index.folder))
+        assert found in (texts, after(texts))
+        seen.add(found == texts)
+        assert content(reader) == texts
+        # The next edit works, and leaves no rest.
+        handle = load()
+        handle.add([SENTENCES[200]], [IDS[200]])
+        assert content(handle) == found | expected(200)
+        listed = {segment["folder"] for segment in handle.config["segments"]}
+        listed.add(handle.config["deleted"])
+        there = {path.name for path in index.folder.iterdir()}
+        assert {name for name in there if name.startswith(("segment", "deleted"))} <= listed
+        shutil.rmtree(index.folder)
+        shutil.copytree(pristine, index.folder)
+    assert seen == ({True} if after(texts) == texts else {False, True})
+
+
+def test_descriptors_do_not_grow(index):
+    index.add(SENTENCES[100:110], IDS[100:110])
+    before = len(os.listdir("/dev/fd"))
+    opened = [CorpusIndex.load(index.folder) for _ in range(50)]
+    assert len(os.listdir("/dev/fd")) == before
+    assert content(opened[-1]) == expected(*range(110))
+
+
+def test_random_edits_are_those_of_a_dict(tmp_path):
+    rng = random.Random(3)
+    texts = expected(*range(20))
+    index = CorpusIndex.build(tmp_path / "index", list(texts.values()), ENCODER, ids=list(texts))
+    for _ in range(60):
+        free = [name for name in IDS if name not in texts]
+        count = rng.randint(1, 6)
+        match rng.choice(["add", "update", "delete", "compact"]):
+            case "add":
+                new = {name: SENTENCES[IDS.index(name)] for name in rng.sample(free, count)}
+                index.add(list(new.values()), list(new))
+                texts |= new
+            case "update" if len(texts) >= count:
+                # A text is found by its number, which no other document may have.
+                names = rng.sample(sorted(texts), count)
+                new = {name: texts[name].replace("…", "!") for name in names}
+                index.update(list(new), list(new.values()))
+                texts |= new
+            case "delete" if len(texts) >= count:
+                names = rng.sample(sorted(texts), count)
+                index.delete(names)
+                for name in names:
+                    del texts[name]
+            case "compact":
+                index.compact()
+        assert len(index) == len(texts)
+    for opened in open_twice(index):
+        assert content(opened) == texts
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """A splitter of documents into words, and one row more for the whole."""
+
+    def split(text):
+        spans = [(0, len(text))]
+        start = 0
+        for word in text.split(" "):
+            spans.append((start, start + len(word)))
+            start += len(word) + 1
+        return spans
+
+    monkeypatch.setitem(SPLITTERS, "words", split)
+    return "words"
+
+
+def test_a_document_of_several_rows(tmp_path, words):
+    """Rows without a known word are left out; edits keep the rows of each document together."""
+    from fairseq_lxsr.search.index_folder import IndexFolder, IndexSettings, write_index_folder
+
+    texts = [f"ñ {number} ñ {number + 200}" for number in range(50)]
+    settings = IndexSettings("model", split=words)
+    write_index_folder(tmp_path / "index", texts, ENCODER.embed, settings, ids=IDS[:50])
+    index = CorpusIndex.load(tmp_path / "index")
+    index._encode = ENCODER.embed
+    index.add(["7 ñ 300", "ñ"], ["new", "none"])
+    index.delete(IDS[10:12])
+    index.update(["note-3"], ["301 ñ"])
+    for compacted in (False, True):
+        if compacted:
+            index.compact()
+        assert len(index) == 49
+        stored = IndexFolder.open(tmp_path / "index")
+        rows = stored.neighbours(VECTORS[[205, 300, 301, 211]], 2, 1)[1]
+        documents = stored.documents(rows)
+        sentences = stored.sentences(np.unique(documents))
+        ids = stored.ids(np.unique(documents))
+        assert [ids[number] for number in documents[:3, 0].tolist()] == ["note-5", "new", "note-3"]
+        assert sentences[int(documents[0, 0])][1] == texts[5]
+        found = []
+        for row, document in zip(rows[:3, 0].tolist(), documents[:3, 0].tolist(), strict=True):
+            ((start, stop),) = stored.spans(np.array([row])).tolist()
+            found.append(sentences[document][1].encode()[start:stop].decode())
+        assert found[:2] == ["205", "300"]
+        assert found[2] in ("301", "301 ñ")
+        assert ids[int(documents[3, 0])] not in ("note-10", "note-11")
