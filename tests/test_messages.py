@@ -81,7 +81,7 @@ COMMANDS = {
         "other checkpoint in its folder"
     ),
     "eval xsr --model model --source text.en": (
-        "expected either --source and --target, or --data and --lang-pairs"
+        "specify either --source and --target, or --data and --lang-pairs"
     ),
     "eval xsr --model model --source text.en --target text.fr": (
         "text.en has 3 lines and text.fr has 2; expected aligned files with the same "

@@ -21,7 +21,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_mo
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Number of examples gathered at once, per seed.
+# Approximate size of a chunk of features that is gathered at once.
 CHUNK_BYTES = 2**24
 # Number of examples classified at once.
 PREDICT_ROWS = 4096
@@ -111,7 +111,7 @@ def train_classifiers(
     layers = start_layers(config, x.shape[1], classes)
     parameters = [parameter for layer in layers for parameter in layer]
     optimizer = torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-    # Model s uses seed number s // len(l2) and L2 strength number s % len(l2).
+    # Model s uses the seed with index s // len(l2) and the L2 strength with index s % len(l2).
     l2 = torch.tensor(config.l2).repeat(config.seeds)
     best = BestEpochs(layers, len(l2), config.ties)
     for _ in Progress(range(config.epochs), desc="classifier", unit=" epochs", disable=None):
@@ -136,7 +136,7 @@ def classifier_losses(
         batch: features [S, B, F].
         target: labels [S, B].
         masks: dropout masks of the hidden layers.
-        l2: strength of L2 of every model [S].
+        l2: L2 strength of every model [S].
     """
     logits = forward(layers, batch, masks)
     cross_entropy = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum")
@@ -152,8 +152,8 @@ class BestEpochs:
 
     Args:
         layers: initial weights and biases of every layer.
-        models: number of models S.
-        ties: which of several best epochs is kept, `first` or `last`.
+        models: number of models, S.
+        ties: which epoch to keep if several are equally good, `first` or `last`.
     """
 
     def __init__(self, layers: list[Layer], models: int, ties: str):
@@ -181,7 +181,7 @@ class BestEpochs:
 
 
 def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[Layer]:
-    """Draw initial weights uniformly from +-1/sqrt(fan_in), as torch.nn.Linear does.
+    """Draw initial weights uniformly from ±1/sqrt(fan_in), as torch.nn.Linear does.
 
     The weights of a seed do not depend on the other seeds.
     """
@@ -214,13 +214,13 @@ def batches(
         config: settings of the classifier.
         x: features [N, F].
         y: labels [N].
-        generators: one random generator for every seed.
+        generators: one random generator per seed.
 
     Yields:
         Features [S, B, F] after dropout, labels [S, B], and dropout masks of the hidden layers
         [S, B, width].
     """
-    # Row numbers [seeds, N].
+    # Row indices [seeds, N].
     orders = np.stack([generator.permutation(len(x)) for generator in generators])
     size = config.batch_size
     rows = max(1, CHUNK_BYTES // (4 * x.shape[1] * size)) * size
@@ -239,7 +239,7 @@ def gather(
     chunk: Tensor,
     generators: list[np.random.Generator],
 ) -> list[Tensor]:
-    """Gather features, labels and dropout masks for a chunk of row numbers [seeds, rows]."""
+    """Gather features, labels and dropout masks for a chunk of row indices [seeds, rows]."""
     # Features [seeds, rows, F].
     features = x[chunk]
     if config.input_dropout:
@@ -260,7 +260,7 @@ def drop_(values: Tensor, generators: list[np.random.Generator], rate: float) ->
     Args:
         values: values [seeds, ...]; they become 0 with probability `rate`, and are divided by
             1 - rate otherwise.
-        generators: one random generator for every seed.
+        generators: one random generator per seed.
         rate: dropout rate.
     """
     limit = round(rate * STEPS_OF_DROPOUT)
@@ -316,7 +316,7 @@ def transfer_scores(
         Scores with accuracy, its standard deviation over seeds, and macro F1.
 
     Raises:
-        InputError: for a missing part, an unknown label, or features of different models.
+        InputError: for a missing part, an unknown label, or features from different models.
     """
     tests = {name: parts["test"] for name, parts in languages.items() if "test" in parts}
     scores = []
@@ -355,13 +355,13 @@ def _check_widths(
     for test_language, test in tests.items():
         if test.features.shape[1] != width:
             raise InputError(
-                f"features of {language} have {width} dimensions and those of {test_language} "
-                f"have {test.features.shape[1]}; expected embeddings from the same model"
+                f"{language} features have {width} dimensions and {test_language} features have "
+                f"{test.features.shape[1]}; expected embeddings from the same model"
             )
 
 
 def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
-    """Convert the labels of a part (train, dev or test) to class numbers [N].
+    """Convert the labels of a part (train, dev or test) to class indices [N].
 
     Raises:
         InputError: for a label that is not one of the classes.

@@ -54,14 +54,14 @@ def paired_bootstrap(
 ) -> tuple[float, float, float]:
     """Compute the p-value and 95 % confidence interval of the difference second - first.
 
-    p is two-sided: the share of draws whose difference, shifted to mean zero, is at least as far
+    p is two-sided: the fraction of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
 
     Args:
         first: outcomes of the first system.
         second: outcomes of the second system on the same units.
-        draws: how often the units are drawn with replacement.
-        seed: seed of the draws.
+        draws: number of bootstrap samples, each drawn with replacement.
+        seed: random seed.
 
     Returns:
         Lower and upper end of the interval, in percent, and p.
@@ -77,7 +77,7 @@ def paired_bootstrap(
             "expected the same number for both systems"
         )
     units = first_parts.shape[1]
-    # Drawing units with replacement is a multinomial draw of how often each occurs.
+    # Drawing units with replacement means drawing their counts from a multinomial distribution.
     uniform = np.full(units, 1 / units)
     generator = np.random.default_rng(seed)
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
@@ -106,11 +106,12 @@ def compare(
     Args:
         first: scores of the first system.
         second: scores of the second system.
-        draws: how often the units are drawn with replacement.
+        draws: number of bootstrap samples, each drawn with replacement.
 
     Returns:
-        The comparisons, and notes on scores that could not be compared. Of several comparable
-        scores in a file the last counts; a note is added if their models differ.
+        The comparisons, and notes on scores that could not be compared. If a
+        file has several comparable scores, the last one is used; a note is added if their models
+        differ.
     """
     first_scores = latest(first)
     results: list[Comparison] = []
@@ -161,7 +162,7 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
 
 
 def _conflicting_models(scores: Sequence[Score], file: str) -> Iterator[str]:
-    """Yield a note for every score that a later score of another model replaces."""
+    """Yield a note for every score that a later score from another model replaces."""
     last = latest(scores)
     for score in scores:
         model = score.system
@@ -173,7 +174,7 @@ def _conflicting_models(scores: Sequence[Score], file: str) -> Iterator[str]:
 def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
     """Explain why a score has no counterpart among the scores of the first file.
 
-    Settings are compared with the candidate that differs in the fewest.
+    Only the candidate with the fewest different settings is reported.
     """
     task = f"{score.protocol} {score.task}"
     settings = score.measurement

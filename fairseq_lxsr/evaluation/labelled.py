@@ -11,19 +11,19 @@ class ClassifierConfig:
     """Settings for training a classifier.
 
     Args:
-        hidden: widths of the hidden layers (tanh); () gives a linear classifier.
+        hidden: widths of the hidden layers (tanh); () selects a linear classifier.
         dropout: dropout rate of the hidden layers.
         input_dropout: dropout rate of the embeddings.
-        epochs: passes over the training set; the epoch of highest accuracy on dev is selected.
+        epochs: passes over the training set; the epoch with the highest dev accuracy is selected.
         batch_size: examples per batch.
         learning_rate: learning rate of Adam.
         l2: candidate strengths of L2 regularisation, selected on dev. Each multiplies the sum of
             the squared weights, without biases.
         normalise: whether embeddings are scaled to unit length.
-        seeds: number of seeds, counted from 1. A seed determines the initial weights, the order of
+        seeds: number of seeds (1, 2, 3, ...). A seed determines the initial weights, the order of
             the examples and dropout.
-        ties: which of several best epochs is selected, `first` or `last`. LASER's code takes the
-            last (source/sent_classif.py, line 248).
+        ties: which epoch to select if several are equally good, `first` or `last`. LASER's code
+            selects the last (source/sent_classif.py, line 248).
     """
 
     hidden: tuple[int, ...] = (10, 8)
@@ -62,7 +62,7 @@ class LabelledFeatures:
     Args:
         features: features [N, F].
         labels: N labels.
-        name: name of the file, for messages.
+        name: file name, for messages.
         text: hash of the text, for signatures.
     """
 

@@ -1,4 +1,4 @@
-"""Locations of test text: file templates, and public test sets with their languages."""
+"""Locate test text: file templates, and public test sets with their languages."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,18 +54,18 @@ class Dataset:
 
     Args:
         name: name on the command line and in signatures.
-        about: description, with the paper.
-        file: path of a language's file in the unpacked archive; {code} is the language.
-        sentences: number of sentences, the same in every language.
+        about: description and citation.
+        file: path of a language's file in the unpacked archive; {code} is the language code.
+        sentences: number of sentences per language.
         codes: language codes in the names of the files.
-        short: codes by two-letter language.
-        url: address of the archive, or of a page that leads to it.
+        short: codes by two-letter language code.
+        url: URL of the archive, or of a page that links to it.
         licence: licence of the text.
-        size: bytes of the archive; None if `url` is not the address of a fixed archive.
-        sha256: checksum of the archive; None as for `size`.
-        files: paths that do not follow `file`, by code.
-        error_types: path of the change types of xsim++; empty if the set has none.
-        augmented: path of the changed sentences of xsim++; empty if the set has none.
+        size: archive size in bytes; None if `url` does not point to a fixed archive.
+        sha256: archive checksum; None if `size` is None.
+        files: exceptions to `file`: paths by language code.
+        error_types: path of the xsim++ error types; empty if the set has none.
+        augmented: path of the xsim++ hard negatives; empty if the set has none.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Dataset:
             )
         raise InputError(
             f"--lang-pairs: language {language!r} is not in {self.name}; "
-            "expected for example en, eng or a code from its file names"
+            "use a language such as en or eng, or a code from its file names"
         )
 
     def _matching_codes(self, language: str) -> list[str]:
@@ -124,7 +124,7 @@ class Dataset:
 
         Args:
             folder: folder of the unpacked archive.
-            language: language in any spelling, see `code`.
+            language: language in any spelling; see `code`.
 
         Raises:
             InputError: if the file is missing or has the wrong number of lines.
@@ -139,19 +139,19 @@ class Dataset:
         return path
 
     def augmented_files(self, folder: str, language: str) -> tuple[Path, Path]:
-        """Find the error types and the perturbed sentences of a language for xsim++.
+        """Find the error types and hard negatives of a language for xsim++.
 
         Args:
             folder: folder of the unpacked archive.
-            language: language in any spelling, see `code`.
+            language: language in any spelling; see `code`.
 
         Raises:
-            InputError: if the test set has no changed sentences, or a file is missing.
+            InputError: if the test set has no hard negatives, or a file is missing.
         """
         if not self.error_types:
             raise InputError(
-                f"--dataset {self.name}: has no changed sentences for xsim++; "
-                "expected --error-types or another --dataset"
+                f"--dataset {self.name} has no hard negatives for xsim++; "
+                "specify --error-types or another --dataset"
             )
         code = self.code(language)
         errors = self._find(folder, self.error_types.format(code=code))

@@ -13,7 +13,7 @@ from fairseq_lxsr.evaluation.texts import read_columns, read_text
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import parse_json
 
-# Names of the files in a folder of BEIR (Thakur et al. 2021), without .gz.
+# File names in a BEIR folder (Thakur et al. 2021), without .gz.
 BEIR_PASSAGES = "corpus.jsonl"
 BEIR_QUERIES = "queries.jsonl"
 BEIR_RELEVANT = "qrels/test.tsv"
@@ -31,7 +31,7 @@ class PassageSet:
     Args:
         queries: Q queries, each with a relevant passage.
         passages: P passages.
-        relevant: for each query, the grade of every relevant passage by its row [Q].
+        relevant: for each query, the grades of its relevant passages by row index [Q].
         distractors: number of passages at the end that are relevant to no query.
     """
 
@@ -74,8 +74,8 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
         languages: languages of the queries and of the passages.
 
     Raises:
-        InputError: for an invalid line, an identifier that occurs twice or is unknown, and if no
-            passage is relevant.
+        InputError: for an invalid line, a repeated or unknown identifier, or if no passage is
+            relevant.
     """
     queries_file, passages_file, relevant_file = files
     queries = _read_texts(queries_file)
@@ -107,7 +107,7 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
 
 
 def beir_files(folder: str) -> PassageFiles:
-    """Find the queries, passages and relevant pairs in a folder of BEIR's layout.
+    """Find the queries, passages and relevant pairs in a folder with BEIR's layout.
 
     Raises:
         InputError: for a missing file.
@@ -159,13 +159,13 @@ def _read_relevant(path: str | Path) -> Iterator[tuple[str, str, str, float]]:
         place = f"{path}, line {number}"
         columns = line.split("\t")
         if len(columns) not in (2, 3):
-            raise InputError(f"{place}: {line!r:.60}; expected {RELEVANT_COLUMNS}")
+            raise InputError(f"{place}: invalid line {line!r:.60}; expected {RELEVANT_COLUMNS}")
         grade = _parse_grade(columns[2]) if len(columns) > 2 else 1.0
         if grade is not None:
             yield place, columns[0], columns[1], grade
         elif number > 1:
-            # Only the first line may have the name of a column instead of a grade.
-            raise InputError(f"{place}: grade {columns[2]!r:.60}; expected a number")
+            # Only the first line may hold a column name instead of a grade.
+            raise InputError(f"{place}: grade {columns[2]!r:.60} is invalid; expected a number")
 
 
 def _parse_grade(text: str) -> float | None:
@@ -181,10 +181,10 @@ def _parse_grade(text: str) -> float | None:
 
 
 def xquad_file(folder: str, language: str) -> Path:
-    """Find the file of a language in a clone of XQuAD's repository.
+    """Find the file of a language in a clone of the XQuAD repository.
 
     Raises:
-        InputError: if it is missing.
+        InputError: if the file is missing.
     """
     path = Path(folder) / f"xquad.{language}.json"
     file = first_file([path])
@@ -200,7 +200,7 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
     """Read the questions of one language and the paragraphs of another from XQuAD.
 
     Args:
-        folder: folder of the files xquad.LANG.json (Artetxe, Ruder and Yogatama 2020).
+        folder: folder with the files xquad.LANG.json (Artetxe, Ruder and Yogatama 2020).
         languages: languages of the questions and of the paragraphs.
 
     Raises:
@@ -214,8 +214,8 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
     rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
     if questions.keys() != rows.keys():
         raise InputError(
-            f"{question_file} and {paragraph_file}: have different questions; expected two files "
-            "of XQuAD"
+            f"{question_file} and {paragraph_file}: have different questions; expected two XQuAD "
+            "files"
         )
     paragraphs = [paragraph["context"] for paragraph in _paragraphs(paragraph_file)]
     return PassageSet(
@@ -230,14 +230,14 @@ def _single_lines(texts: Any) -> list[str]:
 
 
 def _xquad_questions(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the row of the paragraph, the identifier and the text of each question."""
+    """Yield the paragraph index, identifier and text of each question."""
     for row, paragraph in enumerate(_paragraphs(path)):
         for question in paragraph["qas"]:
             yield row, question["id"], question["question"]
 
 
 def _paragraphs(path: Path) -> list[dict[str, Any]]:
-    """Read the paragraphs of a file in the format of SQuAD 1.1."""
+    """Read the paragraphs of a file in SQuAD 1.1 format."""
     paragraphs: list[dict[str, Any]] = []
     try:
         content = json.loads("\n".join(read_lines(path, is_sentence=False)))
@@ -249,13 +249,13 @@ def _paragraphs(path: Path) -> list[dict[str, Any]]:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{path}: not a file of XQuAD ({error!r:.80}); expected the format of SQuAD 1.1"
+            f"{path}: not an XQuAD file ({error!r:.80}); expected SQuAD 1.1 format"
         ) from None
     return paragraphs
 
 
 def _check_paragraph(paragraph: dict[str, Any]) -> None:
-    """Check the fields that are read.
+    """Check the fields that are used.
 
     Raises:
         KeyError: for a missing field.

@@ -1,4 +1,4 @@
-"""Scores, score files, and the signatures that tell whether two scores are comparable."""
+"""Scores, score files, and the signatures that determine whether two scores are comparable."""
 
 import hashlib
 import math
@@ -34,8 +34,8 @@ class Outcomes:
 
     Args:
         hits: numerators [U], or the first sample of a correlation.
-        totals: denominators [U], or the second sample; None counts 1 for every unit. JSON calls
-            them `of`.
+        totals: denominators [U], or the second sample; None counts 1 for every unit. The
+            JSON key is `of`.
         correlation: whether the value is 100 times Pearson's correlation of hits and totals
             instead of their ratio.
     """
@@ -58,8 +58,8 @@ class Outcomes:
     def parts(self) -> np.ndarray:
         """Sufficient statistics [P, U] of each resampling unit; the value follows from their sums.
 
-        A ratio has hits and totals; a correlation has a one for every unit, both standardised
-        samples, their squares and their product.
+        The statistics of a ratio are hits and totals; of a correlation, a row of ones, both
+        standardised samples, their squares and their product.
         """
         hits = np.array(self.hits, dtype=float)
         totals = np.ones_like(hits) if self.totals is None else np.array(self.totals, dtype=float)
@@ -172,7 +172,7 @@ def from_hits(
     Args:
         protocol: name of the protocol.
         task: name of the task.
-        hits: outcomes by the name of their value.
+        hits: outcomes by value name.
         settings: settings of the signature; the last is the model.
     """
     values = {name: outcomes.value for name, outcomes in hits.items()}
@@ -273,32 +273,33 @@ def _parse_score(record: dict[str, Any]) -> Score:
 
 def _check_type(record: dict[str, Any], name: str, kind: type) -> None:
     if not isinstance(record[name], kind):
-        raise TypeError(f"{name} {record[name]!r:.40}")
+        raise TypeError(f"invalid {name}: {record[name]!r:.40}")
 
 
 def _check_curve(curve: Any) -> None:
     if not isinstance(curve, dict):
-        raise TypeError(f"curve {curve!r:.40}")
+        raise TypeError(f"invalid curve: {curve!r:.40}")
     for name, values in curve.items():
         _check_numbers(f"curve of {name}", values)
     if len({len(values) for values in curve.values()}) > 1:
-        raise TypeError("lists of different lengths in curve")
+        raise TypeError("curve has lists of different lengths")
 
 
 def _parse_outcomes(name: str, record: Any) -> Outcomes:
     if not isinstance(record, dict):
-        raise TypeError(f"outcomes of {name} {record!r:.40}")
+        raise TypeError(f"invalid outcomes of {name}: {record!r:.40}")
     hits: Any = record.get("hits")
     totals: Any = record.get("of")
     correlation = record.get("correlation", False)
     _check_numbers(f"hits of {name}", hits)
     if totals is not None:
-        _check_numbers(f"of of {name}", totals)
+        _check_numbers(f"totals of {name}", totals)
     has_units = bool(hits) and (totals is None or len(totals) == len(hits))
     # A correlation requires a second sample.
     if not has_units or correlation not in (False, totals is not None):
         raise TypeError(
-            f"hits of {name} {hits!r:.40}, of {totals!r:.40}, correlation {correlation!r:.40}"
+            f"invalid hits of {name}: {hits!r:.40}, of {totals!r:.40}, "
+            f"correlation {correlation!r:.40}"
         )
     return Outcomes(hits, totals, bool(correlation))
 
@@ -309,4 +310,4 @@ def _check_numbers(name: str, values: Any) -> None:
         isinstance(values, list)
         and all(type(value) in (int, float) and abs(value) < LARGEST_NUMBER for value in values)
     ):
-        raise TypeError(f"{name} {values!r:.40}")
+        raise TypeError(f"invalid {name}: {values!r:.40}")

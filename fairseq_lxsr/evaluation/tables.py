@@ -22,7 +22,7 @@ def format_table(rows: Mapping[str, Mapping[str, float]], digits: int = 1) -> st
 
     Args:
         rows: numbers by row and column; columns appear in the order of their first use.
-        digits: decimals of a number.
+        digits: number of decimals.
     """
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     name_width = max(map(len, [*rows, ""]))
@@ -73,7 +73,7 @@ def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str
 
     Returns:
         The means `same` (train language = test language), `cross` (different languages) and
-        `all`; a mean over no pairs is left out.
+        `all`; a mean over no pairs is omitted.
     """
     groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
     for score in scores:
@@ -134,7 +134,7 @@ def _joint_signature(protocol: str, group: Sequence[Mapping[str, Any]]) -> str:
 
 
 PUBLISHED_FILE = Path(__file__).with_name("published.json")
-CAUTION = "Published, on other training data and other test text: an orientation, not a comparison"
+CAUTION = "Published results from other training data and other test text, for orientation only"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Published:
     settings: dict[str, str] = field(default_factory=dict)
 
     def is_comparable(self, score: Score) -> bool:
-        """Return whether a score has the protocol and the settings of the paper."""
+        """Return whether a score was measured with the paper's protocol and settings."""
         return self.protocol == score.protocol and self.settings.items() <= score.settings.items()
 
 
@@ -174,7 +174,7 @@ def comparable_published(
     """Select the published values that were measured with the settings of one of the scores.
 
     Returns:
-        The published values by protocol and value, and one line for every source that is left out
+        The published values by protocol and value, and one line for every source that is omitted
         because it used other settings.
     """
     selected: dict[tuple[str, str], list[Published]] = {}

@@ -1,4 +1,4 @@
-"""Test text: reads files, ranks candidates, and checks that source and target match."""
+"""Read test text, rank candidates, and check that source and target match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,14 +45,14 @@ def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> lis
         tabs_in_last: whether the last column may contain tabs.
 
     Raises:
-        InputError: for an empty file, and for a line with other columns or an empty one.
+        InputError: for an empty file, or a line with a wrong number of columns or an empty column.
     """
     tabs = names.count("<TAB>")
     rows = []
     for number, line in enumerate(read_lines(path), start=1):
         row = line.split("\t", tabs if tabs_in_last else -1)
         if len(row) != tabs + 1 or not all(cell.strip() for cell in row):
-            raise InputError(f"{path}, line {number}: {line!r:.60}; expected {names}")
+            raise InputError(f"{path}, line {number}: invalid line {line!r:.60}; expected {names}")
         rows.append(row)
     if not rows:
         raise InputError(f"{path}: empty file; expected {names} on every line")
@@ -60,7 +60,7 @@ def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> lis
 
 
 def rows_of(text: Text, rows: Sequence[int] | IntArray) -> Text:
-    """Select sentences by row number, in the given order."""
+    """Select sentences by row index, in the given order."""
     lines = [text.lines[row] for row in rows]
     return replace(text, lines=lines, rows=np.array(rows), total=len(text))
 
@@ -116,18 +116,18 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
             margin with 4 neighbours (Artetxe and Schwenk 2019a).
 
     Returns:
-        Rows of the candidates, best first [Q, count].
+        Row indices of the candidates, best first [Q, count].
 
     Raises:
-        InputError: for an unknown metric, embeddings that do not match, or too few of them.
+        InputError: for an unknown metric, embeddings that do not match, or too few embeddings.
     """
     if metric not in RANKING_METRICS:
-        raise InputError(f"metric {metric!r}; expected one of {', '.join(RANKING_METRICS)}")
+        raise InputError(f"invalid metric {metric!r}; choose from {', '.join(RANKING_METRICS)}")
     check_pair(queries, candidates)
     if len(candidates) < count:
         raise InputError(
             f"got {len(candidates)} candidates; expected at least {count}, "
-            "the number returned for every query: add text"
+            "the number returned for every query: use more text"
         )
     if metric == "nn":
         return nearest_neighbours(queries, candidates, count, show_progress=True)[1]
@@ -135,7 +135,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
     if min(len(queries), len(candidates)) < neighbours:
         raise InputError(
             f"got {len(queries)} queries and {len(candidates)} candidates; expected at least "
-            f"{neighbours} of each, the neighbours of {RANKING_METRICS[metric]}: add text"
+            f"{neighbours} of each, the neighbours of {RANKING_METRICS[metric]}: use more text"
         )
     if metric == "csls":
         return csls_neighbours(queries, candidates, count, CSLS_NEIGHBOURS, show_progress=True)[1]
@@ -168,11 +168,11 @@ class TextReranker:
         Args:
             queries: embeddings [Q, D].
             candidates: embeddings [M, D], in any order.
-            rows: row in the text of every candidate embedding [M].
+            rows: text row index of every candidate embedding [M].
             count: number of candidates per query.
 
         Returns:
-            Rows in the text, best first [Q, count].
+            Text row indices, best first [Q, count].
         """
         self.reranker.check_depth(count)
         check_pair(queries, candidates)
@@ -186,7 +186,7 @@ class TextReranker:
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """Assign a number to each sentence [N]; identical sentences get the same number."""
+    """Assign an id to each sentence [N]; identical sentences share an id."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 

@@ -13,6 +13,7 @@ import yaml
 from conftest import ROOT, checked, forked_environment, load_script, main_here, refused
 
 from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.evaluation.tables import CAUTION
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.open import sha256
 
@@ -281,7 +282,7 @@ def test_recipe_of_the_paper_in_its_smoke_mode(tmp_path, language):
     # the settings of the paper that the smoke mode leaves alone
     settings = "--objective ugt, --align-weight 2, --sim-weight 2, --lr 0.001, --weight-decay 1e-5, --max-positions 200"
     assert_options(output, f"{settings}, --dropout 0.1, --arch lxsr_tiny")
-    assert "an orientation, not a comparison" in output
+    assert CAUTION in output
     scores = read_scores(tmp_path / "work" / "xsr.jsonl")
     assert scores[0].settings["queries"] <= 50
     # at most 200,000

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.protocols.protocol import Protocol
 
-# Module, class and help of every protocol. Only the module of the requested protocol is imported,
-# because that imports numpy and, for some protocols, torch.
+# Module, class and help text of every protocol. Only the module of the requested protocol is
+# imported, because it imports numpy and, for some protocols, torch.
 PROTOCOLS = {
-    "bucc": ("bucc", "Bucc", "mining of hidden translations, F1, in several forms"),
+    "bucc": ("bucc", "Bucc", "mining translations in monolingual text, F1, in several forms"),
     "minimal-pairs": (
         "minimal_pairs",
         "MinimalPairs",
-        "is a translation nearer to the true sentence than to a slightly changed one",
+        "is a translation closer to the true sentence than to an altered one",
     ),
     "mldoc": ("documents", "MLDoc", "document classification across languages"),
     "mteb-bitext": (
         "mteb_bitext",
         "MtebBitext",
-        "bitext mining as mteb: weighted F1 and accuracy, in one direction",
+        "bitext mining as in mteb: weighted F1 and accuracy, in one direction",
     ),
     "passages": (
         "passages",
         "Passages",
-        "passage retrieval: does a question find its paragraph; MRR@10, R@1, R@10, nDCG@10",
+        "passage retrieval: do questions find their paragraphs; MRR@10, R@1, R@10, nDCG@10",
     ),
     "sts": (
         "sts",
@@ -46,7 +46,7 @@ PROTOCOLS = {
     "xsim++": (
         "xsim_plus_plus",
         "XsimPlusPlus",
-        "xsim with changed sentences as candidates, error rate by type, in one direction",
+        "xsim with hard negatives among the candidates, error rate by type, in one direction",
     ),
     "xsr": ("xsr", "SentenceRetrieval", "sentence retrieval, P@1, P@5, P@10 in both directions"),
 }

@@ -1,13 +1,12 @@
 """BUCC: mining translations from two monolingual sets (Zweigenbaum et al. 2017), in several forms.
 
-- `learned`: the threshold of largest F1 on one part is applied to another, as in the shared task
-  and by Artetxe and Schwenk (2019a): training to test. XTREME's scripts use sample to training.
-- `oracle`: the threshold is selected on the gold pairs of the part that is measured, as in the
-  table of LASER's tasks/bucc and in sentence-transformers' bucc2018.py: an upper bound of
-  `learned`.
-- `mteb-v2` and `mteb-v1`: retrieval without a threshold: the source sentences of the gold pairs
-  search for their translation among the gold targets (mteb's task BUCC.v2) or among all target
-  sentences (its task BUCC).
+- `learned`: the threshold with the highest F1 on one part is applied to another: from training to
+  test in the shared task and in Artetxe and Schwenk (2019a), from sample to training in XTREME.
+- `oracle`: the threshold is selected on the evaluated part itself, as in the results of LASER's
+  tasks/bucc and in sentence-transformers' bucc2018.py. This is an upper bound of `learned`.
+- `mteb-v2` and `mteb-v1`: retrieval without a threshold: each source sentence of a gold pair
+  retrieves its translation from the gold targets (mteb's task BUCC.v2) or from all target
+  sentences (mteb's task BUCC).
 
 The names of the values differ between the forms, and the signature includes the form.
 """
@@ -87,7 +86,7 @@ class MiningSet:
 
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
-    """Find the source, target and gold file of a part.
+    """Find the source, target and gold files of a part.
 
     Raises:
         InputError: for a missing file.
@@ -103,8 +102,8 @@ def read_set(template: str, pair: str, part: str) -> MiningSet:
     """Read one part of a language pair in BUCC's format.
 
     Args:
-        template: TEMPLATE.PART.LANG has lines `id<TAB>sentence`, TEMPLATE.PART.gold has lines
-            `id<TAB>id`; {pair} is filled in.
+        template: path in which {pair} is filled in; TEMPLATE.PART.LANG has lines
+            `id<TAB>sentence`, and TEMPLATE.PART.gold has lines `id<TAB>id`.
         pair: language pair, for example fr-en.
         part: name of the part, for example test.
 
@@ -302,8 +301,8 @@ def score_mined(
         part: part to measure.
         encoder: encoder of the sentences.
         mining: mining options.
-        train: part on which the threshold of largest F1 is selected; None selects it on `part`,
-            which gives an upper bound.
+        train: part used to select the threshold with the highest F1; None selects it on `part`,
+            which is an upper bound.
 
     Returns:
         A score with F1, precision, recall, F1 of the training part and the threshold (the names
@@ -340,7 +339,8 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
     Args:
         part: part to measure.
         encoder: encoder of the sentences.
-        form: `mteb-v2` searches among the target sentences of the gold pairs, `mteb-v1` among all.
+        form: `mteb-v2` searches among the target sentences of the gold pairs, `mteb-v1` among
+            all target sentences.
 
     Returns:
         A score with weighted F1, accuracy, and weighted precision and recall; see
@@ -402,7 +402,7 @@ class Bucc(BuccMining, Protocol):
     def prepare(self) -> Plan:
         pairs = ["-".join(pair) for pair in parse_lang_pairs(self.lang_pairs)]
         if self.pairs_output and len(pairs) > 1:
-            raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
+            raise InputError(f"--pairs-output supports only one language pair, got {len(pairs)}")
         parts = self.parts()
 
         def measure(encoder: Encoder) -> Iterator[list[Score]]:
@@ -427,8 +427,7 @@ class Bucc(BuccMining, Protocol):
             return self._learned_parts()
         if self.learn_part:
             raise InputError(
-                f"--learn-part with --form {self.form}, which has no learned threshold; "
-                "expected --form learned"
+                f"--form {self.form} does not support --learn-part; use --form learned"
             )
         return (self.part or "training",)
 
@@ -436,8 +435,8 @@ class Bucc(BuccMining, Protocol):
         for name in ("k", "margin", "retrieval", "unify", "pairs_output"):
             if getattr(self, name):
                 raise InputError(
-                    f"--{name.replace('_', '-')} with --form {self.form}, which does not mine; "
-                    "expected --form learned or oracle"
+                    f"--form {self.form} does not support --{name.replace('_', '-')}; "
+                    "use --form learned or oracle"
                 )
 
     def _learned_parts(self) -> tuple[str, str]:
@@ -445,8 +444,7 @@ class Bucc(BuccMining, Protocol):
         part = self.part or "test"
         if learn_part == part:
             raise InputError(
-                f"--learn-part and --part are both {part}; "
-                "expected different parts, or --form oracle"
+                f"--learn-part and --part are both {part}; use different parts, or --form oracle"
             )
         return learn_part, part
 

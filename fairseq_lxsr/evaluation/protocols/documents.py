@@ -56,7 +56,7 @@ def read_part(data: str, language: str, part: str) -> Labelled | None:
     """Read one part of a language.
 
     Args:
-        data: folder of the files LANG.PART, LANG/PART or PART.LANG, with or without .tsv and .gz.
+        data: folder with files LANG.PART, LANG/PART or PART.LANG, with or without .tsv and .gz.
         language: language of the text.
         part: train, dev or test.
 
@@ -78,7 +78,7 @@ def read_language(data: str, language: str, learn: bool, test: bool = True) -> d
     """Read the parts of a language.
 
     Args:
-        data: folder of the files, see `read_part`.
+        data: folder with the files; see `read_part`.
         language: language of the text.
         learn: whether train and dev are read. If dev is missing, every tenth line of train is held
             out instead.
@@ -143,14 +143,14 @@ class Titles(TransferProtocol):
         metavar="LANGS",
     )
     classifier: str = option(
-        "mlp, as in LASER, or linear, as in Mao et al. (default: mlp)", "mlp", CLASSIFIERS
+        "mlp (as in LASER) or linear (as in Mao et al.) (default: mlp)", "mlp", CLASSIFIERS
     )
 
     name = "titles"
     strip_copyright = False
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
-        """Read the parts of every language, see `read_language`."""
+        """Read the parts of every language; see `read_language`."""
         train_langs = self.train_langs or self.langs
         texts = {}
         for language in dict.fromkeys([*self.langs, *train_langs]):

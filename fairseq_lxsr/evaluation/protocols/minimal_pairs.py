@@ -1,8 +1,8 @@
-"""Minimal pairs: is a translation nearer to its English sentence than to a slightly changed one?
+"""Minimal pairs: is a translation closer to its English sentence than to an altered one?
 
 Three rules change the meaning of the English sentence: two nouns are swapped (`swap`), a statement
 is negated (`negation`), or a number is replaced (`number`). A bag of words cannot detect a swap.
-The rules were written for this package; they need nothing but aligned text.
+The rules were written for this package; they require only aligned text.
 """
 
 import itertools
@@ -40,7 +40,7 @@ TIE = 1e-6
 def swapped(sentence: str) -> str | None:
     """Swap two nouns that have the same article; None if the sentence has no such nouns.
 
-    The changed sentence has the same words.
+    The altered sentence contains the same words.
     """
     for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
         has_same_article = first[1].lower() == second[1].lower()
@@ -63,7 +63,7 @@ def negated(sentence: str) -> str | None:
 
 
 def renumbered(sentence: str) -> str | None:
-    """Replace the first number by another with the same number of digits; None without a number."""
+    """Replace the first number by another with the same number of digits; None if absent."""
     number = NUMBER.search(sentence)
     if number is None:
         return None
@@ -82,11 +82,11 @@ RULES: Mapping[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class Changed:
-    """The P sentences to which a rule applies, before and after the change.
+    """The P sentences that a rule alters.
 
     Args:
-        rows: their rows in the text [P].
-        sentences: the changed sentences [P].
+        rows: row indices of the original sentences [P].
+        sentences: the altered sentences [P].
     """
 
     rows: list[int]
@@ -94,7 +94,7 @@ class Changed:
 
 
 def change(english: Sequence[str]) -> dict[str, Changed]:
-    """Apply every rule to every sentence; return the changed sentences by rule."""
+    """Apply every rule to every sentence; return the altered sentences by rule."""
     pairs = {name: Changed([], []) for name in RULES}
     for row, sentence in enumerate(english):
         for name, rule in RULES.items():
@@ -106,15 +106,15 @@ def change(english: Sequence[str]) -> dict[str, Changed]:
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the fraction of pairs whose translation is nearer to the true sentence.
+    """Compute the fraction of pairs whose translation is closer to the true sentence.
 
     Args:
         foreign: embeddings of the translations [P, D].
         english: embeddings of the true sentences [P, D].
-        changed: embeddings of the changed sentences [P, D].
+        changed: embeddings of the altered sentences [P, D].
 
     Returns:
-        1, 0, or 1/2 for a tie, by pair; chance is 50 %.
+        The outcome of each pair: 1, 0, or 1/2 for a tie. Chance level is 50 %.
     """
     foreign = normalise_rows(foreign)
     difference = normalise_rows(english) - normalise_rows(changed)
@@ -125,7 +125,7 @@ def preferred(difference: FloatArray) -> Outcomes:
     """Return 1 for each pair whose true sentence scores higher, 0 if lower, 1/2 for a tie.
 
     Args:
-        difference: score of the true sentence minus score of the changed sentence [P].
+        difference: score of the true sentence minus score of the altered sentence [P].
     """
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
@@ -138,11 +138,11 @@ def score_minimal_pairs(
     Args:
         foreign: translations [N].
         english: English sentences [N].
-        encoder: encoder of the sentences. External embeddings of the changed sentences are looked
-            up under the name of the English file, a dot and the rule.
+        encoder: encoder of the sentences. External embeddings of the altered sentences are looked
+            up as ENGLISH_FILE.RULE.
 
     Returns:
-        The score, and the changed sentences by rule.
+        The score, and the altered sentences by rule.
 
     Raises:
         InputError: if no rule applies to any sentence.
@@ -152,7 +152,7 @@ def score_minimal_pairs(
     if not any(changed.rows for changed in pairs.values()):
         raise InputError(
             f"{english.file}: contains no sentence that {', '.join(RULES)} can change; "
-            "expected more English text"
+            "use more English text"
         )
     hits = {}
     for name, changed in pairs.items():
@@ -184,7 +184,7 @@ class MinimalPairs(AlignedProtocol):
     """Accuracy by rule on aligned files of English and another language."""
 
     pairs_output: str | None = option(
-        "write rule, translation, English sentence and changed sentence",
+        "write rule, translation, English sentence and altered sentence",
         None,
         FILE_NAME,
         metavar="FILE.tsv",
@@ -197,7 +197,7 @@ class MinimalPairs(AlignedProtocol):
         if not self.pairs_output:
             return super().prepare()
         if len(pairs) > 1:
-            raise InputError(f"--pairs-output with {len(pairs)} language pairs; expected one")
+            raise InputError(f"--pairs-output supports only one language pair, got {len(pairs)}")
         return replace(super().prepare(), outputs=[self.pairs_output])
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
@@ -224,7 +224,7 @@ def _check_english(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def write_pairs(path: str, foreign: Text, english: Text, pairs: Mapping[str, Changed]) -> None:
-    """Write rule, translation, English sentence and changed sentence, separated by tabs."""
+    """Write rule, translation, English sentence and altered sentence, separated by tabs."""
     with atomic_write(path) as stream:
         for rule, changed in pairs.items():
             for row, sentence in zip(changed.rows, changed.sentences, strict=True):

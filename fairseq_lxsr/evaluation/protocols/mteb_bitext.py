@@ -1,8 +1,8 @@
 """Bitext mining as mteb scores it: nearest target sentence by cosine similarity, in one direction.
 
 Every target sentence is a class, and every source sentence an example of the class of its
-translation. F1, precision and recall are averaged over the classes, weighted by their numbers of
-examples (mteb 2.26, `_compute_metrics` in abstasks/text/bitext_mining.py). The precision of a
+translation. F1, precision and recall are averaged over the classes, weighted by class
+size (mteb 2.26, `_compute_metrics` in abstasks/text/bitext_mining.py). The precision of a
 target falls if several sources retrieve it.
 """
 
@@ -21,7 +21,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
     """Compute accuracy, and F1, precision and recall weighted by class size.
 
-    The value of a source sentence is that of the class of its gold target, so that the mean over
+    Each source sentence is assigned the value of its gold target's class, so that the mean over
     sentences is the weighted mean over classes. A class that is never retrieved has precision 0.
 
     Args:

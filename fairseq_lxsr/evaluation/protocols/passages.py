@@ -1,7 +1,7 @@
 """Passage retrieval: does a question find its paragraph? MRR@10, R@1, R@10 and nDCG@10.
 
-The measures are those of BEIR (Thakur et al. 2021). BM25 is the baseline that a user would try
-first within a language.
+The measures are the same as in BEIR (Thakur et al. 2021). BM25 is the usual baseline
+within one language.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 # Number of passages that are retrieved and scored.
 DEPTH = 10
-# Seed of the random order of equally good passages.
+# Random seed for ordering passages with equal scores.
 SEED = 1
 
 
@@ -46,12 +46,13 @@ def ranking_outcomes(
 
         ranking_outcomes(np.array([[3, 0]]), [{0: 1.0}])["MRR@10"].value  # 50.0
 
-    Recall is the fraction of the relevant passages of a query that is found. The gain of a passage
-    in nDCG is its grade, discounted by the logarithm of the rank, as in trec_eval.
+    R@k is the fraction of a query's relevant passages that are retrieved. In nDCG, the gain of a
+    passage is its grade, discounted by the logarithm of its rank, as in trec_eval.
 
     Args:
-        retrieved: rows of passages, best first [Q, K]; -1 for none. The first 10 are scored.
-        relevant: grades of the relevant passages of each query by their rows [Q].
+        retrieved: row indices of passages, best first [Q, K]; -1 marks a missing passage. The first
+            10 are scored.
+        relevant: for each query, the grades of its relevant passages by row index [Q].
     """
     discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
     values: dict[str, list[float]] = {"MRR@10": [], "R@1": [], "R@10": [], "nDCG@10": []}
@@ -73,8 +74,8 @@ def ranking_outcomes(
 def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     """Rank the passages for each query.
 
-    Equally good passages are ranked in random order, so that the position of the relevant one gives
-    no advantage.
+    Passages with equal scores are ranked in random order, so that a relevant passage gains no
+    advantage from its position.
 
     Args:
         test: queries and passages.
@@ -82,7 +83,7 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
         metric: `nn` ranks by cosine similarity, `bm25` by BM25 without the encoder.
 
     Returns:
-        Rows of the best passages [Q, at most 10]; -1 for none.
+        Row indices of the best passages [Q, at most 10]; -1 marks a missing passage.
     """
     order = np.random.default_rng(SEED).permutation(len(test.passages))
     depth = min(DEPTH, len(order))
@@ -97,7 +98,7 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Passages(Protocol):
-    """MRR@10, R@1, R@10 and nDCG@10 of the passages that a query finds."""
+    """MRR@10, R@1, R@10 and nDCG@10 of the passages retrieved for each query."""
 
     queries: str | None = option(
         "queries: id<TAB>text, or BEIR's queries.jsonl", None, FILE_NAME, metavar="FILE"
@@ -107,13 +108,13 @@ class Passages(Protocol):
     )
     relevant: str | None = option(
         "relevant pairs: query id<TAB>passage id, optionally with a grade, or BEIR's "
-        "qrels/test.tsv; queries without a relevant passage are left out",
+        "qrels/test.tsv; queries without a relevant passage are skipped",
         None,
         FILE_NAME,
         metavar="FILE",
     )
     data: str | None = option(
-        "instead of the three files: a folder of BEIR; with --dataset the folder of its files",
+        "BEIR folder, instead of the three files; with --dataset: folder of the test set",
         None,
         FILE_NAME,
         metavar="FOLDER",
@@ -128,20 +129,20 @@ class Passages(Protocol):
         metavar="PAIRS",
     )
     distractors: str | None = option(
-        "passages that are relevant to no query, one per line, added to the others",
+        "additional passages that are relevant to no query, one per line",
         None,
         FILE_NAME,
         metavar="FILE",
     )
     metric: tuple[str, ...] = option(
-        f"some of {', '.join(PASSAGE_METRICS)}, separated by commas; bm25 is lexical search, by "
-        "the library bm25s (default: nn)",
+        f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas; bm25 is lexical search "
+        "with the library bm25s (default: nn)",
         ("nn",),
-        type=comma_separated(f"some of {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
+        type=comma_separated(f"names from {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
         metavar="NAMES",
     )
     on_long: str = option(
-        "how to read texts that are too long for a model folder: split-mean (mean over the "
+        "how to embed texts that are too long for a model folder: split-mean (mean over the "
         "parts), cut or error; the signature includes their number (default: split-mean)",
         "split-mean",
         ON_LONG,
@@ -155,7 +156,7 @@ class Passages(Protocol):
         if not self.dataset and len(pairs) > 1:
             raise InputError(
                 f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one set of passages; "
-                "expected one pair"
+                "specify one pair"
             )
         paths: list[str | Path] = []
         if files:
@@ -174,19 +175,19 @@ class Passages(Protocol):
                     test = read_xquad(str(self.data), pair)
                 if self.distractors:
                     test = test.with_distractors(self.distractors)
-                # A list per metric, because BM25 reads no long text with the encoder.
+                # BM25 encodes no long texts, so every metric has its own list and its own count.
                 for metric in self.metric:
                     yield [self.score(test, encoder, metric)]
 
         return Plan(measure, paths)
 
     def _files(self) -> PassageFiles | None:
-        """Return the files of queries, passages and relevant pairs; None for a named set."""
+        """Return the files of queries, passages and relevant pairs; None for --dataset."""
         has_files = bool(self.queries or self.passages or self.relevant)
         if self.dataset:
             if not (self.data and self.lang_pairs) or has_files:
                 raise InputError(
-                    f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, without "
+                    f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, without "
                     "--queries, --passages and --relevant"
                 )
             return None
@@ -194,7 +195,7 @@ class Passages(Protocol):
             return beir_files(self.data)
         if self.data or not (self.queries and self.passages and self.relevant):
             raise InputError(
-                "expected either --queries, --passages and --relevant, or --data FOLDER"
+                "specify either --queries, --passages and --relevant, or --data FOLDER"
             )
         return self.queries, self.passages, self.relevant
 

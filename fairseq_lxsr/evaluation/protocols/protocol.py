@@ -23,10 +23,10 @@ AlignedFiles = tuple[str, str, str, str]
 def comma_separated(
     description: str, allowed: Collection[str] = ()
 ) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of distinct comma-separated names, for argparse's `type=` argument.
+    """Create a parser for distinct comma-separated names, for argparse's `type=` argument.
 
     Args:
-        description: expected names, for the message, for example "languages".
+        description: description of the names, used in the message, for example "languages".
         allowed: names to choose from; empty allows any.
     """
 
@@ -36,7 +36,8 @@ def comma_separated(
         are_allowed = not allowed or set(names) <= set(allowed)
         if not (all(names) and are_distinct and are_allowed):
             raise argparse.ArgumentTypeError(
-                f"{text!r:.60}; expected {description} separated by commas, without repetition"
+                f"{text!r:.60} is invalid; expected {description} separated by commas, "
+                "without repetition"
             )
         return names
 
@@ -48,9 +49,10 @@ class Plan:
     """A measurement that is ready to run: its options are valid and its files exist.
 
     Args:
-        measure: measures an encoder, and yields the scores of each task when they are ready.
-        texts: files that are read.
-        outputs: files that are written in addition to the scores.
+        measure: function that evaluates an encoder and yields the scores of each task as they
+            become available.
+        texts: input files.
+        outputs: output files other than the scores.
     """
 
     measure: "Callable[[Encoder], Iterable[list[Score]]]"
@@ -60,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A way to score an encoder: a frozen dataclass whose fields are its options.
+    """Base class of evaluation protocols: frozen dataclasses whose fields are their options.
 
         plan = Xsim(source="test.fr", target="test.en").plan()
         for scores in plan.measure(ModelFolder(SentenceEncoder.from_pretrained("model"))):
@@ -71,7 +73,7 @@ class Protocol:
     """
 
     on_long: str = option(
-        "how to read texts that are too long for a model folder: cut, split-mean (mean over the "
+        "how to embed texts that are too long for a model folder: cut, split-mean (mean over the "
         "parts) or error; the signature includes their number (default: cut; for classification "
         "split-mean)",
         "cut",
@@ -91,11 +93,11 @@ class Protocol:
         return replace(plan, measure=lambda encoder: self._measure(plan, encoder))
 
     def prepare(self) -> Plan:
-        """Return the plan; `plan` applies `on_long` to the encoder."""
+        """Return the plan without `on_long`, which `plan` applies."""
         raise NotImplementedError
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
-        """Measure with `on_long`, and add the number of long texts, if any, to the signatures."""
+        """Evaluate with `on_long`, and add the number of long texts, if any, to the signatures."""
         from fairseq_lxsr.embeddings import count_long, with_on_long
 
         reader = with_on_long(encoder, self.on_long)
@@ -112,7 +114,7 @@ class Protocol:
     def _report_long(self, protocol: str, count: int) -> None:
         action = "read in parts"
         if self.on_long == "cut":
-            action = "cut; --on-long split-mean reads them completely"
+            action = "cut; use --on-long split-mean to embed them completely"
         say(f"{protocol}: texts too long for the model: {count:,}, {action}")
 
 
@@ -121,12 +123,12 @@ class AlignedText:
     """Options for aligned files: sentences in two languages, line by line."""
 
     source: str | None = option(
-        "sentences of a single pair, one per line", None, FILE_NAME, metavar="FILE"
+        "source sentences of a single language pair, one per line", None, FILE_NAME, metavar="FILE"
     )
-    target: str | None = option("their translations, line by line", None, FILE_NAME, metavar="FILE")
+    target: str | None = option("translations, line by line", None, FILE_NAME, metavar="FILE")
     data: str | None = option(
-        "instead of --source and --target: files, in which {lang} and {pair} are filled in and "
-        ".txt and .gz may be missing; with --dataset the folder of its files",
+        "path of the files, instead of --source and --target; {lang} and {pair} are filled in, "
+        ".txt and .gz may be missing; with --dataset: folder of the test set",
         None,
         FILE_NAME,
         metavar="TEMPLATE",
@@ -135,14 +137,16 @@ class AlignedText:
         "public test set, with known files and languages", None, tuple(datasets())
     )
     lang_pairs: str | None = option(
-        "for example en-fr; with --data also several: en-fr,en-de", None, metavar="PAIRS"
+        "language pair, for example en-fr; with --data also several: en-fr,en-de",
+        None,
+        metavar="PAIRS",
     )
 
     # Whether both directions of a pair are measured, so that en-fr includes fr-en.
     both_directions = True
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the language pairs; without --lang-pairs one pair of empty names."""
+        """Return the language pairs, or one pair of empty names without --lang-pairs."""
         if not self.lang_pairs:
             return [("", "")]
         return parse_lang_pairs(self.lang_pairs, self.both_directions)
@@ -158,19 +162,19 @@ class AlignedText:
             return [self._template_files(source, target) for source, target in self.pairs()]
         if self.dataset:
             raise InputError(
-                f"--dataset {self.dataset}: expected --data FOLDER and --lang-pairs, "
+                f"--dataset {self.dataset} requires --data FOLDER and --lang-pairs, "
                 "without --source and --target"
             )
         return [self._single_pair()]
 
     def _single_pair(self) -> AlignedFiles:
         if not (self.source and self.target) or self.data:
-            raise InputError("expected either --source and --target, or --data and --lang-pairs")
+            raise InputError("specify either --source and --target, or --data and --lang-pairs")
         pairs = self.pairs()
         if len(pairs) > 1:
             raise InputError(
                 f"--lang-pairs {self.lang_pairs}: {len(pairs)} pairs for one --source and "
-                "--target; expected one pair"
+                "--target; specify one pair"
             )
         return (*pairs[0], self.source, self.target)
 
@@ -185,7 +189,7 @@ class AlignedText:
         return str(find_file(self.data, language, pair))
 
     def signed(self, scores: "list[Score]") -> "list[Score]":
-        """Add the name of the public test set, if there is one, to the signatures of scores."""
+        """Add the name of the public test set, if any, to the signatures of scores."""
         if not self.dataset:
             return scores
         return [
@@ -221,27 +225,27 @@ class AlignedProtocol(AlignedText, Protocol):
 class TransferProtocol(Protocol):
     """Base class of classifier protocols: train in one language, test in all (Schwenk and Li 2018).
 
-    An option that is None has the protocol's default. Subclasses define `texts` and `scores`.
+    Options that are None use the protocol's default. Subclasses define `texts` and `scores`.
     """
 
     langs: tuple[str, ...] = option(
         "test languages, for example en,de,fr", type=comma_separated("languages"), metavar="LANGS"
     )
     epochs: int | None = option(
-        "passes over the training set; the best on dev is selected (default: the protocol's)",
+        "number of training epochs; the best on dev is selected (default: depends on the protocol)",
         None,
         at_least(1),
     )
     seeds: int | None = option(
-        "classifiers whose scores are averaged (default: the protocol's)", None, at_least(1)
+        "number of classifiers to average (default: depends on the protocol)", None, at_least(1)
     )
     ties: str | None = option(
-        "which epoch to select if several are equally good; LASER's code: last (default: first)",
+        "epoch to select if several are equally good; LASER's code uses last (default: first)",
         None,
         TIES,
     )
     on_long: str = option(
-        "how to read texts that are too long for a model folder: split-mean (mean over the "
+        "how to embed texts that are too long for a model folder: split-mean (mean over the "
         "parts), cut or error; the signature includes their number (default: split-mean)",
         "split-mean",
         ON_LONG,
@@ -276,7 +280,7 @@ class TransferProtocol(Protocol):
         Args:
             texts: labelled texts by language and part.
             encoder: encoder of the texts.
-            config: settings of the classifier; None uses those of the protocol.
+            config: settings of the classifier; None uses the protocol's settings.
         """
         raise NotImplementedError
 
@@ -293,7 +297,7 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
 
     Args:
         text: language pairs, for example en-fr,en-de.
-        both_directions: whether both directions are measured, so that en-fr,fr-en is refused.
+        both_directions: whether both directions are measured, so that en-fr,fr-en is rejected.
 
     Raises:
         InputError: for an invalid or repeated pair.
@@ -308,6 +312,6 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
         if source != target and (target, source) in pairs:
             raise InputError(
                 f"--lang-pairs {text}: {source}-{target} is given twice; "
-                "expected it once, because both directions are measured"
+                "specify it once, because both directions are measured"
             )
     return pairs

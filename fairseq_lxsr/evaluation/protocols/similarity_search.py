@@ -35,18 +35,18 @@ def error_rate(
     target_ids: IntArray | None = None,
     reranker: TextReranker | None = None,
 ) -> Outcomes:
-    """Compute the share of source sentences whose nearest neighbour is not their translation.
+    """Compute the fraction of source sentences whose nearest neighbour is not their translation.
 
     Args:
         source: embeddings [N, D].
         target: embeddings of the translations [N, D].
         protocol: `tatoeba` or `xsim`.
-        target_ids: `texts.identities` of the target sentences [N]; a sentence identical to the
-            translation is not an error. None if all sentences differ.
-        reranker: ranks instead of the protocol.
+        target_ids: ids of the target sentences from `texts.identities` [N]; retrieving a sentence
+            identical to the translation is not an error. None if all sentences differ.
+        reranker: replaces the ranking of the protocol.
 
     Raises:
-        InputError: for embeddings that do not match, or too few of them.
+        InputError: if the embeddings do not match, or there are too few.
     """
     check_pair(source, target)
     if len(source) != len(target):
@@ -71,7 +71,7 @@ def check_enough_for_margin(protocol: str, pairs: int) -> None:
     if pairs < XSIM_NEIGHBOURS:
         raise InputError(
             f"found {pairs} sentence pairs; expected at least {XSIM_NEIGHBOURS} for {protocol}: "
-            "add text"
+            "use more text"
         )
 
 

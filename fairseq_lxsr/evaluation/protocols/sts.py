@@ -1,7 +1,7 @@
 """Semantic textual similarity: correlation of the cosine similarity with human ratings.
 
 Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), followed by
-Pearson's r; both times 100. Across languages, the two sentences of a pair are in different
+Pearson's r; both multiplied by 100. Across languages, the two sentences of a pair are in different
 languages (Cer et al. 2017, SemEval-2017 task 1).
 """
 
@@ -24,7 +24,7 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Columns of the first sentence, the second sentence and the rating, counted from 1.
+# Columns of the first sentence, the second sentence and the rating, numbered from 1.
 STS_COLUMNS = (1, 2, 3)
 # Minimum number of pairs; two pairs are always perfectly correlated.
 FEWEST_PAIRS = 3
@@ -69,7 +69,7 @@ def read_rated(
         raise InputError(f"{path}: has {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
     numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
-        raise InputError(f"{path}: all ratings are {scores[0]:g}; expected ratings that differ")
+        raise InputError(f"{path}: all ratings are {scores[0]:g}; expected different ratings")
     rows = np.array(numbers)
     total = sum(1 for _ in read_lines(path))
     return Rated(
@@ -86,7 +86,7 @@ def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int
         if len(fields) < max(columns):
             raise InputError(
                 f"{path}, line {row + 1}: has {len(fields)} columns; expected at least "
-                f"{max(columns)}, see --columns"
+                f"{max(columns)} (see --columns)"
             )
         first, second, score = (fields[column - 1] for column in columns)
         rating = _parse_rating(score)
@@ -94,8 +94,8 @@ def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int
             yield row, first, second, rating
         elif row or not _is_column_name(score):
             raise InputError(
-                f"{path}, line {row + 1}: rating {score!r:.60}; "
-                f"expected a number in column {columns[2]}, see --columns"
+                f"{path}, line {row + 1}: rating {score!r:.60} is invalid; "
+                f"expected a number in column {columns[2]} (see --columns)"
             )
 
 
@@ -150,7 +150,7 @@ def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def correlations(
     first: FloatArray, second: FloatArray, scores: NDArray[np.float64]
 ) -> dict[str, Outcomes]:
-    """Compute Spearman's and Pearson's correlation of cosine similarities with ratings.
+    """Compute Spearman's and Pearson's correlation between cosine similarities and ratings.
 
     Spearman's correlation is Pearson's correlation of the ranks. The bootstrap resamples pairs with
     their ranks among all pairs.
@@ -191,7 +191,7 @@ def three_columns(text: str) -> tuple[int, ...]:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"{text!r:.60}; expected three numbers of at least 1, for example 6,7,5"
+            f"{text!r:.60} is invalid; expected three numbers of at least 1, for example 6,7,5"
         ) from None
     return first, second, score
 
@@ -201,11 +201,11 @@ class Similarity(Protocol):
     """Correlations on files of rated pairs."""
 
     data: str = option(
-        "files, for example sts17/{pair}; {pair} is filled in, .tsv and .gz may be missing",
+        "files, for example sts17/{pair}; {pair} is filled in, and .tsv and .gz may be missing",
         allowed=FILE_NAME,
         metavar="TEMPLATE",
     )
-    lang_pairs: str = option("for example en-de,fr-en,en-en", metavar="PAIRS")
+    lang_pairs: str = option("language pairs, for example en-de,fr-en,en-en", metavar="PAIRS")
     columns: tuple[int, ...] = option(
         "columns of the first sentence, the second sentence and the rating (default: 1,2,3)",
         STS_COLUMNS,

@@ -80,7 +80,7 @@ def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
     """Read one part of a language.
 
     Args:
-        data: folder of the published files or of LANG.PART.tsv.
+        data: folder with the published files or with LANG.PART.tsv.
         language: language of the text.
         part: train, dev or test.
 
@@ -124,8 +124,8 @@ def _read_published(path: Path, language: str) -> Iterator[tuple[int, list[str]]
         fields = line.split("\t")
         if len(fields) < len(header):
             raise InputError(
-                f"{path}, line {number}: {len(fields)} columns; "
-                f"expected {len(header)} as in the header"
+                f"{path}, line {number}: has {len(fields)} columns; "
+                f"expected {len(header)}, as in the header"
             )
         if language_column is not None and fields[language_column] != language:
             continue
@@ -135,13 +135,13 @@ def _read_published(path: Path, language: str) -> Iterator[tuple[int, list[str]]
 
 
 def _find_columns(path: Path, header: list[str]) -> list[int]:
-    """Return the column numbers of the label, premise and hypothesis."""
+    """Return the column indices of the label, premise and hypothesis."""
     columns = []
     for names in NLI_COLUMNS.values():
         present = [name for name in names if name in header]
         if not present:
             raise InputError(
-                f"{path}, line 1: {header!r:.80}; "
+                f"{path}, line 1: invalid header {header!r:.80}; "
                 "expected a header with columns for the label and both sentences"
             )
         columns.append(header.index(present[0]))

@@ -1,10 +1,10 @@
-"""xsim++: xsim among changed sentences that resemble the translation (Chen et al. 2023, section 3).
+"""xsim++: xsim with hard negatives that resemble the translation (Chen et al. 2023, section 3).
 
-English sentences were changed by rules (causality, entities, numbers); the changed sentences are
-candidates in addition to the true ones. As in LASER's `source/xsim.py` with `augmented_json`, the
+English sentences were altered by rules (causality, entities, numbers); the altered sentences are
+added to the candidates as hard negatives. As in LASER's `source/xsim.py` with `augmented_json`, the
 4 nearest candidates by cosine similarity are ranked by ratio margin with 4 neighbours, in one
-direction. If the best candidate is a changed copy of the translation, the error has the type of the
-change; otherwise its type is `Misaligned`.
+direction. An error has the type of the best candidate if this is an altered copy of the
+translation, and the type `Misaligned` otherwise.
 """
 
 import re
@@ -34,21 +34,21 @@ from fairseq_lxsr.vectors import margin_neighbours
 from fairseq_lxsr.vectors.rows import IntArray
 
 MISALIGNED = "Misaligned"
-# Valid types of change; each becomes the name of a value in the score.
+# Valid error types; each becomes the name of a value in the score.
 TYPE = re.compile(r"\w[\w +-]{0,39}")
 MAX_TYPES = 20
 
-# Type of the change and original sentence, by changed sentence.
+# Error type and original sentence, by hard negative.
 Origins = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """Changed sentences, with the type of change and the original of each.
+    """Hard negatives, each with its error type and original sentence.
 
     Args:
-        text: the changed sentences.
-        origins: type of the change and original sentence, by changed sentence.
+        text: the hard negatives.
+        origins: error type and original sentence, by hard negative.
     """
 
     text: Text
@@ -56,7 +56,7 @@ class Augmented:
 
     @property
     def types(self) -> list[str]:
-        """Error types: `Misaligned`, then the types of change in alphabetical order."""
+        """Error types: `Misaligned`, then the types of the hard negatives in alphabetical order."""
         types = {kind for kind, _ in self.origins.values()}
         return [MISALIGNED, *sorted(types - {MISALIGNED})]
 
@@ -64,15 +64,15 @@ class Augmented:
 def read_augmented(
     errors: str | Path, sentences: str | Path | None = None, language: str = ""
 ) -> Augmented:
-    """Read changed sentences in the format that LASER publishes.
+    """Read hard negatives in the format that LASER publishes.
 
     Args:
         errors: JSON file {sentence: {"errtype": type, "src": original}}.
-        sentences: the changed sentences, one per line; None takes those of the JSON file.
+        sentences: text file of the hard negatives, one per line; None uses the JSON keys.
         language: language of the sentences.
 
     Raises:
-        InputError: for an invalid file, or an unsuitable number of types.
+        InputError: for an invalid file, or too few or too many error types.
     """
     origins = _read_origins(errors)
     text = Text(list(origins), language, str(errors))
@@ -81,7 +81,7 @@ def read_augmented(
     augmented = Augmented(text, origins)
     if not origins or len(augmented.types) > MAX_TYPES:
         raise InputError(
-            f"{errors}: {len(origins)} sentences of {len(augmented.types) - 1} types; "
+            f"{errors}: has {len(origins)} sentences and {len(augmented.types) - 1} error types; "
             f"expected 1 to {MAX_TYPES - 1} types"
         )
     return augmented
@@ -97,14 +97,14 @@ def _read_origins(path: str | Path) -> Origins:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: not the types of changed sentences ({error!r:.60}); expected JSON, "
+            f"{path}: not a file of xsim++ error types ({error!r:.60}); expected JSON, "
             '{sentence: {"errtype": type, "src": sentence}}'
         ) from None
     for kind, original in origins.values():
         is_type = isinstance(kind, str) and TYPE.fullmatch(kind)
         if not is_type or not isinstance(original, str):
             raise InputError(
-                f"{path}: errtype {shown(kind)}, src {shown(original)}; "
+                f"{path}: errtype {shown(kind)} or src {shown(original)} is invalid; "
                 "expected a short name and a sentence"
             )
     return origins
@@ -113,13 +113,13 @@ def _read_origins(path: str | Path) -> Origins:
 def error_outcomes(
     retrieved: IntArray, target: Sequence[str], augmented: Augmented
 ) -> dict[str, Outcomes]:
-    """Compute the share of errors, in total and by type; the types add up to the total.
+    """Compute the error rate, in total and by type; the types add up to the total.
 
     Args:
-        retrieved: row of the retrieved candidate of every source sentence [N]: first the target
-            sentences, then the changed sentences.
+        retrieved: row index of the candidate retrieved for every source sentence [N]. The
+            candidates are the target sentences, followed by the hard negatives.
         target: translations of the source sentences [N].
-        augmented: changed sentences.
+        augmented: hard negatives.
     """
     candidates = [*target, *augmented.text.lines]
     types = [
@@ -143,12 +143,12 @@ def _error_type(translation: str, retrieved: str, origins: Origins) -> str | Non
 def score_among_changed(
     source: Text, target: Text, augmented: Augmented, encoder: Encoder
 ) -> Score:
-    """Measure the errors of retrieval from source to target among the changed sentences.
+    """Compute the xsim++ error rate: retrieve translations among the targets and hard negatives.
 
     Args:
         source: sentences [N].
         target: their translations [N].
-        augmented: changed translations.
+        augmented: hard negatives of the translations.
         encoder: encoder of all texts.
     """
     check_aligned(source, target)
@@ -179,18 +179,18 @@ def score_among_changed(
 
 @dataclass(frozen=True, kw_only=True)
 class XsimPlusPlus(AlignedProtocol):
-    """Error rate of the nearest sentence by margin among changed sentences."""
+    """Error rate of the nearest sentence by margin, with hard negatives among the candidates."""
 
     error_types: str | None = option(
-        "changed target sentences, each with its type of change and its original, as LASER "
+        "hard negatives of the target sentences, each with its error type and original, as LASER "
         "publishes them; {lang} is filled in (default: the files of --dataset)",
         None,
         FILE_NAME,
         metavar="FILE.json",
     )
     augmented: str | None = option(
-        "the changed sentences, one per line, as LASER publishes them; {lang} is filled in "
-        "(default: the sentences of --error-types, each once)",
+        "hard negatives, one per line, as LASER publishes them; {lang} is filled in "
+        "(default: the keys of --error-types)",
         None,
         FILE_NAME,
         metavar="FILE",
@@ -209,7 +209,7 @@ class XsimPlusPlus(AlignedProtocol):
         return replace(plan, texts=[*plan.texts, *files])
 
     def augmented_files(self, language: str) -> tuple[str, str | None]:
-        """Return the files with the change types and the changed sentences of a language.
+        """Return the files with the error types and hard negatives of a language.
 
         Raises:
             InputError: if neither --error-types nor --dataset is given.
@@ -220,7 +220,7 @@ class XsimPlusPlus(AlignedProtocol):
         if not (self.dataset and self.data) or self.augmented:
             raise InputError(
                 "--error-types is required without --dataset; "
-                "expected the changed sentences as LASER publishes them"
+                "expected the hard negatives as LASER publishes them"
             )
         errors, text = datasets()[self.dataset].augmented_files(self.data, language)
         return str(errors), str(text)

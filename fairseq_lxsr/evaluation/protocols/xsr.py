@@ -1,8 +1,8 @@
 """XSR: cross-lingual sentence retrieval, P@1, P@5 and P@10 in both directions (Sabet et al. 2019).
 
 The protocol follows Mao et al. 2021, section 4.4. The papers do not state whether candidates are
-ranked by cosine similarity or by margin: Mao et al. calculate P@1 as Artetxe and Schwenk (2019a),
-who introduce the margin. Report both, `nn` and `margin`, which one run measures.
+ranked by cosine similarity or by margin: Mao et al. calculate P@1 as Artetxe and Schwenk (2019a)
+do, who introduced the margin. Report both `nn` and `margin`; one run measures both.
 """
 
 import random
@@ -89,7 +89,7 @@ def select(
     if len(selected) < max(RANKS):
         raise InputError(
             f"found {len(selected)} usable sentence pairs; expected at least {max(RANKS)}: "
-            "give more aligned text"
+            "use more aligned text"
         )
     repeated = total - empty - len(selected)
     random.Random(seed).shuffle(selected)
@@ -114,15 +114,15 @@ def precision_at(
 ) -> dict[str, Outcomes]:
     """Compute P@1, P@5 and P@10.
 
-    Equal candidates are ranked in random order, so that the position of the translation gives no
-    advantage.
+    Candidates with equal scores are ranked in random order, so that the translation gains no
+    advantage from its position.
 
     Args:
         queries: embeddings [Q, D].
         candidates: embeddings [M, D]; candidate i is the translation of query i.
-        metric: see `texts.rank`.
-        seed: seed of the random order.
-        reranker: ranks instead of the metric.
+        metric: ranking metric; see `texts.rank`.
+        seed: random seed for ordering candidates with equal scores.
+        reranker: replaces the metric.
     """
     order = np.random.default_rng(seed).permutation(len(candidates))
     if reranker:
@@ -137,10 +137,10 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
     """P@1, P@5 and P@10 in both directions by every metric."""
 
     metric: tuple[str, ...] | None = option(
-        f"some of {', '.join(RANKING_METRICS)}, separated by commas (default: all; with --rerank "
-        "only nn)",
+        f"metrics from {', '.join(RANKING_METRICS)}, separated by commas (default: all; with "
+        "--rerank only nn)",
         None,
-        type=comma_separated(f"some of {', '.join(RANKING_METRICS)}", RANKING_METRICS),
+        type=comma_separated(f"names from {', '.join(RANKING_METRICS)}", RANKING_METRICS),
         metavar="NAMES",
     )
     seed: int = option("seed of the shuffle that draws queries and candidates", 1, at_least(0))
@@ -171,8 +171,8 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         reranker = find_reranker(encoder, self)
         if reranker and list(metrics) != ["nn"]:
             raise InputError(
-                f"--rerank with --metric {','.join(metrics)}; "
-                "expected nn, because reranking averages MaxSim with cosine similarity"
+                f"--rerank does not support --metric {','.join(metrics)}; "
+                "use nn, because reranking averages MaxSim with cosine similarity"
             )
         source = texts.source
         target = texts.target
