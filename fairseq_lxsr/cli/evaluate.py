@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.main import Parser
 from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.protocols import PROTOCOLS, protocol_class
-from fairseq_lxsr.files.write import refuse_overlap
+from fairseq_lxsr.files.write import check_writable, refuse_overlap
 from fairseq_lxsr.options import BOOTSTRAP_DRAWS, FILE_NAME, at_least
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def run_eval(args: argparse.Namespace) -> None:
     if args.output:
         # The first scores may take hours to compute, so the output file is checked first.
         check_scores_file(args.output)
+        check_writable(Path(args.output))
     encoder = load_any(args)
     scores: list[Score] = []
     try:

@@ -26,6 +26,8 @@ from fairseq_lxsr.machine import require
 ATTEMPTS = 3
 # Seconds to wait for a connection to the cluster address.
 TIMEOUT_SECONDS = 10
+# Seconds between two checks that a machine of the cluster is left.
+CHECK_SECONDS = 5
 # Minimum object store size of a local cluster; it holds only tasks and their small results.
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
@@ -245,10 +247,18 @@ class Workers:
         Returns:
             The task and its result. The result is None if the task loaded the model, or if it
             failed and has to be repeated.
+
+        Raises:
+            InputError: if no machine of the cluster is left.
         """
         import ray
 
-        (reference,), _ = ray.wait(list(self._running))
+        ended: list[Any] = []
+        while not ended:
+            ended, _ = ray.wait(list(self._running), timeout=CHECK_SECONDS)
+            if not ended:
+                check_nodes()
+        reference = ended[0]
         actor, task = self._running.pop(reference)
         try:
             result, seconds = ray.get(reference)
@@ -302,6 +312,21 @@ class Workers:
 
 
 # -- the cluster
+
+
+def check_nodes() -> None:
+    """Check that a machine of the cluster is left; Ray would wait for a new one without an end.
+
+    Raises:
+        InputError: if there is none.
+    """
+    import ray
+
+    if not any(node["Alive"] for node in ray.nodes()):
+        raise InputError(
+            "--ray: no machine of the cluster is left (Ray was killed, or out of memory); finished "
+            "shards are kept: run the same command again"
+        )
 
 
 @dataclass(frozen=True)
@@ -370,6 +395,7 @@ def _initialise(cluster: Cluster) -> None:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    silence_notices()
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address == "local":
         ray.init(
@@ -388,6 +414,17 @@ def _initialise(cluster: Cluster) -> None:
         raise InputError(
             f"--ray {cluster.address}: no Ray cluster ({reason}); start one with `ray start`"
         ) from None
+
+
+def silence_notices() -> None:
+    """Drop the notices about machines and workers, which Ray prints to standard output.
+
+    `log_to_driver` does not apply to them. What ends a command is said in its own message.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *arguments, **options: None
 
 
 def check_address(address: str) -> None:

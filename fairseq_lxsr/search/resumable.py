@@ -109,7 +109,8 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
     """
     # Otherwise the old record would be mistaken for the progress of the new rows.
     record.unlink(missing_ok=True)
-    array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
+    with naming(partial):
+        array = open_memmap(partial, "w+", dtype=rows.dtype, shape=rows.shape)
     try:
         with naming(partial), open(partial, "r+b") as stream:
             reserve(stream, partial.stat().st_size)
@@ -202,8 +203,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
             f"{folder}: exists and was not created by `lxsr {verb}`; choose another name"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # If the run is interrupted here, the marker is empty.
-    (folder / WORK_MARKER).write_text(verb, encoding="utf-8")
+    _write_marker(folder, verb, remove=not existed)
     is_over = False
     try:
         with locked(folder / LOCK_FILE, folder):
@@ -221,6 +221,22 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
             # The folder is not empty if another run is already using it.
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _write_marker(folder: Path, verb: str, remove: bool) -> None:
+    """Write the command into the folder; on a full disk, remove a new folder.
+
+    If the run is interrupted here, the marker is empty.
+    """
+    marker = folder / WORK_MARKER
+    try:
+        with naming(marker):
+            marker.write_text(verb, encoding="utf-8")
+    except OSError:
+        if remove:
+            marker.unlink(missing_ok=True)
+            folder.rmdir()
+        raise
 
 
 def _can_resume(folder: Path) -> bool:

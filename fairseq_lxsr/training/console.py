@@ -38,6 +38,23 @@ EPOCH_PROGRESS = re.compile(r"epoch \d+: +\d+ / (\d+) ")
 ESTIMATE_AFTER = 5
 
 
+class LogFile(logging.FileHandler):
+    """The complete log. If it cannot be written, one line says so, and training continues."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(FORMAT)
+        self.has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Report the first error only; logging would print each of them with a traceback."""
+        if not self.has_failed:
+            self.has_failed = True
+            error = sys.exc_info()[1]
+            problem = getattr(error, "strerror", None) or error
+            say(f"lxsr train: warning: {self.baseFilename}: {problem}; the log is not complete")
+
+
 class Console(logging.Handler):
     """Log handler that shows training progress, validation results and warnings."""
 
@@ -197,8 +214,7 @@ def keep_log(save_dir: Path | None) -> None:
         memory = _memory_handlers.pop()
         root.removeHandler(memory)
         if save_dir is not None:
-            file = logging.FileHandler(save_dir / LOG, encoding="utf-8")
-            file.setFormatter(FORMAT)
+            file = LogFile(save_dir / LOG)
             memory.setTarget(file)
             memory.flush()
             root.addHandler(file)

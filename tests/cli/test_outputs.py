@@ -230,3 +230,21 @@ def test_scores_are_added_to_scores(inputs, tmp_path):
         assert (
             len([json.loads(line) for line in (tmp_path / name).read_text().splitlines()]) == count
         )
+
+
+def test_scores_that_cannot_be_written_are_refused_before_the_model_is_loaded(inputs, monkeypatch):
+    def load(args):
+        pytest.fail("loaded")
+
+    def full(path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("fairseq_lxsr.cli.evaluate.load_any", load)
+    texts = ("--source", inputs / "s", "--target", inputs / "t")
+    command = ("eval", "tatoeba", "--model", inputs / "model", *texts)
+    (inputs / "file").write_text("", encoding="utf-8")
+    for output in (inputs / "file" / "scores.jsonl", "/proc/scores.jsonl"):
+        refused(lxsr_here(*command, "--output", output, check=False), output)
+    output = inputs / "new.jsonl"
+    monkeypatch.setattr("fairseq_lxsr.cli.evaluate.check_writable", full)
+    refused(lxsr_here(*command, "--output", output, check=False), output)

@@ -508,3 +508,34 @@ def test_damaged_rows_of_a_killed_worker_are_embedded_again(work, workers, tmp_p
     path.unlink()
     embed_shards(lines, tmp_path / "o", how, workers)
     assert path.read_bytes() == good
+
+
+def test_a_cluster_without_machines_is_one_line(monkeypatch):
+    """Ray waits without an end for a machine."""
+    waits = []
+
+    def wait(references, timeout):
+        waits.append(timeout)
+        return [], references
+
+    monkeypatch.setattr(ray, "wait", wait)
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+    actor = SimpleNamespace(run=SimpleNamespace(remote=lambda task: object()))
+    workers = Workers(lambda: actor, 1, Path.cwd())
+    alive = iter([[True, False], [False, True], [False, False]])
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": is_alive} for is_alive in next(alive)])
+    with pytest.raises(InputError, match="--ray: no machine of the cluster is left"):
+        workers.load()
+    assert len(waits) == 3
+
+
+def test_notices_of_ray_are_not_shown(monkeypatch, capfd):
+    from ray._private import worker
+
+    from fairseq_lxsr.cluster.workers import silence_notices
+
+    monkeypatch.setattr(worker, "print_to_stdstream", worker.print_to_stdstream)
+    silence_notices()
+    notice = {"lines": ["The node has been marked dead"], "pid": "raylet", "is_err": False}
+    worker.print_to_stdstream(notice, ignore_prefix=False)
+    assert capfd.readouterr() == ("", "")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +37,28 @@ def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, monkeypat
     with pytest.raises(OSError, match=r"x\.npy\.partial"):
         resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("computed"), block=10)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_has_no_room_for_the_work_folder(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    for existed in (False, True):
+        work = tmp_path / "work"
+        with pytest.raises(OSError, match=r"work/\.lxsr-work"), work_folder(work, "mine"):
+            pytest.fail("begun")
+        assert work.exists() == existed
+        work.mkdir(exist_ok=True)
+
+
+def test_a_full_disk_names_the_array(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fairseq_lxsr.search.resumable.open_memmap", full)
+    with pytest.raises(OSError, match=r"x\.npy\.partial"):
+        resumable_array(tmp_path / "x.npy", ROWS, lambda *_: pytest.fail("computed"), block=10)
 
 
 def test_goes_on_after_kill_with_the_same_bytes(tmp_path):

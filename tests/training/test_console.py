@@ -1,6 +1,8 @@
 """What `lxsr train` shows of training, and the log that it keeps."""
 
+import contextlib
 import logging
+import os
 import re
 import sys
 import time
@@ -178,3 +180,17 @@ def test_a_refused_training_keeps_no_log(toy_work, tmp_path):
         "INFO"
     )
     assert not (tmp_path / "run" / console.LOG).exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+def test_a_log_that_cannot_be_written_is_one_line(capsys):
+    from fairseq_lxsr.training.console import LogFile
+
+    log = LogFile("/dev/full")
+    for number in range(3):
+        log.emit(logging.LogRecord("x", logging.INFO, "", 0, f"update {number}", None, None))
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "/dev/full: No space left on device" in said
+    with contextlib.suppress(OSError):
+        log.close()
