@@ -400,6 +400,18 @@ ROWS = {
         ),
         package="starlette",
     ),
+    "speed.serve_attack": Row(
+        "{text}.en --model {model} --seconds 2 --repeats 1",
+        "--seconds 0.5 --attacks idle --repeats 1",
+        (
+            Figure(
+                "p99 with 1,000 idle connections, times the quiet value",
+                lambda results: results["attacks"]["idle"]["p99 ratio"],
+                most=3,
+            ),
+        ),
+        package="starlette",
+    ),
     "gpu": Row(
         "--device cpu --small",
         # A test runs it.

@@ -4,7 +4,6 @@ import argparse
 import os
 import socket
 from contextlib import suppress
-from math import ceil
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.options import OUR_MODEL, add_options, filled
@@ -64,11 +63,11 @@ def api_key(args: argparse.Namespace) -> str | None:
 
 def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.socket) -> None:
     """Load the model and the index, and answer requests until a signal stops the server."""
-    import uvicorn
-
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.search import open_index
+    from fairseq_lxsr.search.earlier import warn_if_cut
     from fairseq_lxsr.serve.app import make_app
+    from fairseq_lxsr.serve.connections import make_server
 
     index = None
     if args.index:
@@ -77,17 +76,13 @@ def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.sock
     encoder = SentenceEncoder.from_pretrained(model, args.device)
     name = options.name or default_name(encoder, model)
     app = make_app(encoder, name, options, index)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=ceil(options.timeout),
-    )
+    if index is not None:
+        warn_if_cut(index, encoder)
     print_address(name, options.truncate_dim or encoder.output_dim, options, listener)
+    server = make_server(app, options.timeout, options.max_connections)
     # After Ctrl-C, uvicorn finishes the running requests and then raises the signal again.
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 def default_model(index: "CorpusIndex | None", args: argparse.Namespace) -> str:

@@ -22,6 +22,8 @@ TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
 # Treatments of texts without a known word.
 ON_EMPTY = ("zero", "error")
 MEBIBYTE = 2**20
+# Name of the `Connection` in the state of a request; only in `lxsr serve`.
+CONNECTION = "lxsr_connection"
 HOST_NAME = FileName(description="an address")
 
 
@@ -63,8 +65,9 @@ class ServeOptions:
         "answer with the first N dimensions of each embedding (default: all)", None, at_least(1)
     )
     on_long: str = option(
-        "how to handle texts that are too long for the model, as in `lxsr embed`",
-        "split-mean",
+        "how to handle texts that are too long for the model, as in `lxsr embed`; models without "
+        "layers read all of a text",
+        ON_LONG[0],
         ON_LONG,
     )
     tokens: str = option(
@@ -92,8 +95,20 @@ class ServeOptions:
     max_requests: int = option(
         "maximum number of concurrent requests; others receive status 503", 256, at_least(1)
     )
+    max_connections: int = option(
+        "maximum number of open connections; for one more, the one that is idle longest is closed",
+        4096,
+        at_least(1),
+    )
+    max_waiting: int = option(
+        "memory in MiB for requests that are received and answers that are sent; if it is "
+        "exceeded, the slowest of these clients is cut off",
+        128,
+        at_least(1),
+    )
     timeout: float = option(
-        "seconds until a request fails, and that a stopping server waits for running requests",
+        "seconds until a request fails that is not received, answered and sent, until a connection "
+        "without a request is closed, and that a stopping server waits for running requests",
         30.0,
         positive(),
     )

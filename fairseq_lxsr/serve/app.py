@@ -6,10 +6,8 @@ import contextlib
 import hmac
 import ipaddress
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,42 +26,39 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
-from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.options import at_least
-from fairseq_lxsr.search import CorpusIndex, SearchOptions
-from fairseq_lxsr.serve import MEBIBYTE, MODEL_TOKENS, ServeOptions
-from fairseq_lxsr.serve.queue import EncodingQueue
+from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
+from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
+from fairseq_lxsr.serve.answers import Answer, RequestError, as_json, list_as_json, refusal
+from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
+from fairseq_lxsr.serve.tokens import OpenaiTokens, token_lists
+from fairseq_lxsr.serve.waiting import WaitingData
 from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
-from fairseq_lxsr.vectors.rows import unit_rows
+from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
 logger = logging.getLogger(__name__)
-# Seconds after which a token vocabulary that could not be loaded is tried again.
-RETRY = 600.0
 # Maximum number of hits per query.
 MAX_HITS = 1000
+# A request of the maximum number of queries may have this many hits per query.
+HITS_PER_TEXT = 10
+# Queries that are searched at once. Other requests wait for them.
+QUERIES_AT_ONCE = 64
+# Size of the parts of an answer. Other requests wait while a part is made.
+PART_BYTES = 2**17
+HITS_IN_PART = 1000
+# Bytes of a number in JSON, and of a hit in memory without its text; approximations.
+NUMBER_BYTES = 12
+HIT_BYTES = 200
+# Status for nobody: nginx counts requests with it whose client closed the connection.
+CLOSED_STATUS = 499
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class RequestError(Exception):
-    """Error that is reported to the client.
-
-    Args:
-        status: HTTP status.
-        message: message for the client.
-        field: invalid field of the request.
-    """
-
-    def __init__(self, status: int, message: str, field: str | None = None):
-        self.status = status
-        self.message = message
-        self.field = field
+Handler = Callable[[Request], Awaitable[Answer]]
 
 
 def make_app(
@@ -113,6 +108,9 @@ class Service:
             "lxsr_request_seconds", "Time of a request", ["path"], registry=self.registry
         )
         self.texts = Counter("lxsr_texts", "Texts that were embedded", registry=self.registry)
+        self.cut = Counter(
+            "lxsr_texts_cut", "Texts of which the model read the beginning", registry=self.registry
+        )
         self.batches = Counter(
             "lxsr_batches", "Batches that these were embedded in", registry=self.registry
         )
@@ -122,6 +120,7 @@ class Service:
         model = {"name": name, "fingerprint": encoder.fingerprint, "version": __version__}
         Gauge("lxsr_model", "The model", list(model), registry=self.registry).labels(**model).set(1)
         self.openai_tokens = OpenaiTokens(options.tokens)
+        self.waiting = WaitingData(options.max_waiting * MEBIBYTE)
         self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
 
     def count(self, texts: int) -> None:
@@ -142,7 +141,7 @@ class Service:
             endpoints.append(("POST", "/search", self.search))
         routes = []
         for method, path, handler in endpoints:
-            routes.append(Route(path, self.guarded(path, handler), methods=[method]))
+            routes.append(Route(path, Endpoint(self, path, handler), methods=[method]))
         app = Starlette(
             routes=routes,
             middleware=self.middleware(),
@@ -182,51 +181,6 @@ class Service:
         yield
         self.queue.close()
 
-    def guarded(self, path: str, handler: Handler) -> Handler:
-        """Wrap a handler with checks, a time limit, counters and error responses.
-
-        Args:
-            path: path of the endpoint; without the key and within any number of requests, only
-                /health is answered. It is also the name of the counters: with a counter for each
-                path that is requested, a client could fill the memory.
-            handler: handler of the endpoint.
-        """
-
-        async def answer(request: Request) -> Response:
-            start = time.perf_counter()
-            self.running += 1
-            try:
-                if path != "/health":
-                    self.admit(request)
-                async with asyncio.timeout(self.options.timeout):
-                    response = await handler(request)
-            except RequestError as error:
-                response = refusal(error)
-            except InputError as error:
-                response = refusal(RequestError(400, str(error)))
-            except TimeoutError:
-                response = refusal(
-                    RequestError(
-                        504,
-                        f"no answer in {self.options.timeout:g} s; retry, or send fewer texts",
-                    )
-                )
-            except ClientDisconnect:
-                # The client has disconnected; the request is counted with the status nginx uses.
-                response = Response(status_code=499)
-            except Exception:
-                logger.exception("%s", path)
-                response = refusal(
-                    RequestError(500, "internal server error; see the log of the server")
-                )
-            finally:
-                self.running -= 1
-            self.requests.labels(path, response.status_code).inc()
-            self.seconds.labels(path).observe(time.perf_counter() - start)
-            return response
-
-        return answer
-
     def admit(self, request: Request) -> None:
         """Raise an error if the API key is wrong, or if there are too many concurrent requests."""
         key = self.options.api_key
@@ -242,7 +196,7 @@ class Service:
                 f"{self.options.max_requests} concurrent requests are the limit; try again later",
             )
 
-    async def unknown_route(self, request: Request, error: Exception) -> Response:
+    async def unknown_route(self, request: Request, error: Exception) -> Answer:
         """Answer a request for an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         # With a counter for every unknown path, a client could fill the memory.
@@ -256,7 +210,7 @@ class Service:
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, request: Request) -> Answer:
         """Report the status, the model and the size of the index."""
         sentences = {} if self.index is None else {"sentences": len(self.index)}
         model = {
@@ -266,17 +220,18 @@ class Service:
         }
         return as_json({"status": "ok", **model, **sentences})
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, request: Request) -> Answer:
         """Return the counters in the format of Prometheus."""
-        return Response(
-            generate_latest(self.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        counters = generate_latest(self.registry)
+        answer = Answer([counters], len(counters), length=len(counters))
+        answer.headers["content-type"] = "text/plain; version=0.0.4; charset=utf-8"
+        return answer
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, request: Request) -> Answer:
         """List the only model."""
         return as_json({"object": "list", "data": [self.model_entry()]})
 
-    async def model(self, request: Request) -> Response:
+    async def model(self, request: Request) -> Answer:
         """Describe a model by name."""
         self.check_model({"model": request.path_params["name"]})
         return as_json(self.model_entry())
@@ -285,13 +240,26 @@ class Service:
         """Return the description of the model."""
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
 
-    async def embeddings(self, request: Request) -> Response:
+    async def embeddings(self, request: Request) -> Answer:
         """Embed texts; embeddings are truncated to `dimensions`, then scaled to unit length."""
         fields = await self.body(request)
         self.check_model(fields)
-        fields = {"encoding_format": "float", "dimensions": self.width} | fields
-        encoding = fields["encoding_format"]
-        width = fields["dimensions"]
+        encoding, width = self.embedding_options(fields)
+        texts = await self.texts_of(fields.get("input"))
+        embedded = await self.queue.embed(texts)
+        head = self.embedding_head(texts, embedded)
+        rows = embedded.embeddings[:, :width]
+        if len(texts) > BATCH_TEXTS:
+            # Other requests are answered meanwhile.
+            rows = await asyncio.to_thread(unit_rows, rows)
+        else:
+            rows = unit_rows(rows)
+        return embeddings_as_json(head, rows.astype("<f4", copy=False), encoding)
+
+    def embedding_options(self, fields: dict[str, Any]) -> tuple[str, int]:
+        """Return the encoding and the number of dimensions that a request asks for."""
+        encoding = fields.get("encoding_format", "float")
+        width = fields.get("dimensions", self.width)
         if encoding not in ("float", "base64"):
             raise RequestError(
                 400,
@@ -304,26 +272,32 @@ class Service:
                 f"dimensions {shown(width)}; expected 1 to {self.width}",
                 "dimensions",
             )
-        texts = await self.texts_of(fields.get("input"))
-        embedded = await self.queue.embed(texts)
+        return encoding, width
+
+    def embedding_head(self, texts: list[str], embedded: TextVectors) -> dict[str, Any]:
+        """Return the fields of an answer that are not embeddings."""
         empty = np.flatnonzero(~embedded.embeddings.any(axis=1)).tolist()
         self.check_empty(texts, empty)
-        rows = unit_rows(embedded.embeddings[:, :width]).astype("<f4", copy=False)
-        values = (
-            [base64.b64encode(row.tobytes()).decode() for row in rows]
-            if encoding == "base64"
-            else list(rows)
-        )
-        data = [
-            {"object": "embedding", "index": index, "embedding": value}
-            for index, value in enumerate(values)
-        ]
         pieces = int(embedded.lengths.sum())
-        usage = {"prompt_tokens": pieces, "total_tokens": pieces}
-        answer = {"object": "list", "data": data, "model": self.name, "usage": usage}
+        head: dict[str, Any] = {
+            "object": "list",
+            "model": self.name,
+            "usage": {"prompt_tokens": pieces, "total_tokens": pieces},
+        }
         if empty:
-            answer["empty"] = empty
-        return as_json(answer)
+            head["empty"] = empty
+        if cut := self.cut_texts(embedded):
+            head["cut"] = cut
+        return head
+
+    def cut_texts(self, embedded: TextVectors) -> list[int]:
+        """Return the numbers of the texts that were cut, and count them."""
+        limit = self.encoder.max_seq_length
+        if self.options.on_long != "cut" or limit is None:
+            return []
+        cut = np.flatnonzero(embedded.lengths > limit).tolist()
+        self.cut.inc(len(cut))
+        return cut
 
     def check_empty(self, texts: list[str], empty: list[int]) -> None:
         """Raise an error for a blank text, or for one without a known word if these are refused.
@@ -342,7 +316,7 @@ class Service:
                     "input",
                 )
 
-    async def search(self, request: Request) -> Response:
+    async def search(self, request: Request) -> Answer:
         """Search the index for the `k` best sentences of `query`, one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
@@ -357,18 +331,45 @@ class Service:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MAX_HITS}", "k")
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         assert self.index is not None
-        encode = partial(self.encoder.encode, on_long=self.options.on_long)
-        hits_by_query = await self.queue.run(self.index.search, queries, encode, k)
-        results = [
-            {
-                "query": query,
-                "hits": [
-                    {"score": hit.score, "line": hit.line + 1, "text": hit.sentence} for hit in hits
-                ],
-            }
-            for query, hits in zip(queries, hits_by_query, strict=True)
-        ]
-        return as_json({"model": self.name, "results": results})
+        limit = max(MAX_HITS, self.options.max_inputs * HITS_PER_TEXT)
+        if len(queries) * k > limit:
+            raise RequestError(
+                400,
+                f"{len(queries):,} queries with k {k:,}; expected at most {limit:,} hits in all",
+                "k",
+            )
+        embedded = await self.queue.embed(queries)
+        hits = await self.hits(queries, embedded.embeddings, k)
+        head: dict[str, Any] = {"model": self.name}
+        if cut := self.cut_texts(embedded):
+            head["cut"] = cut
+
+        def results(start: int, end: int) -> list[dict[str, Any]]:
+            return [result_of(queries[row], hits[row]) for row in range(start, end)]
+
+        size = sum(len(hit.sentence) + HIT_BYTES for hits_of_query in hits for hit in hits_of_query)
+        step = max(1, HITS_IN_PART // k)
+        return list_as_json(head, "results", len(queries), step, results, size)
+
+    async def hits(self, queries: list[str], embeddings: FloatArray, k: int) -> list[list[Hit]]:
+        """Search the index for the nearest sentences of queries with these embeddings [N, D].
+
+        Few queries are searched at once, so that other requests are answered between them, and so
+        that a search ends soon after its time limit.
+        """
+        assert self.index is not None
+        known = np.flatnonzero(embeddings.any(axis=1))
+        if not len(known):
+            # The index says why these queries have no neighbours.
+            known = np.arange(len(queries))
+        hits: list[list[Hit]] = [[] for _ in queries]
+        for start in range(0, len(known), QUERIES_AT_ONCE):
+            rows = known[start : start + QUERIES_AT_ONCE]
+            texts = [queries[row] for row in rows]
+            some_hits = await self.queue.run(search_index, self.index, texts, embeddings[rows], k)
+            for row, hits_of_query in zip(rows.tolist(), some_hits, strict=True):
+                hits[row] = hits_of_query
+        return hits
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
@@ -377,11 +378,13 @@ class Service:
         content = bytearray()
         async for chunk in request.stream():
             content += chunk
+            self.waiting.hold(request.state.deadline, len(content))
             if len(content) > limit:
                 raise RequestError(
                     413,
                     f"request larger than {self.options.max_body} MiB; send fewer texts at once",
                 )
+        self.waiting.release(request.state.deadline)
         try:
             fields = orjson.loads(content)
         except orjson.JSONDecodeError as error:
@@ -401,8 +404,11 @@ class Service:
 
     async def texts_of(self, given: Any) -> list[str]:
         """Return the texts of an input: one or several, each as text or as tokens."""
-        tokens = [given] if is_tokens(given) else given
-        if not (isinstance(tokens, list) and tokens and all(map(is_tokens, tokens))):
+        tokens = None
+        if isinstance(given, list) and given and not isinstance(given[0], str):
+            # Millions of tokens take a moment to check.
+            tokens = await asyncio.to_thread(token_lists, given)
+        if tokens is None:
             return checked_texts(given, "input", self.options.max_inputs)
         if len(tokens) > self.options.max_inputs:
             raise RequestError(
@@ -450,68 +456,145 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
     return texts
 
 
+def search_index(
+    index: CorpusIndex, queries: list[str], embeddings: FloatArray, k: int
+) -> list[list[Hit]]:
+    """Search an index for queries with these embeddings [N, D]."""
+    return index.search(queries, lambda text: embeddings, k)
+
+
+def result_of(query: str, hits: list[Hit]) -> dict[str, Any]:
+    """Return the hits of a query in the form of an answer."""
+    hit_fields = []
+    for hit in hits:
+        hit_fields.append({"score": hit.score, "line": hit.line + 1, "text": hit.sentence})
+    return {"query": query, "hits": hit_fields}
+
+
+def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> Answer:
+    """Return the answer with embeddings [N, D], as numbers or in base64."""
+
+    def items(start: int, end: int) -> list[dict[str, Any]]:
+        data = []
+        for row in range(start, end):
+            vector: Any = rows[row]
+            if encoding == "base64":
+                vector = base64.b64encode(vector.tobytes()).decode()
+            data.append({"object": "embedding", "index": row, "embedding": vector})
+        return data
+
+    step = max(1, PART_BYTES // (NUMBER_BYTES * rows.shape[1]))
+    return list_as_json(head, "data", len(rows), step, items, rows.nbytes)
+
+
 def is_blank(text: str) -> bool:
     """Return whether nothing of a text can be seen."""
     return not any(character.isprintable() and not character.isspace() for character in text)
 
 
-def is_tokens(given: Any) -> bool:
-    """Return whether a value is a non-empty list of integers."""
-    return isinstance(given, list) and bool(given) and all(type(token) is int for token in given)
+class Endpoint:
+    """Endpoint with checks, a time limit, counters and error responses.
 
-
-class OpenaiTokens:
-    """An encoding of tiktoken, which is downloaded on first use.
-
-    If it cannot be loaded, requests are refused at once until `RETRY` seconds later.
+    A request is at work until its answer was sent.
 
     Args:
-        name: name of the encoding.
+        service: the service of the handler.
+        path: path of the endpoint; without the key and within any number of requests, only /health
+            is answered. It is also the name of the counters: with a counter for each path that is
+            requested, a client could fill the memory.
+        handler: returns the answer to a request.
     """
 
-    def __init__(self, name: str):
-        self._name = name
-        self._loading: asyncio.Future[Any] | None = None
-        self._failed_at = -math.inf
+    def __init__(self, service: Service, path: str, handler: Handler):
+        self.service = service
+        self.path = path
+        self.handler = handler
 
-    async def encoding(self) -> Any:
-        """Return the encoding.
-
-        Raises:
-            RequestError: if it cannot be loaded.
-        """
-        advice = "send text (LangChain: check_embedding_ctx_length=False)"
-        if is_missing("tiktoken"):
-            raise RequestError(
-                400,
-                f"input contains {self._name} tokens, but tiktoken is not installed on the server; "
-                f"{advice}",
-                "input",
-            )
-        if time.monotonic() > self._failed_at + RETRY:
-            if self._loading is None:
-                self._loading = asyncio.create_task(asyncio.to_thread(self._load))
-            # The load continues if this request is cancelled, because others may wait for it.
-            if encoding := await asyncio.shield(self._loading):
-                return encoding
-            self._loading = None
-        raise RequestError(
-            400,
-            f"input contains token ids, but the server cannot load {self._name}; {advice}",
-            "input",
-        )
-
-    def _load(self) -> Any:
-        """Load the encoding; return None if this fails."""
-        import tiktoken
-
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self.service
+        start = time.perf_counter()
+        service.running += 1
+        status = CLOSED_STATUS
         try:
-            return tiktoken.get_encoding(self._name)
-        # Network errors can have any exception type.
-        except Exception as error:
-            logger.warning("tiktoken cannot load %s: %s", self._name, first_line(error))
-            self._failed_at = time.monotonic()
-            return None
+            status = await self.serve(Request(scope, receive), send)
+        finally:
+            service.running -= 1
+            service.requests.labels(self.path, status).inc()
+            service.seconds.labels(self.path).observe(time.perf_counter() - start)
+
+    async def serve(self, request: Request, send: Send) -> int:
+        """Answer a request within the time limit, and return the status."""
+        end = asyncio.get_running_loop().time() + self.service.options.timeout
+        deadline = asyncio.timeout_at(end)
+        request.state.deadline = deadline
+        connection = getattr(request.state, CONNECTION, None)
+        answer: Answer | None = None
+        try:
+            async with deadline:
+                if connection:
+                    connection.deadline = deadline
+                answer = await self.answer(request)
+                await self.send(answer, request, send)
+                return answer.status_code
+        except TimeoutError:
+            pass
+        finally:
+            self.service.waiting.release(deadline)
+            if connection:
+                connection.deadline = None
+        if connection and connection.is_closed:
+            return CLOSED_STATUS
+        if answer is None:
+            answer = refusal(self.timeout_error(deadline.when() != end))
+            with contextlib.suppress(TimeoutError):
+                # A client that does not read previous answers gets no message either.
+                async with asyncio.timeout(1):
+                    await answer(request.scope, request.receive, send)
+                    return answer.status_code
+        # Other servers close the connection because the answer is not complete.
+        if connection:
+            connection.cut_off()
+        return CLOSED_STATUS
+
+    async def answer(self, request: Request) -> Answer:
+        """Return the answer of the handler, or an error response."""
+        try:
+            if self.path != "/health":
+                self.service.admit(request)
+            return await self.handler(request)
+        except RequestError as error:
+            return refusal(error)
+        except InputError as error:
+            return refusal(RequestError(400, str(error)))
+        except TimeoutError:
+            raise
+        except ClientDisconnect:
+            return refusal(RequestError(CLOSED_STATUS, "the client has disconnected"))
+        except Exception:
+            logger.exception("%s", self.path)
+            return refusal(RequestError(500, "internal server error; see the log of the server"))
+
+    async def send(self, answer: Answer, request: Request, send: Send) -> None:
+        """Send an answer, and note the progress."""
+
+        async def send_and_note(message: Message) -> None:
+            self.service.waiting.hold(request.state.deadline, answer.size)
+            await send(message)
+
+        await answer(request.scope, request.receive, send_and_note)
+
+    def timeout_error(self, is_early: bool) -> RequestError:
+        """Return the error for a request that was ended before it had an answer.
+
+        Args:
+            is_early: whether it was ended because its memory was needed.
+        """
+        options = self.service.options
+        if is_early:
+            return RequestError(
+                503, f"waiting requests exceed {options.max_waiting} MiB; try again later"
+            )
+        return RequestError(504, f"no answer in {options.timeout:g} s; retry, or send fewer texts")
 
 
 def is_local(host: str) -> bool:
@@ -520,24 +603,3 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def as_json(content: Any, status: int = 200) -> Response:
-    """Return a JSON response; NumPy arrays are converted to lists."""
-    return Response(
-        orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY),
-        status,
-        media_type="application/json",
-    )
-
-
-def refusal(error: RequestError) -> Response:
-    """Return an error response in the format that OpenAI clients expect."""
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    content = {"message": error.message, "type": kind, "param": error.field, "code": None}
-    response = as_json({"error": content}, error.status)
-    if error.status == 503:
-        response.headers["retry-after"] = "1"
-    if error.status == 401:
-        response.headers["www-authenticate"] = "Bearer"
-    return response

@@ -1,7 +1,7 @@
 """Combines texts from concurrent requests into batches."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +13,10 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 Result = TypeVar("Result")
+# Largest batch. Requests that arrive meanwhile wait for it.
+BATCH_TEXTS = 512
+# Texts that a request may add to a batch, even if many requests wait.
+SHARE_TEXTS = 16
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,52 @@ class TextVectors:
     lengths: IntArray
 
 
+class _Request:
+    """Texts of a request, which are encoded slice by slice.
+
+    Args:
+        texts: all texts.
+    """
+
+    def __init__(self, texts: list[str]):
+        self.texts = texts
+        self.result: asyncio.Future[TextVectors] = asyncio.get_running_loop().create_future()
+        # Number of texts that a batch has taken.
+        self.taken = 0
+        self._encoded: list[TextVectors] = []
+        self._missing = len(texts)
+
+    def take(self, count: int) -> list[str]:
+        """Return the next texts, at most `count`."""
+        texts = self.texts[self.taken : self.taken + count]
+        self.taken += len(texts)
+        return texts
+
+    def add(self, encoded: TextVectors) -> None:
+        """Add the embeddings of the next texts."""
+        self._encoded.append(encoded)
+        self._missing -= len(encoded.lengths)
+        if not self._missing and not self.result.done():
+            embeddings = np.concatenate([vectors.embeddings for vectors in self._encoded])
+            lengths = np.concatenate([vectors.lengths for vectors in self._encoded])
+            self.result.set_result(TextVectors(embeddings, lengths))
+
+    def fail(self, error: Exception) -> None:
+        """Report an error to the client; the remaining texts are not encoded."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+Batch = list[tuple[_Request, list[str]]]
+
+
 class EncodingQueue:
     """Queue of requests that are encoded in batches by one thread.
 
-    Texts that arrive while the encoder runs become the next batch, in order of arrival.
+    Texts that arrive while the encoder runs become the next batch. The requests take turns: a
+    request of many texts is encoded in several batches, so that others need not wait for it.
 
-        embedded = await EncodingQueue(encoder, "split-mean", 2048).embed(["A dog."])
+        embedded = await EncodingQueue(encoder, "cut", 2048).embed(["A dog."])
 
     One thread is enough, because encoding uses all cores. Requests that a client has cancelled are
     not encoded.
@@ -41,7 +85,7 @@ class EncodingQueue:
     Args:
         encoder: encoder of the texts.
         on_long: as for `SentenceEncoder.encode`.
-        max_texts: largest batch; a single request may be larger.
+        max_texts: largest batch.
         count: called with the number of texts of every batch.
     """
 
@@ -54,22 +98,24 @@ class EncodingQueue:
     ):
         self._encoder = encoder
         self._on_long = on_long
-        self._max_texts = max_texts
+        self._max_texts = min(max_texts, BATCH_TEXTS)
         self._count = count
-        self._waiting: deque[tuple[list[str], asyncio.Future[TextVectors]]] = deque()
+        self._waiting: deque[_Request] = deque()
+        # Requests of which some texts were encoded.
+        self._begun: deque[_Request] = deque()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._work: asyncio.Task[None] | None = None
 
     async def embed(self, texts: list[str]) -> TextVectors:
         """Embed the texts of a request."""
-        result: asyncio.Future[TextVectors] = asyncio.get_running_loop().create_future()
-        self._waiting.append((texts, result))
+        request = _Request(texts)
+        self._waiting.append(request)
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._encode_all())
-        return await result
+        return await request.result
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function in the encoder thread, after the pending requests."""
+        """Call a function in the encoder thread, after the batch that is encoded now."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
@@ -78,51 +124,52 @@ class EncodingQueue:
 
     async def _encode_all(self) -> None:
         while batch := self._next_batch():
+            all_texts = [text for _, texts in batch for text in texts]
             try:
-                embedded = await self.run(
-                    self._encode, [text for texts, _ in batch for text in texts]
-                )
+                encoded = await self.run(self._encode, all_texts)
             except Exception as error:
                 await self._encode_each(batch, error)
                 continue
-            ends = np.cumsum([len(texts) for texts, _ in batch])
-            for (texts, result), end in zip(batch, ends.tolist(), strict=True):
-                rows = slice(end - len(texts), end)
-                if not result.done():
-                    result.set_result(
-                        TextVectors(embedded.embeddings[rows], embedded.lengths[rows])
-                    )
+            end = 0
+            for request, texts in batch:
+                rows = slice(end, end + len(texts))
+                request.add(TextVectors(encoded.embeddings[rows], encoded.lengths[rows]))
+                end += len(texts)
 
-    async def _encode_each(
-        self, batch: list[tuple[list[str], asyncio.Future[TextVectors]]], error: Exception
-    ) -> None:
+    async def _encode_each(self, batch: Batch, error: Exception) -> None:
         """Encode the requests of a failed batch separately, so that only invalid ones fail."""
-        for texts, result in batch:
-            outcome: TextVectors | Exception = error
-            if len(batch) > 1:
-                try:
-                    outcome = await self.run(self._encode, texts)
-                except Exception as request_error:
-                    outcome = request_error
-            if result.done():
+        for request, texts in batch:
+            if len(batch) == 1:
+                request.fail(error)
                 continue
-            if isinstance(outcome, Exception):
-                result.set_exception(outcome)
-            else:
-                result.set_result(outcome)
+            try:
+                request.add(await self.run(self._encode, texts))
+            except Exception as request_error:
+                request.fail(request_error)
 
-    def _next_batch(self) -> list[tuple[list[str], asyncio.Future[TextVectors]]]:
-        batch: list[tuple[list[str], asyncio.Future[TextVectors]]] = []
-        size = 0
-        while self._waiting and (not batch or size + len(self._waiting[0][0]) <= self._max_texts):
-            texts, result = self._waiting.popleft()
-            # If a pending request is already done, the client has cancelled it.
-            if not result.done():
-                batch.append((texts, result))
-                size += len(texts)
+    def _next_batch(self) -> Batch:
+        """Return texts of the new requests first, then of those that were begun."""
+        batch: Batch = []
+        begun = []
+        free = self._max_texts
+        count = len(self._waiting) + len(self._begun)
+        share = max(SHARE_TEXTS, self._max_texts // max(1, count))
+        while free and (self._waiting or self._begun):
+            request = (self._waiting or self._begun).popleft()
+            # If a pending request is already done, it has failed or its client has cancelled it.
+            if request.result.done():
+                continue
+            texts = request.take(min(share, free))
+            batch.append((request, texts))
+            free -= len(texts)
+            if request.taken < len(request.texts):
+                begun.append(request)
+        self._begun.extend(begun)
         return batch
 
     def _encode(self, texts: list[str]) -> TextVectors:
         self._count(len(texts))
-        embeddings = self._encoder.encode(texts, on_long=self._on_long)
+        # The answers name the texts that were cut; without a counter, `encode` would log them.
+        counts: Counter[str] = Counter()
+        embeddings = self._encoder.encode(texts, on_long=self._on_long, counts=counts)
         return TextVectors(embeddings, self._encoder.tokenizer.encode_flat(texts)[1])

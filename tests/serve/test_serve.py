@@ -17,6 +17,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import random_model
 from conftest import COMPATIBILITY, ROOT, lxsr_here, refused
 
 from fairseq_lxsr.encoder import SentenceEncoder
@@ -47,11 +48,14 @@ def index(encoder, tmp_path_factory):
 @contextmanager
 def serving(encoder, index=None, **options):
     """The address of a server in a thread."""
-    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("uvicorn")
     from fairseq_lxsr.serve.app import make_app
+    from fairseq_lxsr.serve.connections import make_server
 
+    options = {"timeout": 5} | options
     app = make_app(encoder, NAME, ServeOptions(**options), index)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    limits = ServeOptions(**options)
+    server = make_server(app, limits.timeout, limits.max_connections)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -123,12 +127,30 @@ def test_embeddings_are_those_of_the_encoder(address, encoder):
 
 
 @needs_server
-def test_texts_beyond_what_the_model_reads_are_read_to_their_end(address, encoder):
+def test_texts_beyond_what_the_model_reads_are_named(address, encoder, tmp_path):
     long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
-    found = vectors(ask(f"{address}/v1/embeddings", {"input": long}))
-    np.testing.assert_allclose(
-        found, encoder.encode([long], on_long="split-mean", normalize=True), atol=1e-6
-    )
+    texts = [TEXTS[0], long]
+    # A model without layers reads all of it.
+    answer = ask(f"{address}/v1/embeddings", {"input": texts})
+    assert "cut" not in answer[1]
+    np.testing.assert_allclose(vectors(answer), encoder.encode(texts, normalize=True), atol=1e-6)
+
+    folder = random_model.write_model(tmp_path / "m", num_layers=1, max_positions=24)
+    layers = SentenceEncoder.from_pretrained(folder, "cpu")
+    index = CorpusIndex.build(tmp_path / "index", TEXTS, layers)
+    with serving(layers, index) as cutting:
+        answer = ask(f"{cutting}/v1/embeddings", {"input": texts})
+        assert answer[1]["cut"] == [1]
+        expected = layers.encode(texts, normalize=True)
+        np.testing.assert_allclose(vectors(answer), expected, atol=1e-5)
+        assert "cut" not in ask(f"{cutting}/v1/embeddings", {"input": TEXTS})[1]
+        assert ask(f"{cutting}/search", {"query": texts})[1]["cut"] == [1]
+        assert "lxsr_texts_cut_total 2.0" in ask(f"{cutting}/metrics")[1]
+    with serving(layers, on_long="split-mean") as splitting:
+        answer = ask(f"{splitting}/v1/embeddings", {"input": texts})
+        assert "cut" not in answer[1]
+        expected = layers.encode(texts, on_long="split-mean", normalize=True)
+        np.testing.assert_allclose(vectors(answer), expected, atol=1e-5)
 
 
 @needs_server
@@ -224,10 +246,7 @@ def test_search(address, index, encoder):
     )
     long = " ".join(TEXTS[0] for _ in range(100)) + " " + " ".join(TEXTS[2] for _ in range(300))
     found = ask(f"{address}/search", {"query": long, "k": 1})[1]["results"][0]["hits"][0]
-    expected = (
-        encoder.encode([long], on_long="split-mean", normalize=True)
-        @ encoder.encode(TEXTS, normalize=True).T
-    )
+    expected = encoder.encode([long], normalize=True) @ encoder.encode(TEXTS, normalize=True).T
     assert found["score"] == pytest.approx(expected.max(), abs=1e-3)
     wrong = [
         {"query": "a", "k": 0},
@@ -390,7 +409,7 @@ def test_tokens_without_a_network(encoder, monkeypatch):
         answers.append(ask(url, {"input": [[1]]}))
         assert [status for status, _ in answers] == [400] * 5
         assert len(attempts) == 1
-        monkeypatch.setattr("fairseq_lxsr.serve.app.RETRY", 0)
+        monkeypatch.setattr("fairseq_lxsr.serve.tokens.RETRY", 0)
         assert ask(url, {"input": [1]})[0] == 400
         assert len(attempts) == 2
         monkeypatch.setattr(tiktoken, "get_encoding", lambda name: FakeEncoding)
@@ -477,7 +496,7 @@ def test_a_client_that_goes_away_harms_nobody(address):
     assert ask(f"{address}/v1/embeddings", {"input": "a"})[0] == 200
 
 
-def started(*arguments, **variables):
+def started(*arguments, preexec_fn=None, **variables):
     command = [
         sys.executable,
         "-m",
@@ -488,7 +507,9 @@ def started(*arguments, **variables):
         *map(str, arguments),
     ]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, **streams)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | variables, preexec_fn=preexec_fn, **streams
+    )
 
 
 @needs_server

@@ -1,0 +1,123 @@
+"""Answers of the server; long ones are made and sent in parts."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+
+class RequestError(Exception):
+    """Error that is reported to the client.
+
+    Args:
+        status: HTTP status.
+        message: message for the client.
+        field: invalid field of the request.
+    """
+
+    def __init__(self, status: int, message: str, field: str | None = None):
+        self.status = status
+        self.message = message
+        self.field = field
+
+
+class Answer(Response):
+    """JSON response that is complete only when the operating system has taken all of it.
+
+    A part is made after the previous one was taken, so that a client that does not read keeps
+    little memory. Between two parts, the event loop serves other requests.
+
+    Args:
+        parts: parts of the body.
+        size: bytes of memory that the answer needs until it is sent.
+        status: HTTP status.
+        length: bytes of the body; None if they are not known.
+    """
+
+    media_type = "application/json"
+
+    def __init__(
+        self, parts: Iterable[bytes], size: int, status: int = 200, length: int | None = None
+    ):
+        super().__init__(status_code=status)
+        self.parts = parts
+        self.size = size
+        del self.headers["content-length"]
+        if length is not None:
+            self.headers["content-length"] = str(length)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        for part in self.parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+        # `send` waits until the previous parts were taken. It does not wait for the last one.
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def as_json(content: Any, status: int = 200) -> Answer:
+    """Return a JSON response in one part."""
+    body = orjson.dumps(content)
+    return Answer([body], len(body), status, len(body))
+
+
+def list_as_json(
+    head: dict[str, Any],
+    name: str,
+    count: int,
+    step: int,
+    elements: Callable[[int, int], list[Any]],
+    size: int,
+) -> Answer:
+    """Return a JSON object whose last field is a list.
+
+    Args:
+        head: the other fields.
+        name: name of the list.
+        count: number of elements.
+        step: number of elements in a part of the answer.
+        elements: returns the elements from one number to another. NumPy arrays become lists.
+        size: bytes of memory that the elements need until they are sent.
+    """
+    parts = _list_parts(head, name, count, step, elements)
+    if count > step:
+        return Answer(parts, size)
+    body = b"".join(parts)
+    return Answer([body], len(body), length=len(body))
+
+
+def _list_parts(
+    head: dict[str, Any],
+    name: str,
+    count: int,
+    step: int,
+    elements: Callable[[int, int], list[Any]],
+) -> Iterator[bytes]:
+    # The brace and brackets that end an object or a list are cut off, and written at the end.
+    opening = orjson.dumps(head | {name: []})[:-2]
+    for start in range(0, count, step):
+        group = elements(start, min(start + step, count))
+        yield opening + orjson.dumps(group, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+        opening = b","
+    yield b"]}"
+
+
+def refusal(error: RequestError) -> Answer:
+    """Return an error response in the format that OpenAI clients expect."""
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    content = {"message": error.message, "type": kind, "param": error.field, "code": None}
+    response = as_json({"error": content}, error.status)
+    if error.status == 503:
+        response.headers["retry-after"] = "1"
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    return response

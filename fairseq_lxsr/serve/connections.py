@@ -1,0 +1,214 @@
+"""Connections of `lxsr serve`: their number, and how long one may be idle."""
+
+import asyncio
+import os
+from math import ceil
+from socket import SO_SNDBUF, SOL_SOCKET
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from fairseq_lxsr.errors import say
+from fairseq_lxsr.machine import is_missing
+from fairseq_lxsr.serve import CONNECTION
+from fairseq_lxsr.serve.waiting import end_now
+
+# Connections that the operating system accepts before the server does.
+BACKLOG = 512
+# Bytes of an answer in the memory of the operating system.
+SEND_BUFFER = 2**18
+# Bytes that are read at once. They may have hundreds of small requests.
+SLICE = 2**13
+# Requests that a client may send before it has an answer.
+MAX_PIPELINE = 32
+# Files that the server may open in addition to its connections.
+SPARE_FILES = 64
+# Seconds between two messages about connections that could not be accepted.
+PAUSE = 60.0
+
+
+class Connections:
+    """Open connections, in the order in which they began to wait for a request.
+
+    Args:
+        timeout: seconds after which a connection without a whole request header is closed.
+        limit: largest number of connections. For one more, the connection that has waited longest
+            is closed.
+    """
+
+    def __init__(self, timeout: float, limit: int):
+        self._timeout = timeout
+        self._limit = limit
+        self._waiting_since: dict[Connection, float] = {}
+
+    def protocol(self, **arguments: Any) -> "Connection":
+        """Return the protocol of a new connection, for the option `http` of uvicorn."""
+        return Connection(self, **arguments)
+
+    def add(self, connection: "Connection") -> None:
+        """Note that a connection begins to wait for a request."""
+        self._waiting_since.pop(connection, None)
+        self._waiting_since[connection] = asyncio.get_running_loop().time()
+        if len(self._waiting_since) > self._limit:
+            # The new connection itself is closed if all others are at work.
+            idle = next(filter(Connection.is_idle, self._waiting_since), connection)
+            self.remove(idle)
+            idle.cut_off()
+
+    def remove(self, connection: "Connection") -> None:
+        """Forget a connection that was closed."""
+        self._waiting_since.pop(connection, None)
+
+    async def close_idle(self) -> None:
+        """Close the connections that have waited too long."""
+        now = asyncio.get_running_loop().time()
+        for connection, since in list(self._waiting_since.items()):
+            seconds = now - since
+            if seconds <= self._timeout:
+                break
+            # The header and the answer may take as long each. The answers that are not of an
+            # endpoint have no time limit of their own.
+            is_stalled = seconds > 2 * self._timeout + 2
+            if is_stalled or connection.is_idle():
+                connection.cut_off()
+
+
+class Connection(AutoHTTPProtocol):
+    """A connection of uvicorn that is listed in `Connections`.
+
+    Attributes:
+        deadline: time limit of the request at work, which ends when the client disconnects.
+        is_closed: whether the connection is closed.
+    """
+
+    def __init__(self, connections: Connections, app_state: dict[str, Any], **arguments: Any):
+        super().__init__(app_state=app_state | {CONNECTION: self}, **arguments)
+        self._listed = connections
+        self.deadline: asyncio.Timeout | None = None
+        self.is_closed = False
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        # Sending waits until the operating system has taken everything: an answer that is not read
+        # then counts as a request at work.
+        transport.set_write_buffer_limits(0)
+        # The operating system would keep up to 4 MB of an answer that is not read.
+        transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER)
+        self._listed.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        # uvicorn would take all requests that a client sends without reading the answers.
+        for start in range(0, len(data), SLICE):
+            super().data_received(data[start : start + SLICE])
+            if len(getattr(self, "pipeline", ())) > MAX_PIPELINE:
+                self.cut_off()
+            if self.transport.is_closing():
+                return
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listed.remove(self)
+        self.is_closed = True
+        super().connection_lost(exc)
+        if self.deadline is not None:
+            # Nobody waits for the answer.
+            end_now(self.deadline)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._listed.add(self)
+
+    def is_idle(self) -> bool:
+        """Return whether no request is at work."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def cut_off(self) -> None:
+        """Close the connection without sending what its client does not read."""
+        if self.cycle is not None:
+            # uvicorn reports an incomplete answer as an error of the application otherwise.
+            self.cycle.disconnected = True
+        self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """A server of uvicorn that reports connections it cannot accept in one line a minute.
+
+    asyncio reports each of them with a traceback, 2,000 in a second.
+    """
+
+    async def startup(self, sockets: Any = None) -> None:
+        self._next_report = 0.0
+        asyncio.get_running_loop().set_exception_handler(self.report)
+        await super().startup(sockets)
+
+    def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report an error in the event loop."""
+        if "accept" not in context["message"]:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._next_report:
+            self._next_report = loop.time() + PAUSE
+            say(f"lxsr serve: cannot accept connections: {context.get('exception')}")
+
+
+def make_server(app: Any, timeout: float, max_connections: int) -> Server:
+    """Create the server of an ASGI application; its method `run` takes the listening socket.
+
+    Args:
+        app: ASGI application.
+        timeout: seconds that a client may take for a request header, and that a stopping server
+            waits for running requests.
+        max_connections: largest number of connections; fewer if the process cannot open as many
+            files.
+    """
+    limit, backlog = connection_limits(max_connections)
+    if limit < max_connections:
+        say(
+            f"--max-connections {max_connections}: {limit} are possible, because the process has a "
+            "limit of open files; raise it with `ulimit -n`"
+        )
+    connections = Connections(timeout, limit)
+    config = uvicorn.Config(
+        app,
+        http=connections.protocol,
+        ws="none",
+        # A client can cause a warning with every request.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        backlog=backlog,
+        timeout_graceful_shutdown=ceil(timeout),
+        # uvicorn calls it at most once a second.
+        callback_notify=connections.close_idle,
+        timeout_notify=0,
+    )
+    return Server(config)
+
+
+def connection_limits(most: int) -> tuple[int, int]:
+    """Raise the limit of open files, and return the numbers of connections it allows.
+
+    Args:
+        most: largest number of connections.
+
+    Returns:
+        The number of connections, at most `most`, and the number that the operating system may
+        accept before the server does. The server closes connections beyond the first number, but
+        it may accept as many as the second at once.
+    """
+    if is_missing("resource"):
+        return most, BACKLOG
+    import resource
+
+    open_files = len(os.listdir("/dev/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = open_files + SPARE_FILES + BACKLOG + most
+    if soft == resource.RLIM_INFINITY:
+        return most, BACKLOG
+    if soft < needed:
+        soft = needed
+        if hard != resource.RLIM_INFINITY:
+            soft = min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    free = max(2, soft - open_files - SPARE_FILES)
+    backlog = min(BACKLOG, free // 2)
+    return min(most, free - backlog), backlog
