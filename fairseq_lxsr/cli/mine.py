@@ -15,6 +15,7 @@ from fairseq_lxsr.cli.options import (
     filled,
     in_cluster,
     load_any,
+    say_long,
     summary,
     workers,
 )
@@ -112,6 +113,7 @@ def write_mined(args: argparse.Namespace) -> str:
     target = sides[1] if len(sides) > 1 else None
     with naming_option("--k"):
         pairs = mine_files(sides[0], target, args.output, args.work, options, show_progress=True)
+    say_long(encoder)
     return f"{len(pairs):,} pairs{score_range(pairs)}"
 
 

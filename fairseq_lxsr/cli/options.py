@@ -4,7 +4,7 @@ import argparse
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, say
 from fairseq_lxsr.options import FILE_NAME, Range, at_least, option
 
 if TYPE_CHECKING:
@@ -138,6 +138,15 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 
     check_language(args)
     return load(args.model, **vars(filled(Batching, args)), **{"show_progress": True} | options)
+
+
+def say_long(encoder: "Encoder") -> None:
+    """Say how many texts were cut, if any, because the model reads no longer ones."""
+    from fairseq_lxsr.embeddings import count_long
+
+    count = count_long(encoder)
+    if count:
+        say(f"{count:,} texts are longer than the model reads, and were cut")
 
 
 def named_languages(args: argparse.Namespace) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any
+from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, say_long
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.archives import archive_of
@@ -99,7 +99,8 @@ def run_score(args: argparse.Namespace) -> None:
     languages = ("", "")
     if args.lang_pair:
         languages = split_pair(args.lang_pair, distinct=False)
-    encode = PairEncoder(load_any(args, show_progress=False), languages)
+    encoder = load_any(args, show_progress=False)
+    encode = PairEncoder(encoder, languages)
     rows = InputRows(args)
     with atomic_write(output) if output else nullcontext(results()) as stream:
         with naming_option("--k"), Progress(unit=" pairs", disable=None) as bar:
@@ -112,6 +113,7 @@ def run_score(args: argparse.Namespace) -> None:
             files = " ".join(map(str, inputs(args)))
             raise InputError(f"{files}: no pairs; expected one per line")
     print_summary(args, rows, encode)
+    say_long(encoder)
     if output:
         print(f"{output}: wrote {rows.passed:,} pairs with their scores")
 

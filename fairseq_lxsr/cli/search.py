@@ -27,6 +27,7 @@ from fairseq_lxsr.cli.options import (
     in_cluster,
     load_any,
     named_languages,
+    say_long,
     summary,
     workers,
 )
@@ -175,6 +176,7 @@ def run_index(args: argparse.Namespace) -> None:
             model_folder(args),
             ids=ids,
         )
+    say_long(encoder)
     skipped = left_out(line_counts, len(index))
     print(
         f"{args.output}: {args.kind} index of {len(index):,} sentences{skipped}, "
@@ -266,6 +268,7 @@ def run_search(args: argparse.Namespace) -> None:
 
     from fairseq_lxsr.embeddings import Text, model_files, refuse_idf
     from fairseq_lxsr.search import open_index
+    from fairseq_lxsr.search.earlier import warn_if_cut
     from fairseq_lxsr.search.reranker import find_reranker
 
     check_search_options(args)
@@ -280,6 +283,7 @@ def run_search(args: argparse.Namespace) -> None:
     refuse_overlap(outputs, [args.input, args.only_ids, *index.files, *model_files(args.model)])
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
+    warn_if_cut(index, encoder)
     queries = list(args.queries or read_lines(args.input))
     # Blank queries are skipped, but the others keep their line numbers from the input.
     rows = nonblank_rows(queries, args.input or "the command line")
@@ -302,6 +306,7 @@ def run_search(args: argparse.Namespace) -> None:
     else:
         write(args.output, text, results_by_query, None, has_ids)
     print_skipped(len(queries), len(rows), results_by_query)
+    say_long(encoder)
 
 
 def nonblank_rows(queries: list[str], place: str) -> list[int]:

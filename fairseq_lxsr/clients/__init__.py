@@ -66,7 +66,7 @@ def cached_encoder(model: str) -> "SentenceEncoder":
 
 
 def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
-    """Compute unit-length embeddings; long texts are split, and an empty text returns zeros.
+    """Compute unit-length embeddings as `SentenceEncoder.encode` does.
 
     Args:
         model: model folder or model name.
@@ -80,6 +80,4 @@ def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None
         InputError: the texts are a single string, a table, a mapping or a set.
     """
     check_text_list("texts", texts)
-    return cached_encoder(str(model)).encode(
-        texts, normalize=True, truncate_dim=dimensions, on_long="split-mean"
-    )
+    return cached_encoder(str(model)).encode(texts, normalize=True, truncate_dim=dimensions)

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from fairseq_lxsr.clients import DEFAULT
-from fairseq_lxsr.embeddings import Text, load, with_on_long
+from fairseq_lxsr.embeddings import Text, load
 from fairseq_lxsr.errors import check_text_list
 from fairseq_lxsr.vectors.rows import unit_rows
 
@@ -26,7 +26,7 @@ class BertalignEncoder:
     """
 
     def __init__(self, model: str = DEFAULT):
-        self.encoder = with_on_long(_load_once(model), "split-mean")
+        self.encoder = _load_once(model)
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
         """Compute unit-length embeddings, as Bertalign uses dot products as cosines.

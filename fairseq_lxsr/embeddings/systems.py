@@ -150,6 +150,8 @@ def count_long(encoder: Encoder) -> int:
     """Return how many texts so far exceeded the length limit of the model folders."""
     if isinstance(encoder, ByLanguage):
         return sum(map(count_long, encoder.encoders.values()))
+    if isinstance(encoder, TruncatedEncoder):
+        return count_long(encoder.encoder)
     if isinstance(encoder, ModelFolder):
         return encoder.counts["long"]
     return 0

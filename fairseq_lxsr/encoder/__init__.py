@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
     from fairseq_lxsr.modules import SentenceNetwork
 
+logger = logging.getLogger(__name__)
 # Word piece limit for models without a limit of their own.
 NO_LIMIT = np.iinfo(np.int64).max
 
@@ -282,9 +284,11 @@ class SentenceEncoder(SentenceTransformersMethods):
             show_progress: show a progress bar.
             on_long: how to handle sentences with more than `max_seq_length` word pieces: `cut`
                 encodes the first pieces; `split-mean` encodes parts and returns their mean,
-                weighted by length; `error` raises an error. LASER encoders have no limit.
+                weighted by length; `error` raises an error. Models without layers and LASER
+                encoders have no limit: they read all of a text.
             counts: counter to update: adds the number of sentences without a known word to `empty`,
-                and the number of long sentences to `long`.
+                and the number of long sentences to `long`. Without it, a warning says how many
+                sentences were cut.
 
         Returns:
             Embeddings, float32 [N, D] or [N, truncate_dim]; [D] or [truncate_dim] for a single
@@ -307,6 +311,14 @@ class SentenceEncoder(SentenceTransformersMethods):
         is_long = lengths > limit
         if counts is not None:
             counts.update(empty=int((lengths == 0).sum()), long=int(is_long.sum()))
+        elif on_long == "cut" and is_long.any():
+            logger.warning(
+                "cut after %s word pieces: %s of %s texts; on_long='split-mean' reads them "
+                "completely",
+                limit,
+                f"{is_long.sum():,}",
+                f"{len(lengths):,}",
+            )
         if on_long == "error" and is_long.any():
             row = int(is_long.argmax())
             problem = (

@@ -33,6 +33,9 @@ TABLE = "embed_tokens.weight"
 ORDER = "order"
 # Word pieces per batch; their embeddings [BATCH_PIECES, D] fit into one core's cache.
 BATCH_PIECES = 1024
+# Word pieces of a longer sentence that are read at once. An embedding does not depend on the batch
+# size, so this number is fixed.
+BLOCK_PIECES = 1024
 # Batches given to a thread at once; if there are fewer, a single thread computes them all.
 BATCHES_PER_THREAD = 32
 
@@ -129,6 +132,8 @@ class Bag:
             batch: sentence indices [n].
         """
         length = int(pieces.lengths[batch[0]])
+        if length > BLOCK_PIECES:
+            return self._embed_long(table, pieces, int(batch[0]))
         places = (pieces.starts[batch, None] + np.arange(length)).ravel()
         # Reuse the buffer, because allocating one per batch would take half of the total time.
         buffer = getattr(local, "buffer", None)
@@ -142,10 +147,29 @@ class Bag:
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows.reshape(len(batch), length, -1)
             # [n, k + 1, D]
-            coefficients = self._position_weights(length) @ rows
-            if not self.config.order_coefficients:
-                return coefficients[:, 0]
-            return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
+            return self._weigh(self._position_weights(length) @ rows)
+
+    def _embed_long(self, table: np.ndarray, pieces: FlatPieces, sentence: int) -> np.ndarray:
+        """Return the embedding of a sentence of any length, float32 [1, D].
+
+        Its rows are read in blocks: those of a text of 8 MB would need several GB.
+        """
+        length = int(pieces.lengths[sentence])
+        start = int(pieces.starts[sentence])
+        ids = pieces.ids[start : start + length]
+        weights = self._position_weights(length)
+        coefficients = np.zeros((len(weights), self.config.embed_dim), dtype=np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, length, BLOCK_PIECES):
+                block = slice(first, first + BLOCK_PIECES)
+                coefficients += weights[:, block] @ table[ids[block]]
+            return self._weigh(coefficients[None])
+
+    def _weigh(self, coefficients: np.ndarray) -> np.ndarray:
+        """Sum the coefficients [n, k + 1, D], the first of which is the mean: [n, D]."""
+        if not self.config.order_coefficients:
+            return coefficients[:, 0]
+        return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
 
     def _position_weights(self, length: int) -> np.ndarray:
         """Return the position weights for the mean and each cosine coefficient [k + 1, T].

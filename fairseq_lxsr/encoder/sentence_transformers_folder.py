@@ -100,7 +100,9 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
             raise InputError(f"{TOKENIZER_FILE} or {WEIGHTS_FILE} is missing")
         description = parse_json(tokenizer_path.read_text(encoding="utf-8"))
         tokenizer, rows = _read_tokenizer(description, _read_table(weights_path))
-        max_positions = description["truncation"]["max_length"]
+        # Exports of earlier versions were cut there. It is not used, as there are no layers.
+        truncation = description["truncation"] or {"max_length": TransformerConfig.max_positions}
+        max_positions = truncation["max_length"]
     except (
         InputError,
         OSError,

@@ -26,6 +26,7 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import (
 from fairseq_lxsr.errors import InputError, check_text_list, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
+from fairseq_lxsr.modules.sizes import piece_limit
 from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
@@ -302,14 +303,16 @@ class SentenceTransformersMethods:
     def max_seq_length(self) -> int | None:
         """Maximum number of word pieces per sentence in `encode`; None if there is no limit.
 
+        Models without layers have no limit.
+
         Set a smaller value to truncate long sentences earlier, or None to restore the model's
         limit. Other values raise `InputError`.
         """
-        return self._max_seq_length or self.size.max_positions or None  # type: ignore[attr-defined]
+        return self._max_seq_length or piece_limit(self.size)  # type: ignore[attr-defined]
 
     @max_seq_length.setter
     def max_seq_length(self, pieces: int | None) -> None:
-        maximum = self.size.max_positions or None  # type: ignore[attr-defined]
+        maximum = piece_limit(self.size)  # type: ignore[attr-defined]
         is_valid = pieces is None or (
             type(pieces) is int and pieces >= 1 and (maximum is None or pieces <= maximum)
         )

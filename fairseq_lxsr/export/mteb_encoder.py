@@ -73,7 +73,7 @@ class MtebEncoder:
             "name": self.name,
             "revision": self.encoder.fingerprint,
             "embed_dim": self.encoder.output_dim,
-            "max_tokens": self.encoder.size.max_positions,
+            "max_tokens": self.encoder.max_seq_length,
             "n_parameters": self.encoder.parameters,
             "similarity_fn_name": "cosine",
             "use_instructions": False,

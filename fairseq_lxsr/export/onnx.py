@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fairseq_lxsr.export.onnx_static import make_mask_optional, write_bag
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
+from fairseq_lxsr.modules.sizes import piece_limit
 from fairseq_lxsr.vectors.rows import unit_rows
 
 MODEL_FILE = "onnx/model.onnx"
@@ -34,6 +36,8 @@ OUTPUT = "sentence_embedding"
 PIECES_OUTPUT = "last_hidden_state"
 # Output names in graph order; some programs use only the first output.
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
+# Length for programs that need a number, where texts are not cut.
+NO_LIMIT = 2**31 - 1
 # Smallest allowed cosine similarity between an embedding and its int8 version
 LEAST_COSINE = 0.98
 
@@ -70,7 +74,11 @@ def export_onnx(
         write_graph(encoder, work / MODEL_FILE, normalize, int8)
         write_tokenizer(encoder, work)
         embeddings = embed_by_onnx(work, fast_tokenizer.SAMPLE)
-        expected = encoder.encode(fast_tokenizer.SAMPLE, device="cpu", normalize=normalize)
+        # Without a counter, `encode` would log how many of these sentences were cut.
+        counts: Counter[str] = Counter()
+        expected = encoder.encode(
+            fast_tokenizer.SAMPLE, device="cpu", normalize=normalize, counts=counts
+        )
         agreement = _check_embeddings(embeddings, expected, int8)
         names = [MODEL_FILE, *(path.name for path in sorted(work.glob("*token*")))]
         config = description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY
@@ -99,7 +107,7 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
         "output": {"name": OUTPUT, "type": "float32", "shape": ["sentences", encoder.output_dim]},
         "padding": size.padding_idx,
         "pad_token_id": size.padding_idx,
-        "max_positions": size.max_positions,
+        "max_positions": piece_limit(size),
         "normalize": normalize,
         "int8": int8,
         "model": encoder.fingerprint,
@@ -128,7 +136,7 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
     size = encoder.size
     symbols = fast_tokenizer.extended_symbols(encoder.tokenizer, size.vocab_size)
     tokenizer = fast_tokenizer.tokenizer_json(
-        encoder.tokenizer, symbols, size.max_positions, size.padding_idx
+        encoder.tokenizer, symbols, piece_limit(size), size.padding_idx
     )
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
     (folder / TOKENIZER_FILE).write_text(content, encoding="utf-8")
@@ -154,7 +162,7 @@ def write_tokenizer_config(
         return
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": size.max_positions,
+        "model_max_length": piece_limit(size) or NO_LIMIT,
         "pad_token": _symbol(model, size.padding_idx),
         "unk_token": _symbol(model, encoder.tokenizer.unknown),
         "model_input_names": ["input_ids", "attention_mask"],

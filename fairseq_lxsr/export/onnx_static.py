@@ -84,17 +84,15 @@ def _add_embedding(
     constant = graph.constant
     add = graph.add
     input_ids, mask, states_output, embeddings_output = names
-    longest = constant("longest", [size.max_positions])
     axis_1 = constant("one", [1])
     padding = constant("padding", size.padding_idx)
-    # Masked pieces are read as padding, and long sentences are cut.
+    # Masked pieces are read as padding.
     unmasked = add("Where", add("Cast", mask, to=BOOL), input_ids, padding)
-    cut = add("Slice", unmasked, constant("zero", [0]), longest, axis_1)
     # Pieces that are not in the dictionary have larger ids.
     unknown = constant("unknown", encoder.tokenizer.unknown)
-    is_entry = add("Less", cut, constant("entries", size.vocab_size))
+    is_entry = add("Less", unmasked, constant("entries", size.vocab_size))
     # [B, T]
-    ids = add("Where", is_entry, cut, unknown)
+    ids = add("Where", is_entry, unmasked, unknown)
     is_token = add("Cast", add("Not", add("Equal", ids, padding)), to=FLOAT)
     # [B, 1]
     lengths = add("ReduceSum", is_token, axis_1, keepdims=1)

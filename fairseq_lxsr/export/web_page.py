@@ -85,7 +85,6 @@ def export_web(
     order = encoder.weights[ORDER].tolist() if size.order_coefficients else []
     content: dict[str, Any] = tokenizer_content(encoder.tokenizer) | {
         "width": size.embed_dim,
-        "most": size.max_positions,
         "order": order,
         "table": _base64(table),
         "scales": _base64(scales),

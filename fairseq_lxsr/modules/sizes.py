@@ -4,6 +4,7 @@ Values above these ranges are mistakes, and would exhaust the memory.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import POOLING_NAMES, Range, at_least, below, check_fields, limited
@@ -103,3 +104,17 @@ class TransformerConfig(EncoderSize):
     def is_bag(self) -> bool:
         """Whether an embedding is just a weighted sum of token embeddings."""
         return self.sums_rows and not self.num_layers
+
+
+def piece_limit(size: Any) -> int | None:
+    """Return the number of word pieces that an encoder reads of a text; None for all.
+
+    Only layers have a limit: they were trained on texts of at most `max_positions` pieces. A
+    weighted sum of token embeddings reads any number.
+
+    Args:
+        size: sizes of the encoder.
+    """
+    if getattr(size, "is_bag", False):
+        return None
+    return size.max_positions or None

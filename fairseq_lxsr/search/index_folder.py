@@ -50,6 +50,9 @@ DELETED_NAME = re.compile(r"deleted-\d+\.npy")
 # Key of the file sizes and times of change when the files were hashed; indexes built by early
 # versions do not have it.
 STAMPS = "stamps"
+# Key of indexes whose vectors are of complete texts, if the model has no layers. Earlier versions
+# read `max_positions` word pieces.
+WHOLE_TEXTS = "whole_texts"
 # Expected types of the index.json fields that are read.
 FIELD_TYPES: dict[str, type] = {
     "files": dict,
@@ -135,6 +138,7 @@ def write_index_folder(
             "width": writer.width,
             "model": settings.model,
             "model_folder": settings.model_folder,
+            WHOLE_TEXTS: True,
             "ids": ids is not None,
             "split": settings.split,
             "segments": [segment],

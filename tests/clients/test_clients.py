@@ -39,7 +39,7 @@ def environment():
 @pytest.fixture(scope="module")
 def expected():
     encoder = SentenceEncoder.from_pretrained(MODEL)
-    return encoder.encode([*TEXTS, LONG], normalize=True, on_long="split-mean")
+    return encoder.encode([*TEXTS, LONG], normalize=True)
 
 
 def test_nothing_is_imported_before_it_is_asked_for():
@@ -198,10 +198,7 @@ def test_opusfilter(tmp_path):
 
     pairs = toy.sentences(20)
     encoder = SentenceEncoder.from_pretrained(MODEL)
-    source, target = (
-        encoder.encode(side, normalize=True, on_long="split-mean")
-        for side in zip(*pairs, strict=True)
-    )
+    source, target = (encoder.encode(side, normalize=True) for side in zip(*pairs, strict=True))
     cosines = (source * target).sum(1)
     threshold = float(np.median(cosines)) + 1e-4
     kept = [pair for pair, cosine in zip(pairs, cosines, strict=True) if cosine >= threshold]

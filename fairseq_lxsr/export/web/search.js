@@ -99,7 +99,7 @@ function bytePairs(text) {
   return parts.filter((part) => part);
 }
 
-/** Yield the pieces of a text. If no piece spans two words, a caller that stops early splits only the first words. */
+/** Yield the pieces of a text, word by word if no piece spans two words. */
 function* piecesOf(text) {
   if (data.kind === "unigram") yield* unigram(text);
   else for (const word of wordsAreSeparate ? text.match(/\u2581?[^\u2581]*/gu) : [text]) yield* bytePairs(word);
@@ -139,7 +139,6 @@ function read(text) {
   let hasUnknown = false;
   let hasWord = false;
   for (const part of piecesOf(normalize(text))) {
-    if (hasWord && rows.length === data.most) break;
     const number = pieces.has(part) ? pieces.get(part) : UNKNOWN;
     const row = number === UNKNOWN ? data.unknown : data.rows[number];
     if (row === data.unknown) hasUnknown = true;
@@ -147,7 +146,7 @@ function read(text) {
     if (number !== UNKNOWN || before !== UNKNOWN) rows.push(row);
     before = number;
   }
-  return {rows: rows.slice(0, data.most), isKnown: rows.length > 0 && (hasWord || !hasUnknown)};
+  return {rows, isKnown: rows.length > 0 && (hasWord || !hasUnknown)};
 }
 
 /** Return the embedding of a sentence, scaled to unit length, or null if no piece is known. */
@@ -156,10 +155,11 @@ function embed(text) {
   if (!isKnown) return null;
   const sum = new Float64Array(width);
   rows.forEach((row, place) => {
+    const cosines = order.map((gate, k) => Math.cos((Math.PI * (k + 1) * (place + 0.5)) / rows.length));
     for (let unit = 0; unit < width; unit++) {
       let weight = 1;
       order.forEach((gate, k) => {
-        weight += gate[unit] * Math.cos((Math.PI * (k + 1) * (place + 0.5)) / rows.length);
+        weight += gate[unit] * cosines[k];
       });
       sum[unit] += weight * scales[row] * table[row * width + unit];
     }
