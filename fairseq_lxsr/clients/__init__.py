@@ -39,7 +39,7 @@ __all__ = [*CLASSES, "filters_of_opuscleaner"]
 def __getattr__(name: str) -> Any:
     if name not in CLASSES:
         raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; expected one of {', '.join(CLASSES)}"
+            f"module {__name__!r} has no attribute {name!r}; choose from {', '.join(CLASSES)}"
         )
     module, package = CLASSES[name]
     try:
@@ -77,7 +77,7 @@ def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None
         float32 embeddings [N, D].
 
     Raises:
-        InputError: the texts are a single string, a table, a mapping or a set.
+        InputError: if the texts are a single string, a table, a mapping or a set.
     """
     check_text_list("texts", texts)
     return cached_encoder(str(model)).encode(texts, normalize=True, truncate_dim=dimensions)

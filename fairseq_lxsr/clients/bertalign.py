@@ -19,10 +19,10 @@ _load_once = cache(load)
 class BertalignEncoder:
     """Replaces the `SentenceTransformer` of Bertalign and tools derived from it.
 
-    A model of another library treats long texts in its own way.
+    Models of other libraries handle long texts in their own way.
 
     Args:
-        model: name of any encoder, see `embeddings.load`.
+        model: name of any encoder; see `embeddings.load`.
     """
 
     def __init__(self, model: str = DEFAULT):
@@ -53,7 +53,7 @@ def bertalign_with(model: str = DEFAULT) -> ModuleType:
     sentence splitter needs the languages, so here the text must have one sentence per line.
 
     Args:
-        model: name of any encoder, see `embeddings.load`.
+        model: name of any encoder; see `embeddings.load`.
 
     Returns:
         The module `bertalign.aligner`.

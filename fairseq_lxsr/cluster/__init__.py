@@ -1,7 +1,7 @@
 """Embedding, indexing and mining in a Ray cluster, shard by shard; reruns skip finished shards.
 
-All machines of the cluster share the folders in which workers write their shards. Only tasks and a
-few numbers go through Ray.
+All machines of the cluster share the folders in which workers write their shards. Ray transfers
+only tasks and small results.
 """
 
 from fairseq_lxsr.cluster.embed import Embedding, embed_shards

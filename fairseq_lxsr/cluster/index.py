@@ -19,11 +19,11 @@ from fairseq_lxsr.vectors.index import min_rows
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """Task that builds the index of one shard, a folder with the name of the shard.
+    """Task that builds the index of one shard, a folder named after the shard.
 
     Attributes:
-        shard: the lines.
-        options: how to build the index.
+        shard: lines to index.
+        options: index options.
         embedder: called in a worker with its encoder; returns the function that embeds text.
     """
 
@@ -74,18 +74,17 @@ def index_shards(
     Empty lines are skipped. Shards of an earlier run with the same options are kept.
 
     Args:
-        lines: the text.
-        folder: folder to write.
+        lines: lines to index.
+        folder: output folder.
         embedder: called in a worker with its encoder; returns the function that embeds text.
         workers: workers that build the indexes.
-        options: how to build the indexes; None for the defaults.
+        options: index options; None for the defaults.
 
     Returns:
-        Numbers of `sentences`, of `shards`, and of shards that an earlier run had finished
-        (`kept`).
+        Counts: `sentences`, `shards`, and shards that an earlier run had finished (`kept`).
 
     Raises:
-        InputError: if there is no text, or too little of it for the kind of the index.
+        InputError: if there is no text, or too little text for the index kind.
     """
     options = options or IndexOptions()
     min_sentences = min_rows(options.kind, options.lists)

@@ -1,6 +1,6 @@
-"""Mining in shards, each of which a worker embeds and compares with all shards of the other side.
+"""Mining in shards: workers embed each shard and search all shards of the other side.
 
-The rest is as on one machine: margins from the merged neighbours, then the choice of pairs.
+Margins and pairs are then computed from the merged neighbours, as on one machine.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Corpus:
 def distinct(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line that `bitext.distinct_lines` keeps.
 
-    Memory holds 16 bytes of the hash of each line.
+    Each line needs 16 bytes of memory, for its hash.
     """
     keys: set[bytes] = set()
     for number, line in enumerate(read_lines(path)):
@@ -96,7 +96,7 @@ def distinct(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both files contain the same lines; refuse one text with two languages."""
+    """Return whether both files contain the same lines; reject one text with two languages."""
     if _content_hash(source.path) != _content_hash(target.path):
         return False
     check_one_language(source, target, source.language == target.language)
@@ -109,10 +109,10 @@ def _content_hash(path: Path) -> int:
 
 
 class Sentences(Sequence[str]):
-    """The sentences of one side, read by number from the shard files."""
+    """The sentences of one side, read by index from the shard files."""
 
     def __init__(self, shards: Sequence[Shard]):
-        # First sentence number of each shard, followed by the total number of sentences.
+        # Index of the first sentence of each shard, followed by the total number of sentences.
         self.starts = np.cumsum([0, *(len(shard.numbers) for shard in shards)]).tolist()
         self.parts = [Lines(shard.text) for shard in shards]
 
@@ -144,7 +144,7 @@ class ShardVectors:
     def search(
         self, queries: np.ndarray, options: Mining, within: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest vectors, or k + 1 `within` one text; all vectors if there are fewer.
+        """Find the k nearest vectors, or k + 1 if `within` one text, or all if there are fewer.
 
         Returns:
             Cosines and ids [n, k].
@@ -159,9 +159,9 @@ class EmbedDistinct(ShardTask):
     """Task that embeds one shard of distinct sentences and builds its index.
 
     Attributes:
-        shard: the sentences.
-        corpus: the text to which they belong.
-        kind: kind of the search, of `Mining`. All kinds except flat have an index file.
+        shard: sentences to embed.
+        corpus: text that contains the sentences.
+        kind: search kind; see `Mining`. All kinds except flat have an index file.
     """
 
     shard: Shard
@@ -215,13 +215,13 @@ class EmbedDistinct(ShardTask):
 class SearchShard(ShardTask):
     """Task that searches all shards of the other side for the neighbours of one shard.
 
-    Within one text they are found in all shards of its own side.
+    When mining within one text, it searches all shards of that text.
 
     Attributes:
         queries: vectors of the shard.
         candidates: vectors of the shards to search.
-        options: options of the search.
-        first: within one text, the number of the first sentence of the shard; otherwise None.
+        options: search options.
+        first: index of the shard's first sentence when mining within one text; otherwise None.
     """
 
     queries: ShardVectors
@@ -259,7 +259,7 @@ class SearchShard(ShardTask):
         """Search all shards for the k nearest neighbours of a block of queries.
 
         Returns:
-            Cosines, and numbers of distinct sentences, [n, k] each.
+            Cosines, and indices of distinct sentences, [n, k] each.
         """
         within = self.first is not None
         starts = accumulate((part.count for part in self.candidates), initial=0)
@@ -281,23 +281,24 @@ def mine_shards(
     work: Path | None = None,
     options: Mining | None = None,
 ) -> tuple[MinedPairs, dict[str, Any]]:
-    """Write what `search.mine_files` writes, with embeddings and neighbours computed in shards.
+    """Write the output of `search.mine_files`, but compute embeddings and neighbours in shards.
 
     Args:
         source: source text.
         target: target text; None, or a text with the same lines, mines pairs within the source.
-        output: file to write.
+        output: output file.
         workers: workers that embed and search.
         work: folder for embeddings and neighbours, on a disk that all machines share; see
             `mine_files`.
         options: mining options; None for the defaults.
 
     Returns:
-        The pairs, and the numbers of `shards` and of tasks that an earlier run had done (`kept`).
+        The pairs, the number of `shards`, and the number of tasks that an earlier run had finished
+        (`kept`).
 
     Raises:
-        InputError: for --rerank, which needs the text of all shards, and for texts and options
-            that do not fit together.
+        InputError: for --rerank, which needs the text of all shards, and for incompatible
+            texts and options.
     """
     options = options or Mining()
     if options.rerank:
@@ -345,9 +346,9 @@ def _embed_tasks(
 
 
 def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
-    """Cut the distinct sentences of a text into shards, and return the tasks that embed them.
+    """Split the distinct sentences of a text into shards, and return the tasks that embed them.
 
-    The shards keep their text, because the pairs are written from it.
+    The text of the shards is kept, because pairs are written from this text.
     """
     settings = {
         "model": workers.model,
@@ -366,7 +367,7 @@ def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list
 def _search_tasks(
     embed_tasks: list[list[EmbedDistinct]], options: Mining
 ) -> list[list[SearchShard]]:
-    """Return the tasks that search the other side for each side, or a single side for itself."""
+    """Return the tasks that search between both sides, or within a single side."""
     tasks_of_sides = []
     for tasks, candidates in zip(embed_tasks, reversed(embed_tasks), strict=True):
         tasks_of_sides.append(_search_side(tasks, candidates, options))

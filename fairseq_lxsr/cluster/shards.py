@@ -1,6 +1,6 @@
 """Text shards: their names, their files, and shards.json, which lists them.
 
-The name of a shard changes with its text and with the settings of the work.
+A shard name depends on the text of the shard and on the settings of the run.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ SHARD_LINES = 1_000_000
 SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
 
 Numbers = Sequence[int] | np.ndarray
-# The line number, from 0, and the text of each line.
+# Zero-based line indices, and the lines.
 Block = tuple[Numbers, list[str]]
 
 
@@ -35,10 +35,10 @@ class Shard:
     """Input lines that a worker processes as one task.
 
     Attributes:
-        stem: path in the folder of the output, without a suffix. Its name has the number of the
-            shard and a hash of its lines, their numbers and the settings, so it is the same in
-            every run of the same work.
-        numbers: numbers of the lines in the input, from 0.
+        stem: path in the output folder, without a suffix. The name contains the shard number and a
+            hash of the lines, their indices and the settings, so identical runs use the same
+            name.
+        numbers: zero-based indices of the lines in the input.
         source: name of the input, for messages.
     """
 
@@ -55,7 +55,7 @@ class Shard:
 
     @property
     def first(self) -> int:
-        """Number of the first line, from 0."""
+        """Zero-based index of the first line."""
         return int(self.numbers[0])
 
     def path(self, suffix: str) -> Path:
@@ -73,7 +73,7 @@ class Shard:
 
 
 def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
-    """Cut numbered lines into blocks of `rows` lines; the last block may be shorter."""
+    """Split numbered lines into blocks of `rows` lines; the last block may be shorter."""
     remaining = iter(numbered)
     while block := list(islice(remaining, rows)):
         numbers, lines = zip(*block, strict=True)
@@ -92,7 +92,7 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
     Args:
         stem: path of the shard; a hash is appended to its name.
         block: the lines and their numbers.
-        settings: everything else that the work depends on.
+        settings: everything else that the output depends on.
         source: name of the input, for messages.
     """
     numbers, lines = block

@@ -1,6 +1,6 @@
-"""Workers in the processes of a Ray cluster; each loads the model once and takes shards in turn.
+"""Workers in the processes of a Ray cluster; each loads the model once and then processes shards.
 
-A worker that dies is replaced. Its shard goes to the next idle worker, a few times.
+A worker that dies is replaced, and its shard is retried by the next idle worker.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Task:
     """A repeatable task that can be sent to a worker.
 
     Attributes:
-        name: what it works on, for messages.
+        name: what the task works on, for messages.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Task:
         """Run the task and return a small result, such as counts.
 
         Args:
-            encoder: returns the encoder of the worker, which is loaded at the first call.
+            encoder: returns the encoder of the worker, which is loaded on the first call.
         """
         raise NotImplementedError
 
 
 class ShardTask(Task):
-    """A task that writes a file or folder, which appears under its name only when complete.
+    """A task that writes a file or folder atomically.
 
-    A rerun does what is missing.
+    A rerun computes only what is missing.
     """
 
     @property
@@ -91,7 +91,7 @@ class LoadModel(Task):
     """The first task of a worker: load the model, and return its fingerprint.
 
     Attributes:
-        folder: current folder of the program, which becomes that of the worker.
+        folder: current folder of the program, which becomes the worker's current folder.
     """
 
     folder: Path
@@ -148,15 +148,15 @@ class Workers:
     All workers have the same current folder.
 
     Args:
-        make: starts a worker, an actor of Ray.
+        make: starts a worker, a Ray actor.
         count: number of workers.
         folder: current folder of the program.
-        shard_lines: number of lines of a shard.
+        shard_lines: number of lines per shard.
 
     Attributes:
         model: fingerprint of the model; empty until the first worker has loaded it.
-        seconds: processor time of all tasks that succeeded.
-        shard_lines: number of lines of a shard.
+        seconds: CPU time of all successful tasks.
+        shard_lines: number of lines per shard.
     """
 
     def __init__(
@@ -199,8 +199,8 @@ class Workers:
         """Yield tasks and their results in order of completion.
 
         Raises:
-            InputError: for bad input, and for a task that failed too often. The message has the
-                name of the task.
+            InputError: for bad input, and for a task that failed too often. The message
+                names the task.
         """
         remaining = iter(tasks)
         pending = deque[Task]()
@@ -227,7 +227,7 @@ class Workers:
     def _abandon(self) -> None:
         """Replace the workers that are still busy after an error.
 
-        Their results would be mistaken for those of the next run.
+        Their results would be mistaken for results of the next run.
         """
         import ray
 
@@ -242,11 +242,11 @@ class Workers:
         self._running[actor.run.remote(task)] = (actor, task)
 
     def _wait(self) -> tuple[Task, Any]:
-        """Wait until any task ends.
+        """Wait until any task finishes.
 
         Returns:
             The task and its result. The result is None if the task loaded the model, or if it
-            failed and has to be repeated.
+            failed and must be repeated.
 
         Raises:
             InputError: if no machine of the cluster is left.
@@ -306,7 +306,7 @@ class Workers:
             if reasons:
                 reason = reasons[-1]
             raise InputError(
-                f"{task.name}: failed {ATTEMPTS} times, the last time because of {reason:.300}; "
+                f"{task.name}: failed {ATTEMPTS} times, the last time with: {reason:.300}; "
                 "finished shards are kept: correct the cause and run the same command again"
             ) from None
 
@@ -336,9 +336,9 @@ class Cluster:
     Attributes:
         address: `local` for processes of this machine; `auto` for the running cluster; HOST:PORT or
             ray://HOST:PORT.
-        count: number of workers; None for one per core, or per GPU with `gpu`.
+        count: number of workers; None starts one per core, or per GPU with `gpu`.
         gpu: give each worker a GPU.
-        shard_lines: number of lines of a shard.
+        shard_lines: number of lines per shard.
     """
 
     address: str = "local"
@@ -352,12 +352,12 @@ def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
     """Start the workers of a cluster, and stop them when the block ends.
 
     Args:
-        cluster: where the workers run.
+        cluster: cluster address and shard size.
         load: loads the encoder, in each worker.
 
     Raises:
-        InputError: if Ray is not installed, the cluster does not answer, or it has no cores or GPUs
-            for a worker.
+        InputError: if Ray is not installed, the cluster does not respond, or it has no cores or
+            GPUs for a worker.
     """
     require("ray", "ray", "--ray")
     import ray
@@ -436,7 +436,7 @@ def check_address(address: str) -> None:
     match = ADDRESS.fullmatch(address)
     if match is None:
         raise InputError(
-            f"--ray {address!r:.60}; expected local, auto, HOST:PORT or ray://HOST:PORT"
+            f"--ray {address!r:.60} is invalid; expected local, auto, HOST:PORT or ray://HOST:PORT"
         )
     if not match["host"]:
         return
@@ -445,5 +445,5 @@ def check_address(address: str) -> None:
         socket.create_connection(place, TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"--ray {address}: no answer ({error}); start a cluster with `ray start`"
+            f"--ray {address}: no response ({error}); start a cluster with `ray start`"
         ) from None

@@ -35,10 +35,10 @@ class TextSource:
 
     Attributes:
         name: short name of the source.
-        about: what the source is.
-        url: where it was downloaded.
+        about: description of the source.
+        url: download URL.
         licence: name of its licence.
-        attribution: whom its licence asks to name.
+        attribution: attribution that the licence requires.
         pairs: number of pairs by language pair, such as `en-fr`.
     """
 
@@ -67,7 +67,7 @@ class TextSources:
     """All sources of a training text.
 
     Attributes:
-        note: what was taken from the sources, and why.
+        note: text above the table: what was selected from the sources, and why.
         sources: the sources, in the order of the table.
     """
 
@@ -83,7 +83,7 @@ class TextSources:
                 are ignored.
 
         Raises:
-            InputError: if the file has another content.
+            InputError: if the file is invalid.
         """
         try:
             content = parse_json("\n".join(read_lines(path, is_sentence=False)))
@@ -93,10 +93,10 @@ class TextSources:
             raise InputError(f"{path}: {error!s:.100}; {SOURCES_FORMAT}") from None
         note = content.get("note")
         if not isinstance(note, str):
-            raise InputError(f"{path}: note {shown(note)}; {SOURCES_FORMAT}")
+            raise InputError(f"{path}: invalid note {shown(note)}; {SOURCES_FORMAT}")
         rows = content.get("sources")
         if not isinstance(rows, list) or not rows:
-            raise InputError(f"{path}: sources {shown(rows)}; {SOURCES_FORMAT}")
+            raise InputError(f"{path}: invalid sources {shown(rows)}; {SOURCES_FORMAT}")
         sources = []
         for number, row in enumerate(rows, start=1):
             sources.append(_parse_source(row, f"{path}, source {number}"))
@@ -106,14 +106,16 @@ class TextSources:
 def _parse_source(row: Any, place: str) -> TextSource:
     names = [item.name for item in fields(TextSource)]
     if not isinstance(row, dict) or not row.keys() >= set(names):
-        raise InputError(f"{place}: {shown(row)}; expected an object with {', '.join(names)}")
+        raise InputError(
+            f"{place}: {shown(row)} is invalid; expected an object with {', '.join(names)}"
+        )
     try:
         return TextSource(**{name: row[name] for name in names})
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
 
 
-# Names of libraries in the metadata of model hubs
+# Library names in model hub metadata
 OURS = "fairseq-lxsr"
 ST = "sentence-transformers"
 TAGS = (
@@ -154,9 +156,10 @@ def write_card(
         encoder: the encoder that was evaluated.
         scores: scores of this encoder, from `lxsr eval --output`.
         sources: sources of its training text.
-        name: name of the model, by default the name of the folder.
-        library: the library that a hub shows: `OURS`, or `ST` for a folder that it loads.
-        exported: the encoder in the folder if it is not `encoder`.
+        name: model name; by default the folder name.
+        library: library name for model hubs: `OURS` (fairseq-lxsr), or `ST` if
+            sentence-transformers loads the folder.
+        exported: the encoder in the folder if it differs from `encoder`.
 
     Raises:
         InputError: if a score belongs to another model.
@@ -182,7 +185,7 @@ def write_card(
     sections.append(_scores_section(scores))
     if scores and not is_evaluated:
         sections.append(
-            "The scores are those of the model with word order, which this folder leaves out.\n"
+            "The scores were measured with word-order coefficients, which this folder omits.\n"
         )
     sections.append(_size_section(Path(folder), exported))
     with atomic_write(Path(folder) / CARD_FILE) as stream:
@@ -204,7 +207,7 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
 
     Args:
         encoder: a `SentenceEncoder`.
-        symbols: its dictionary, from which random text is drawn.
+        symbols: dictionary from which random text is drawn.
     """
     pieces = [symbol for symbol in symbols[len(SPECIAL) :] if symbol.strip(WORD_START)]
     drawn = np.random.default_rng(1).choice(len(pieces), (TIMED_SENTENCES, TIMED_PIECES))

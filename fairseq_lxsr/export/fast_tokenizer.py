@@ -36,12 +36,11 @@ EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'
 LARGEST_DIFFERENCE = 1e-4
 # A Unicode noncharacter, which no text contains
 NONCHARACTER = "\ufdd0"
-# SentencePiece scores an unknown letter lower than the least likely piece, by this much.
+# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece
 UNKNOWN_COST = 10.0
-# Special symbols score lower than the least likely piece by this much, so that they are never
-# chosen.
+# Penalty of special symbols relative to the least likely piece: they are never chosen.
 NEVER_COST = 1e4
-# Texts on which the two tokenizers are compared, in addition to text of the user
+# Texts for comparing both tokenizers, in addition to the user's text
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
     "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
@@ -59,18 +58,18 @@ SAMPLE = (
     "か\u3099っこう ハ\u309aン",
     "\u1112\u1161\u11ab\u1100\u1173\u11af \u110b\u1161\u11ab\u1102\u1167\u11bc \ud558\u11ab",
 )
-# Python lower-cases Σ to ς after a cased letter unless another one follows; marks and dots between
-# are ignored.
+# Python lower-cases Σ to ς after a cased letter unless another cased letter follows; marks
+# and dots in between are ignored.
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-# A second dot after a dotted letter, with at most two marks between
+# A second dot after a dotted letter, with at most two marks in between
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
-# Korean syllables in single letters, and as SentencePiece composes them
+# Korean syllables as single letters, and in SentencePiece's composed form
 SYLLABLES = {"\u1112\u1161\u11ab": "\ud55c", "\u1100\u1173": "\uadf8"}
-# What SentencePiece does not compose, but Unicode's form NFC does: marks, which it has rules for,
-# and a syllable with a last letter
+# Positions where Unicode NFC composes letters but SentencePiece does not: before marks, for which
+# it has its own rules, and between a syllable and a final consonant
 NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
-# A mark after a letter with marks, or after a letter that Unicode's form NFKC replaces by others
+# A mark after a letter with marks, or after a letter that Unicode NFKC replaces with other letters
 MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
 
 
@@ -112,7 +111,7 @@ def check_exportable(encoder: SentenceEncoder, form: str) -> None:
 
     Args:
         encoder: the encoder to export.
-        form: name of the export, for the message.
+        form: export format, for messages.
 
     Raises:
         InputError: if the encoder is not a transformer with mean pooling.
@@ -154,12 +153,12 @@ def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
     """Build a tokenizer for the tokenizers library that produces the SentencePiece pieces.
 
-    A sentence without a known word keeps its pieces, because a BERT cannot encode a batch of empty
-    sentences.
+    A sentence without a known word keeps its pieces, because a BERT model cannot encode a batch of
+    empty sentences.
 
     Args:
         tokenizer: the tokenizer of the model.
-        symbols: see `extended_symbols`.
+        symbols: symbols in the order of their ids; see `extended_symbols`.
     """
     from tokenizers import Tokenizer as FastTokenizer
 
@@ -179,12 +178,12 @@ def tokenizer_json(
 
     Args:
         tokenizer: the tokenizer of the model.
-        symbols: see `extended_symbols`.
-        max_length: number of pieces after which a sentence is cut; None for no limit.
+        symbols: symbols in the order of their ids; see `extended_symbols`.
+        max_length: maximum number of pieces; longer sentences are truncated. None for no limit.
         padding_idx: id that pads the sentences of a batch; None for no padding.
-        empty_unknown: give a sentence without a known word no pieces.
-        unknown: symbol as which unknown letters are read, for libraries that leave the unknown
-            piece out of a mean.
+        empty_unknown: whether a sentence without a known word has no pieces.
+        unknown: symbol that replaces unknown letters, for libraries that exclude the unknown piece
+            from the mean.
 
     Raises:
         InputError: if the SentencePiece model is neither BPE nor unigram.
@@ -283,8 +282,8 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             steps.append(_replace({"Regex": DOT_AFTER_DOT}, ""))
     if file.charsmap:
         steps += _compositions(tokenizer, file)
-        # The library would compose a letter and the first of its marks if no letter has all of
-        # them, and would normalize some letters only without marks. A character between letter and
+        # The library would compose a letter and its first mark if no composed letter has all
+        # marks, and would normalize some letters only without marks. A character between letter and
         # mark prevents both.
         steps += [
             _replace({"Regex": MARK_AFTER_COMPOSED}, NONCHARACTER),
@@ -299,7 +298,7 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
 
 
 def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
-    """Return steps that join letters and marks as SentencePiece does but the library does not."""
+    """Return steps for letters with marks that SentencePiece composes but the library does not."""
     steps = _rules(_matching_rules(tokenizer, TWO_MARKS))
     pairs = _matching_rules(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
@@ -316,8 +315,8 @@ def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[st
 def _syllables(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """Return steps that compose Korean letters to syllables, if SentencePiece does.
 
-    There are too many syllables for rules, but Unicode's form NFC composes them. `NONCHARACTER`
-    keeps it from composing or reordering other letters, and has to be removed afterwards.
+    There are too many syllables for rules, so Unicode NFC composes them. `NONCHARACTER` prevents
+    NFC from composing or reordering other letters, and must be removed afterwards.
     """
     if len(_matching_rules(tokenizer, SYLLABLES)) < len(SYLLABLES):
         return []
@@ -386,7 +385,7 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def _segmentation(file: SentencePieceFile, symbols: Sequence[str], unknown: str) -> dict[str, Any]:
-    """Return the settings of the BPE or unigram model over our symbols."""
+    """Return the settings of the BPE or unigram model over the given symbols."""
     scores = {piece.text: piece.score for piece in file.pieces if piece.type == NORMAL}
     if unknown:
         scores[unknown] = min(scores.values()) - UNKNOWN_COST
@@ -420,7 +419,7 @@ def _unigram_vocabulary(
     vocabulary = []
     for symbol in symbols:
         is_piece = symbol in scores or symbol in bytes_of_file
-        # No text can equal a symbol that begins with a blank.
+        # No text matches a symbol that begins with a space.
         name = symbol if is_piece else f" {symbol}"
         vocabulary.append((name, scores.get(name, lowest_score)))
     return vocabulary

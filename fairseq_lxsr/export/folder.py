@@ -1,4 +1,4 @@
-"""Turns a fairseq checkpoint into a model folder."""
+"""Converts a fairseq checkpoint into a model folder."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
-# Checkpoints of version 0.1 do not name their network. A weight that only this network has
-# identifies it, or else the task does.
+# Checkpoints of version 0.1 do not name their network. A weight that only one network has
+# identifies the network; otherwise the task does.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
-# Options left out: where and how long training ran, and options stored elsewhere in config.json
+# Omitted options: where and how long training ran, and options stored elsewhere in config.json
 OPTIONS_OF_RUN = (
     "_name",
     "continue_once",
@@ -65,27 +65,28 @@ def export_checkpoint(
     dtype: str = "float32",
     ema: bool = False,
 ) -> Path:
-    """Turn a fairseq checkpoint of this plugin into a model folder.
+    """Convert a fairseq checkpoint of this plugin into a model folder.
 
         export_checkpoint("checkpoints/checkpoint_best.pt", "model")
         SentenceEncoder.from_pretrained("model").encode(["A dog."])
 
     Args:
-        checkpoint: a file that fairseq-train wrote.
-        output: folder to write.
+        checkpoint: checkpoint from fairseq-train.
+        output: output folder.
         data: folder with the dictionary of fairseq-preprocess. By default the copy that training
-            left next to the checkpoint, or else the folder that the checkpoint names.
-        sentencepiece_model: by default the file that `lxsr prepare` left next to the dictionary.
-        lowercase: whether the data was lower-cased; by default what `lxsr prepare` recorded next
+            stored next to the checkpoint, otherwise the folder recorded in the checkpoint.
+        sentencepiece_model: SentencePiece model; by default the file that `lxsr prepare` stored
+            next to the dictionary.
+        lowercase: whether the data was lower-cased; by default as `lxsr prepare` recorded it next
             to the dictionary.
-        dtype: type of the stored weights.
-        ema: take the moving average of the weights (fairseq-train --store-ema).
+        dtype: dtype of the stored weights.
+        ema: export the moving average of the weights (fairseq-train --store-ema).
 
     Returns:
         The model folder.
 
     Raises:
-        InputError: if the checkpoint cannot be read, or does not fit the dictionary.
+        InputError: if the checkpoint cannot be read, or does not match the dictionary.
     """
     state = read_checkpoint(checkpoint)
     if ema:
@@ -103,7 +104,7 @@ def export_checkpoint(
     text = find_text(text_folders, sentencepiece_model, lowercase)
     symbols = read_dictionary(text.dictionary)
     model = build_encoder(state, symbols, text.dictionary, checkpoint)
-    # Building the tokenizer checks that the SentencePiece model fits the dictionary.
+    # Building the tokenizer checks that the SentencePiece model matches the dictionary.
     Tokenizer(text.sentencepiece_model, text.options, symbols)
     training = describe_training(state, shards)
     if ema:
@@ -132,7 +133,7 @@ def describe_training(state: dict[str, Any], shards: Sequence[Path]) -> dict[str
     """Describe the training for config.json.
 
     Args:
-        state: the checkpoint, see `read_checkpoint`.
+        state: checkpoint content; see `read_checkpoint`.
         shards: data folders of the training; pairs of folders that no longer exist are not
             counted.
     """
@@ -163,7 +164,7 @@ def _count_all_pairs(shards: Sequence[Path], lang_pairs: Any) -> Counter[str]:
 
 
 def _all_lang_pairs(state: dict[str, Any], pairs: Counter[str]) -> Any:
-    """Return the language pairs of this training and of the one that it started from."""
+    """Return the language pairs of this training and of the training that it started from."""
     lang_pairs = state["cfg"]["task"].get("lang_pairs")
     earlier = state["task_state"].get(FROM_LANG_PAIRS)
     if not earlier or not isinstance(earlier, str):
@@ -193,14 +194,14 @@ def build_encoder(
     """Build the encoder of a checkpoint.
 
     Args:
-        state: the checkpoint, see `read_checkpoint`.
+        state: checkpoint content; see `read_checkpoint`.
         symbols: symbols of the dictionary.
-        dictionary: file of the dictionary, for error messages.
-        checkpoint: file of the checkpoint, for error messages.
+        dictionary: dictionary file, for error messages.
+        checkpoint: checkpoint file, for error messages.
 
     Raises:
-        InputError: if the checkpoint was trained with another dictionary, or is no checkpoint of
-            this plugin.
+        InputError: if the checkpoint was trained with another dictionary, or not written by this
+            plugin.
     """
     weights = _encoder_weights(state)
     network = network_class(state, weights, checkpoint)
@@ -257,7 +258,7 @@ def _check_dictionary(
     is_same = not trained_hash or trained_hash == hash_symbols(symbols)
     if vocab_size != num_entries or not is_same:
         raise InputError(
-            f"{dictionary}: {num_entries:,} {counted}; {checkpoint} was trained with another "
+            f"{dictionary}: has {num_entries:,} {counted}; {checkpoint} was trained with another "
             f"dictionary ({vocab_size:,} entries): specify its data folder with --data"
         )
 
@@ -270,9 +271,9 @@ def expected_embeddings(
     Args:
         table: embeddings of the V symbols [V, D], or [V + 1, D] with <mask>, whose row is kept.
         symbols: the V symbols of the dictionary.
-        probabilities: probability with which training split each of the V pieces, see
+        probabilities: probability with which training split each of the V pieces; see
             `segmentations.expected_rows`.
-        checkpoint: file of the checkpoint, for error messages.
+        checkpoint: checkpoint file, for error messages.
     """
     is_valid = (
         isinstance(probabilities, list)
@@ -298,9 +299,9 @@ def network_class(
     """Return the class of the network of a checkpoint.
 
     Args:
-        state: the checkpoint, see `read_checkpoint`.
-        weights: weights of its encoder, which identify the network of version 0.1.
-        checkpoint: file of the checkpoint, for error messages.
+        state: checkpoint content; see `read_checkpoint`.
+        weights: encoder weights, which identify the network in checkpoints of version 0.1.
+        checkpoint: checkpoint file, for error messages.
     """
     networks = all_networks()
     name = state["task_state"].get(ARCHITECTURE)
@@ -310,7 +311,7 @@ def network_class(
         cfg = state["cfg"]["model"]
         arch = name or cfg.get("_name") or cfg.get("arch")
         raise InputError(
-            f"{checkpoint}: architecture {shown(arch)}; expected one of "
+            f"{checkpoint}: unknown architecture {shown(arch)}; choose from "
             f"{', '.join(sorted(networks))}"
         )
     return networks[name]

@@ -1,4 +1,4 @@
-"""Writes a folder that can be uploaded to a model hub; it does not upload anything."""
+"""Writes a folder that can be uploaded to a model hub; nothing is uploaded."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fairseq_lxsr.export.st_folder import check_libraries, without_order, write_
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
-# Files that belong in Git large file storage
+# Files to store with Git LFS
 LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
 
 
@@ -36,11 +36,11 @@ def export_hub(
 
     Args:
         encoder: the encoder to export.
-        output: folder to write; the card takes the name of the model from it.
+        output: output folder; its name is the model name in the card.
         scores: scores of this model, from `lxsr eval --output`.
         sources: sources of its training text, for the table of licences.
         normalize: scale embeddings to unit length.
-        drop_order: leave out the word-order coefficients, see `export_sentence_transformers`.
+        drop_order: omit the word-order coefficients; see `export_sentence_transformers`.
         with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
             transformers.js.
 
@@ -66,8 +66,7 @@ def _check_onnx(encoder: SentenceEncoder) -> None:
     size = encoder.size
     if not getattr(size, "is_bag", False) or size.order_coefficients:
         raise InputError(
-            "with_onnx: the model has layers or word order; expected a model without: use "
-            "`lxsr export onnx`"
+            "with_onnx does not support a model with layers or word order; use `lxsr export onnx`"
         )
     require("onnx", "onnx", "this export")
 

@@ -14,14 +14,14 @@ from fairseq_lxsr.vectors.rows import unit_rows
 class MtebEncoder:
     """An encoder for mteb, which implements its `EncoderProtocol`.
 
-    It is for tasks of mteb that this package has no protocol for; `lxsr eval` also writes its own
-    scores in mteb's formats. mteb itself is imported only for the description of the model.
+    Use it for mteb tasks that `lxsr eval` does not support; `lxsr eval` also writes its own scores
+    in mteb's formats. mteb itself is imported only for the description of the model.
 
         mteb.evaluate(MtebEncoder.from_pretrained("model"), mteb.get_tasks(["Tatoeba"]))
 
     Args:
         encoder: encoder of the sentences.
-        name: name of the model in results, as `organisation/model`.
+        name: model name in results, in the form `organisation/model`.
     """
 
     def __init__(self, encoder: SentenceEncoder, name: str = "fairseq-lxsr/model"):
@@ -34,7 +34,7 @@ class MtebEncoder:
 
         Args:
             folder: model folder, or the name of a model.
-            device: device of the computation, see `SentenceEncoder.from_pretrained`.
+            device: device to run on; see `SentenceEncoder.from_pretrained`.
         """
         folder = find_model(folder)
         encoder = SentenceEncoder.from_pretrained(folder, device)
@@ -83,5 +83,5 @@ class MtebEncoder:
 
 
 def _unit(embeddings: Any) -> np.ndarray:
-    """Scale one embedding or many to unit length; a zero vector stays zero."""
+    """Scale one or more embeddings to unit length; a zero vector stays zero."""
     return unit_rows(np.atleast_2d(np.asarray(embeddings, dtype=np.float32)))

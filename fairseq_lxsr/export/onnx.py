@@ -1,7 +1,7 @@
 """Exports an encoder to an ONNX graph that maps word piece ids to sentence embeddings.
 
-docs/encoding.md describes the folder. Programs such as transformers.js take the mean of an output
-[B, T, D], so the graph has an output with that mean as well.
+docs/encoding.md describes the folder. Programs such as transformers.js average an output
+[B, T, D], so the graph has such an output in addition to its mean, the embedding.
 """
 
 import contextlib
@@ -45,22 +45,22 @@ LEAST_COSINE = 0.98
 def export_onnx(
     encoder: SentenceEncoder, output: str | Path, normalize: bool = False, int8: bool = False
 ) -> float:
-    """Write a folder for ONNX Runtime, after checking that its embeddings are the same.
+    """Write a folder for ONNX Runtime, after checking that its embeddings match.
 
-    It is for programs without Python or torch, such as browsers; `export_sentence_transformers` is
-    for Python.
+    Use it for programs without Python or torch, such as browsers; for Python, use
+    `export_sentence_transformers`.
 
         export_onnx(SentenceEncoder.from_pretrained("model", "cpu"), "model_onnx")
 
     Args:
         encoder: a transformer, or an encoder without layers, with mean pooling.
-        output: folder to write; it appears only when it is complete.
+        output: output folder, written atomically.
         normalize: scale embeddings to unit length.
         int8: store the weights of matrix products as 8-bit integers; activations are quantized at
             run time.
 
     Returns:
-        The largest difference of a coordinate; with `int8`, the smallest cosine similarity.
+        The largest difference in any coordinate; with `int8`, the smallest cosine similarity.
 
     Raises:
         InputError: if a library is missing, or if the embeddings differ by more than rounding.
@@ -88,7 +88,7 @@ def export_onnx(
 
 
 def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[str, Any]:
-    """Return the content of config.json without the checksums of the files.
+    """Return the content of config.json without the file checksums.
 
     Args:
         encoder: the exported encoder.
@@ -146,9 +146,9 @@ def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:
 def write_tokenizer_config(
     encoder: SentenceEncoder, tokenizer: dict[str, Any], folder: Path
 ) -> None:
-    """Write tokenizer_config.json if transformers.js reads the tokenizer correctly.
+    """Write tokenizer_config.json if transformers.js supports the tokenizer.
 
-    transformers.js refuses a folder without this file.
+    transformers.js rejects a folder without this file.
 
     Args:
         encoder: the exported encoder.
@@ -170,13 +170,13 @@ def write_tokenizer_config(
     }
     content = json.dumps(config, indent=2) + "\n"
     (folder / TOKENIZER_CONFIG_FILE).write_text(content, encoding="utf-8")
-    # fastembed requires this file. It stays empty, because a sentence may contain the text of a
-    # special token, which stays text.
+    # fastembed requires this file. It is empty, because special token names in a
+    # sentence are plain text.
     (folder / "special_tokens_map.json").write_text("{}\n", encoding="utf-8")
 
 
 def _symbol(model: dict[str, Any], number: int) -> str:
-    """Return the symbol of an id in tokenizer.json, where it may begin with a blank."""
+    """Return the symbol of an id in tokenizer.json, where it may begin with a space."""
     if model["type"] == "Unigram":
         return model["vocab"][number][0]
     return list(model["vocab"])[number]

@@ -37,10 +37,10 @@ class _Graph(torch.nn.Module):
         """
         config = self.model.config
         input_ids = torch.where(attention_mask > 0, input_ids, config.padding_idx)
-        # One more column of padding, so that a batch of empty sentences has a column.
+        # Add a padding column, so that a batch of empty sentences has at least one column.
         padded = torch.nn.functional.pad(input_ids, (0, 1), value=config.padding_idx)
         padded = padded[:, : config.max_positions]
-        # Pieces that are not in the dictionary have larger ids.
+        # Pieces outside the dictionary have larger ids.
         ids = torch.where(padded < config.vocab_size, padded, self.unknown)
         embeddings, states = self.model(ids)[0]
         if config.order_coefficients:
@@ -64,7 +64,7 @@ class _Graph(torch.nn.Module):
 def write_network(
     encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool
 ) -> None:
-    """Write the graph of a model with layers; the arguments are those of `write_bag`."""
+    """Write the graph of a model with layers; the arguments are the same as for `write_bag`."""
     size = encoder.size
     example = torch.full((3, 7), encoder.tokenizer.unknown)
     example[1, 4:] = size.padding_idx

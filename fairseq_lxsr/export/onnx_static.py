@@ -11,7 +11,7 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 
-# Versions of ONNX operators and file format, which ONNX Runtime supports since version 1.17.
+# ONNX operator and file format versions, supported by ONNX Runtime since version 1.17
 OPSET = 18
 IR_VERSION = 9
 # ONNX type numbers
@@ -22,7 +22,7 @@ LEAST_NORM = 1e-12
 
 
 class _Graph:
-    """Nodes and constants of a graph."""
+    """Nodes and constants of an ONNX graph."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -47,8 +47,8 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
 
     Args:
         encoder: the encoder to export.
-        path: file to write.
-        names: names of ids [B, T], mask [B, T], states [B, T, D] and embeddings [B, D].
+        path: output file.
+        names: graph names of ids [B, T], mask [B, T], states [B, T, D] and embeddings [B, D].
         normalize: scale embeddings to unit length.
     """
     from onnx import TensorProto, helper, numpy_helper, save
@@ -79,7 +79,7 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
 def _add_embedding(
     graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool
 ) -> None:
-    """Add all nodes; the arguments are those of `write_bag`."""
+    """Add all nodes; the arguments are the same as for `write_bag`."""
     size = encoder.size
     constant = graph.constant
     add = graph.add
@@ -88,7 +88,7 @@ def _add_embedding(
     padding = constant("padding", size.padding_idx)
     # Masked pieces are read as padding.
     unmasked = add("Where", add("Cast", mask, to=BOOL), input_ids, padding)
-    # Pieces that are not in the dictionary have larger ids.
+    # Pieces outside the dictionary have larger ids.
     unknown = constant("unknown", encoder.tokenizer.unknown)
     is_entry = add("Less", unmasked, constant("entries", size.vocab_size))
     # [B, T]
@@ -135,11 +135,11 @@ def _add_shares(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths:
 
 
 def make_mask_optional(path: Path, names: Sequence[str]) -> None:
-    """Make the mask of a graph an optional input, by default all ones.
+    """Make the mask input of a graph optional; the default is all ones.
 
     Args:
-        path: the ONNX file, which is replaced.
-        names: names of inputs and outputs, see `write_bag`.
+        path: the ONNX file to replace.
+        names: names of inputs and outputs; see `write_bag`.
     """
     from onnx import TensorProto, helper, load, save
 

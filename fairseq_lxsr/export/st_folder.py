@@ -1,6 +1,6 @@
 """Exports a model folder to sentence-transformers.
 
-If modules of sentence-transformers compute the same embeddings, the folder loads without this
+If sentence-transformers modules can compute the same embeddings, the folder loads without this
 package; docs/encoding.md lists the models.
 """
 
@@ -66,7 +66,7 @@ MODEL2VEC_LENGTH = 1_000_000
 PRIVATE_CHARACTERS = range(0xE000, 0xF900)
 # All other settings keep their defaults.
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Names of a layer's submodules in BERT, and in our network
+# Names of a layer's submodules in BERT, and in the network of this package
 LAYER_NAMES = {
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
@@ -83,22 +83,22 @@ def export_sentence_transformers(
     normalize: bool = False,
     drop_order: bool = False,
 ) -> float | None:
-    """Write a folder for sentence-transformers, after checking that embeddings are equal.
+    """Write a folder for sentence-transformers, after checking that the embeddings match.
 
         export_sentence_transformers(SentenceEncoder.from_pretrained("model", "cpu"), "model_st")
         SentenceTransformer("model_st").encode(["A dog."])
 
     Args:
         encoder: the encoder to export.
-        output: folder to write; it appears only when it is complete.
-        sample: sentences for the comparison, in addition to built-in ones.
+        output: output folder, written atomically.
+        sample: sentences for the comparison, in addition to built-in sentences.
         normalize: scale embeddings to unit length.
-        drop_order: leave out the word-order coefficients, so that the folder of a model without
-            layers loads in sentence-transformers and model2vec without this package; it
-            distinguishes sentences that differ only in word order less well.
+        drop_order: omit the word-order coefficients, so that the folder of a model without
+            layers loads in sentence-transformers and model2vec without this package. The result
+            is worse at distinguishing sentences that differ only in word order.
 
     Returns:
-        The largest difference of a coordinate between the two embeddings, over all sentences; None
+        The largest difference in any coordinate of any sentence's embeddings; None
         if a model without layers could not be compared, because sentence-transformers is missing.
 
     Raises:
@@ -125,7 +125,7 @@ def write_for_st(
 ) -> float | None:
     """Write the files into an existing folder and compare the embeddings.
 
-    Arguments and result are those of `export_sentence_transformers`.
+    The arguments and the result are the same as for `export_sentence_transformers`.
     """
     needs_package = bool(unsupported_feature(encoder))
     is_bag = getattr(encoder.size, "is_bag", False)
@@ -143,7 +143,8 @@ def write_for_st(
         return None
     sentences = [*SAMPLE, *sample]
     if not needs_package and not is_bag:
-        # A BERT embeds the unknown pieces of a sentence without a known word; we return zeros.
+        # A BERT embeds the unknown pieces of a sentence without a known word; this
+        # package returns zeros.
         _, lengths = encoder.tokenizer.encode_known(sentences)
         sentences = list(compress(sentences, lengths))
     return _compare(encoder, work, sentences, normalize)
@@ -166,7 +167,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
-    """Return an encoder with the same embedding table that takes the plain mean of its rows.
+    """Return an encoder with the same embedding table and plain mean pooling.
 
     Args:
         encoder: an encoder without layers.
@@ -176,7 +177,7 @@ def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
     """
     size = encoder.size
     if not getattr(size, "is_bag", False):
-        raise InputError("drop_order: the model has layers; expected a model without layers")
+        raise InputError("drop_order does not support layers; use a model without layers")
     bag = Bag(replace(size, order_coefficients=0), {TABLE: encoder.weights[TABLE]})
     sizes = encoder.config["encoder"] | {"order_coefficients": 0}
     config = encoder.config | {"encoder": sizes}
@@ -195,7 +196,7 @@ def _compare(
     expected = encoder.encode(sentences, device="cpu", normalize=normalize, counts=counts)
     differences = np.abs(embeddings - expected).max(axis=1)
     largest = float(differences.max())
-    # Negated, so that NaN is refused as well.
+    # Negated, so that NaN is rejected as well.
     if not largest <= LARGEST_DIFFERENCE:
         sentence = sentences[int(differences.argmax())]
         raise InputError(
@@ -269,11 +270,11 @@ def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
     unknown = ""
     file = read_sentencepiece(encoder.tokenizer.serialized_model())
     if not file.byte_fallback:
-        # model2vec leaves unknown pieces out of the mean, so they are mapped to a new symbol.
+        # model2vec excludes unknown pieces from the mean, so they are mapped to a new symbol.
         unknown = _unused_character(symbols)
         symbols.append(unknown)
     rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
-    # Our network scales embeddings by the root of their dimension.
+    # The network scales embeddings by the square root of their dimension.
     weights = {TABLE_NAMES[0]: rows * np.float32(size.embed_dim**0.5)}
     (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
     tokenizer = tokenizer_json(encoder.tokenizer, symbols, None, unknown=unknown)
@@ -295,7 +296,7 @@ def _unused_character(symbols: Sequence[str]) -> str:
         if chr(code) not in symbols:
             return chr(code)
     raise InputError(
-        "the dictionary contains every private-use character; expected one that is unused"
+        "the dictionary contains every private-use character; at least one must be unused"
     )
 
 
@@ -333,7 +334,7 @@ def as_bert(encoder: SentenceEncoder) -> Any:
             tokenizer_object=tokenizer,
             model_max_length=encoder.model.config.max_positions,
             **special_tokens,
-            # A sentence may contain the text of a special token, which stays text.
+            # Special token names in a sentence are plain text.
             split_special_tokens=True,
             model_input_names=["input_ids", "attention_mask"],
         ).save_pretrained(plain)
@@ -348,7 +349,7 @@ def _with_unknown(rows: np.ndarray, num_symbols: int, unknown: int) -> np.ndarra
     Args:
         rows: embedding table [V, D].
         num_symbols: number of rows of the result, at least V.
-        unknown: row of the unknown piece.
+        unknown: row index of the unknown piece.
     """
     copies = np.repeat(rows[unknown : unknown + 1], num_symbols - len(rows), axis=0)
     return np.concatenate([rows, copies])
@@ -359,7 +360,7 @@ def bert(model: "TransformerSentenceEncoder", num_symbols: int, unknown: int) ->
 
     Args:
         model: the network.
-        num_symbols: number of symbols of the tokenizer; those after the dictionary get copies of
+        num_symbols: number of symbols of the tokenizer; symbols after the dictionary get copies of
             the unknown piece's embedding.
         unknown: id of the unknown piece.
     """

@@ -1,4 +1,4 @@
-"""A module of sentence-transformers with any encoder of this package.
+"""A sentence-transformers module for any encoder of this package.
 
 Exported folders name the class by its import path, so it must not move.
 """
@@ -30,15 +30,15 @@ from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
 
-# Options of `SentenceTransformer` that choose files of a hub
+# Options of `SentenceTransformer` that select files on a hub
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 class SentenceModule(Module):
     """Computes the `sentence_embedding` [B, E] of sentences with a `SentenceEncoder`.
 
-    It is for training with the losses of sentence-transformers, and for encoders that no module of
-    sentence-transformers computes.
+    Use it to train with sentence-transformers losses, and for encoders that no
+    sentence-transformers module can represent.
 
         module = SentenceModule(SentenceEncoder.from_pretrained("model"))
         SentenceTransformer(modules=[module]).encode(["A dog."])
@@ -54,7 +54,7 @@ class SentenceModule(Module):
         super().__init__()
         if encoder.folder is None:
             raise InputError(
-                "encoder without a folder; expected an encoder from SentenceEncoder.from_pretrained"
+                "the encoder has no folder; use an encoder from SentenceEncoder.from_pretrained"
             )
         self._encoder = encoder
         self.network = encoder.model
@@ -69,17 +69,18 @@ class SentenceModule(Module):
         """Load the module; `SentenceTransformer` calls this.
 
         Args:
-            model_name_or_path: folder of sentence-transformers, or its name on the hub.
-            subfolder: folder of the module in it.
-            **options: options of `SentenceTransformer`; only those of the hub are used.
+            model_name_or_path: sentence-transformers folder, or its name on the hub.
+            subfolder: module folder inside it.
+            **options: options of `SentenceTransformer`; only hub options are used.
 
         Raises:
-            InputError: for another backend than torch.
+            InputError: for a backend other than torch.
         """
         backend = options.get("backend", "torch")
         if backend != "torch":
             raise InputError(
-                f"backend {shown(backend)}; expected torch: use `lxsr export onnx` for ONNX Runtime"
+                f"unsupported backend {shown(backend)}; use torch, or `lxsr export onnx` for "
+                "ONNX Runtime"
             )
         hub_options = {name: options[name] for name in HUB_OPTIONS if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub_options)
@@ -98,7 +99,7 @@ class SentenceModule(Module):
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **options: Any
     ) -> dict[str, Tensor]:
-        """Split sentences into word pieces, and cut them after `max_seq_length` pieces.
+        """Split sentences into word pieces, truncated to `max_seq_length` pieces.
 
         Args:
             inputs: the sentences [B].
@@ -133,7 +134,7 @@ class SentenceModule(Module):
 
     @property
     def max_seq_length(self) -> float:
-        """Largest number of pieces that are read of a sentence; infinity without a limit.
+        """Maximum number of pieces per sentence; infinity without a limit.
 
         It can be lowered, but not raised above the maximum of the model.
         """
@@ -158,9 +159,9 @@ def load_sentence_transformer(folder: str | Path, device: str | None = None) -> 
         model.encode(["A dog."])
 
     Args:
-        folder: model folder, name or address of a model as for `SentenceEncoder.from_pretrained`,
+        folder: model folder, name or URL of a model as for `SentenceEncoder.from_pretrained`,
             or a folder that `SentenceTransformer.save` wrote.
-        device: device of the computation, see `SentenceTransformer`.
+        device: device to run on; see `SentenceTransformer`.
     """
     folder = find_model(folder)
     if is_sentence_transformers_folder(folder):

@@ -31,10 +31,10 @@ PAGE_FILE = "index.html"
 # Every website has an index.html; only one with this mark is replaced.
 PAGE_SIGN = '<meta name="generator" content="lxsr export web">'
 PAGE_PARTS = Path(__file__).parent / "web"
-# SentencePiece scores an unknown letter lower than the least likely piece, by this much.
+# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece
 UNKNOWN_PENALTY = 10
-# Types of pieces that the page reads: normal, unknown, control and unused ones. It cannot read
-# user-defined pieces and bytes.
+# Piece types that the page supports: normal, unknown, control and unused. User-defined pieces and
+# bytes are not supported.
 READABLE_TYPES = {NORMAL, 2, 3, 5}
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
 # A regular expression that matches nothing
@@ -54,9 +54,9 @@ def export_web(
         export_web(encoder, ["A dog.", "Un chat."], "page", "Pets")
 
     Args:
-        encoder: an encoder without layers, whose embedding is a weighted sum of rows of a table.
-        sentences: the corpus; empty lines and lines without a known piece are left out.
-        output: folder to write; it appears only when it is complete.
+        encoder: an encoder without layers, whose embedding is a weighted sum of table rows.
+        sentences: the corpus; empty lines and lines without a known piece are skipped.
+        output: output folder, written atomically.
         title: heading of the page.
         example: first query.
 
@@ -156,14 +156,14 @@ def _normalization(options: TextOptions) -> dict[str, Any]:
 def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
     """Map the letters that SentencePiece normalizes differently from Unicode NFKC.
 
-    It keeps ～, for example, and drops control characters.
+    For example, SentencePiece keeps ～ and drops control characters.
     """
     letters = []
     for code in range(0x20, sys.maxunicode + 1):
         # Unassigned, private and surrogate code points occur in no text.
         if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs"):
             letters.append(chr(code))
-    # Zeros keep a blank from being stripped.
+    # The zeros prevent spaces from being stripped.
     normalized = tokenizer.normalized([f"0{letter}0" for letter in letters])
     replacements = {}
     for letter, text in zip(letters, normalized, strict=True):
@@ -196,5 +196,5 @@ def _page(content: dict[str, Any], title: str, example: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the hash of a script or style, as a content security policy names it."""
+    """Return the hash of a script or style, in the form that a content security policy requires."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

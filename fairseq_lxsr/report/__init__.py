@@ -1,4 +1,4 @@
-"""Writes training logs and scores to one HTML page that needs no network."""
+"""Summarizes training logs and scores in one HTML page that needs no network."""
 
 from fairseq_lxsr.report.page import write_report
 from fairseq_lxsr.report.sample import Sample, measure_sample

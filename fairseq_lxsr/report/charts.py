@@ -21,10 +21,10 @@ Points = Sequence[tuple[int, float]]
 COLOURS = ("#2a6f97", "#c1502e", "#588157", "#8a5a9e", "#b08900", "#5c677d")
 # Names of the losses to plot: the total loss of any criterion, followed by its terms.
 LOSSES = ("loss", "gen", "align", "sim", "distill", "nll_loss", "pair", "negative")
-ACCURACY = "Share of sentences that find their translation in their batch"
+ACCURACY = "Fraction of sentences that find their translation in their batch"
 LAYOUT = {
     "template": "plotly_white",
-    # The upper margin has space for the toolbar above the curves.
+    # The top margin leaves space for the toolbar above the curves.
     "margin": {"l": 65, "r": 15, "t": 36, "b": 45},
     "height": 396,
     "legend": {"orientation": "h", "y": -0.2},
@@ -42,12 +42,12 @@ class Chart:
     """A plotly chart, with a description and a table for readers who cannot see it.
 
     Attributes:
-        title: the title.
-        figure: the figure of plotly.
-        summary: the description in words.
-        head: the names of the columns of the table.
-        rows: the rows of the table.
-        digits: the number of decimals in the table.
+        title: chart title.
+        figure: plotly figure.
+        summary: description in words.
+        head: column names of the table.
+        rows: table rows.
+        digits: number of decimals in the table.
     """
 
     title: str
@@ -71,10 +71,10 @@ def html_table(
     """Format a table that can be scrolled with the keyboard.
 
     Args:
-        caption: the caption.
-        head: the names of the columns.
-        rows: the rows. The first cell of a row is its name, and None stands for an empty cell.
-        digits: the number of decimals.
+        caption: table caption.
+        head: column names.
+        rows: table rows. The first cell is the row name, and None stands for an empty cell.
+        digits: number of decimals.
     """
     # The first column always has text.
     text_columns = {0}
@@ -146,8 +146,8 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
     """Plot curves over the updates; validation curves are dashed.
 
     Args:
-        logs: the logs.
-        is_loss: whether to draw the loss and its terms, or the accuracy within the batch.
+        logs: training logs.
+        is_loss: whether to plot the loss and its terms, instead of the accuracy within the batch.
     """
     title = ACCURACY
     names: tuple[str, ...] = ("accuracy",)
@@ -182,9 +182,9 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
 
 
 def _points(values: Mapping[int, float], is_loss: bool) -> Points:
-    """Return the points of a curve that can be drawn, in the order of the updates.
+    """Return the points of a curve that can be plotted, sorted by update.
 
-    The log of several runs may not be in this order.
+    A log that contains several runs may not be sorted.
     """
     points = []
     for update, value in sorted(values.items()):
@@ -225,7 +225,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
     """Plot precision and recall of mined pairs against the threshold.
 
     Args:
-        curves: the curves of scores, by the names of their rows.
+        curves: threshold curves of the scores, by row name.
     """
     figure = _figure({"title": "least score"}, {"title": "percent", "range": [0, 101]})
     rows: list[tuple[Cell, ...]] = []
@@ -245,7 +245,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
             f"{name}: at {best[0]:.3f} precision {best[1]:.1f}, recall {best[2]:.1f} percent"
         )
     return Chart(
-        "Precision and recall over the threshold",
+        "Precision and recall by threshold",
         figure,
         "; ".join(descriptions) + ".",
         ("task", "least score", "precision", "recall"),
@@ -324,9 +324,9 @@ def heatmap_chart(sample: Sample) -> Chart:
     correct = int((diagonal > highest_wrong).sum())
     mean_off_diagonal = (cosines.sum() - diagonal.sum()) / (cosines.size - count)
     summary = (
-        f"The mean cosine is {diagonal.mean():.2f} on the diagonal and {mean_off_diagonal:.2f} off "
-        f"it; {correct} of {count} sentences are nearer to their translation than to any other "
-        "here."
+        f"The mean cosine is {diagonal.mean():.2f} on the diagonal and {mean_off_diagonal:.2f} "
+        f"elsewhere; {correct} of {count} sentences are closer to their translation than to any "
+        "other sentence shown."
     )
     first, second = sample.languages
     rows = []

@@ -71,18 +71,18 @@ def write_report(
     samples: Sequence[Sample],
     training_pairs: int = 0,
 ) -> None:
-    """Write the page; sections without content are left out.
+    """Write the page; sections without content are omitted.
 
     Args:
-        output: the HTML file.
-        title: the title of the page.
-        logs: the curves of training logs.
-        scores: the scores of `lxsr eval`.
+        output: path of the HTML file.
+        title: page title.
+        logs: training curves.
+        scores: scores from `lxsr eval`.
         samples: measurements on language pairs.
-        training_pairs: the number of training pairs; 0 if unknown.
+        training_pairs: number of training pairs; 0 if unknown.
 
     Raises:
-        InputError: there is no content at all.
+        InputError: if there is no content.
     """
     if not (logs or scores or samples):
         raise InputError(
@@ -127,7 +127,7 @@ def _date_and_sizes(samples: Sequence[Sample], training_pairs: int) -> str:
 def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[Sample]) -> str:
     """Summarize the results in one sentence.
 
-    It is the share of sentences that find their translation, or else the first score, or else the
+    The sentence reports retrieval accuracy if available, otherwise the first score, otherwise the
     loss.
     """
     if samples:
@@ -140,7 +140,7 @@ def verdict(logs: Sequence[Curves], scores: Sequence[Score], samples: Sequence[S
     for log in logs:
         losses = losses or log.train.get("loss", {})
     if not losses:
-        return "The logs have no loss."
+        return "The logs contain no loss."
     points = sorted(losses.items())
     first = points[0][1]
     updates, last = points[-1]
@@ -168,7 +168,7 @@ def _arrow(task: str) -> str:
 
 
 def content_policy(*scripts: str) -> str:
-    """Return a policy that allows these scripts, and the styles and images of the page.
+    """Return a policy that allows only these scripts and the page's own styles and images.
 
     No other host is allowed (Content Security Policy 3, W3C).
     """
@@ -239,8 +239,8 @@ def _scores_of_protocol(protocol: str, scores: Sequence[Score]) -> list[str]:
 def _row_name(score: Score, scores: Sequence[Score]) -> str:
     """Return the row label of a score.
 
-    It is the task, with the settings in which its scores differ, and with the model if there are
-    several.
+    The label is the task, followed by the settings that distinguish its scores, and by the model if
+    there are several.
     """
     same_task = [row.signed_settings for row in scores if row.task == score.task]
     all_tasks = [row.settings for row in scores]
@@ -268,12 +268,12 @@ def _published(scores: Sequence[Score]) -> list[str]:
 
 
 def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Format percentages as one table, and other values as another with more digits.
+    """Format percentages as one table, and other values as a second table with more digits.
 
     Args:
-        caption: the caption of both tables.
-        kind: the name of the first column.
-        rows: the values by the name of their row.
+        caption: caption of both tables.
+        kind: name of the first column.
+        rows: values by row name.
     """
     percents: list[str] = []
     numbers: list[str] = []
@@ -310,7 +310,7 @@ def _sample(sample: Sample) -> list[str]:
         drawing(charts.length_chart(sample)),
         drawing(charts.heatmap_chart(sample)),
         drawing(charts.map_chart(sample)),
-        f"<h3>Errors to read: {escape(first)} → {escape(second)}</h3>",
+        f"<h3>Retrieval errors: {escape(first)} → {escape(second)}</h3>",
         _errors(sample),
     ]
 
@@ -325,5 +325,5 @@ def _errors(sample: Sample) -> str:
         neighbour = (error.neighbour, error.neighbour_cosine)
         translation = (error.translation, error.translation_cosine, error.rank)
         rows.append((error.query, *neighbour, *translation))
-    caption = f"Errors, {first} → {second}: the largest first"
+    caption = f"Errors, {first} → {second}, largest first"
     return html_table(caption, names, rows, digits=2)

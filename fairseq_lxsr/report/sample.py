@@ -25,10 +25,10 @@ class Direction:
     """Accuracy by length of the query.
 
     Attributes:
-        name: the direction, SOURCE->TARGET.
-        buckets: the ranges of the number of words that occur.
-        counts: the number of queries in each bucket.
-        accuracy: the accuracy of each bucket in percent.
+        name: direction, SOURCE->TARGET.
+        buckets: ranges of query lengths in words, for example `4-7`; empty ranges are omitted.
+        counts: number of queries in each bucket.
+        accuracy: accuracy of each bucket, in percent.
     """
 
     name: str
@@ -42,12 +42,12 @@ class RetrievalError:
     """A sentence whose nearest neighbour is not its translation.
 
     Attributes:
-        query: the sentence.
-        neighbour: its nearest neighbour.
-        neighbour_cosine: the cosine similarity of the two.
-        translation: the translation.
-        translation_cosine: the cosine similarity of the sentence and its translation.
-        rank: the rank of the translation among the neighbours, from 1.
+        query: source sentence.
+        neighbour: nearest neighbour of the sentence.
+        neighbour_cosine: cosine similarity of the sentence and its nearest neighbour.
+        translation: correct translation.
+        translation_cosine: cosine similarity of the sentence and its translation.
+        rank: rank of the translation among the neighbours; the nearest neighbour has rank 1.
     """
 
     query: str
@@ -65,15 +65,15 @@ class Sample:
     The heat map and the map use sentences that are spread evenly over the text.
 
     Attributes:
-        languages: the names of source and target.
-        pairs: the number of sentence pairs.
-        directions: the accuracy in both directions.
-        errors: the largest errors of source sentences.
+        languages: names of the source and target languages.
+        pairs: number of sentence pairs.
+        directions: accuracy in both directions.
+        errors: largest retrieval errors of source sentences.
         heatmap: cosine similarities [H, H], one row per source sentence.
-        heatmap_sentences: the source and target sentences of the heat map.
-        map: positions [2 P, 2], of the source sentences first.
-        map_sentences: the source and target sentences of the map.
-        model: the fingerprint of the model, if known.
+        heatmap_sentences: source and target sentences of the heat map.
+        map: positions [2 P, 2] of the P source sentences, followed by the P target sentences.
+        map_sentences: source and target sentences of the map.
+        model: model fingerprint, if known.
     """
 
     languages: tuple[str, str]
@@ -100,16 +100,16 @@ def measure_sample(
     Args:
         source: N source sentences.
         target: their translations.
-        source_embeddings: the embeddings [N, D] of the source sentences.
-        target_embeddings: the embeddings [N, D] of the translations.
-        languages: the names of source and target.
-        model: the fingerprint of the model.
+        source_embeddings: embeddings [N, D] of the source sentences.
+        target_embeddings: embeddings [N, D] of the translations.
+        languages: names of the source and target languages.
+        model: model fingerprint.
 
     Returns:
         The measurements.
 
     Raises:
-        InputError: there are too few sentences.
+        InputError: if there are too few sentences.
     """
     if len(source) < MIN_PAIRS:
         raise InputError(
@@ -147,7 +147,7 @@ def measure_sample(
 
 
 def _spread(count: int, limit: int) -> list[int]:
-    """Return at most `limit` row numbers, spread evenly over `count` rows."""
+    """Return at most `limit` row indices, spread evenly over `count` rows."""
     return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(int)).tolist()
 
 
@@ -166,7 +166,7 @@ def _direction(
 ) -> Direction:
     """Measure the accuracy of retrieval by length of the query."""
     _, neighbours = nearest_neighbours(query_rows, candidate_rows, 1)
-    # Equal candidates count as one, because either is the translation.
+    # Identical candidates count as one, because each of them is the translation.
     identity = identities(candidates)
     is_hit = identity[neighbours[:, 0]] == identity
     words = np.array([len(query.split()) for query in queries])
@@ -181,7 +181,7 @@ def _errors(
 ) -> list[RetrievalError]:
     """Return the source sentences with the largest errors.
 
-    They are sorted by how far the cosine of the wrong neighbour exceeds that of the translation.
+    They are sorted by how far the neighbour's cosine exceeds the translation's cosine.
     """
     cosines, neighbours = nearest_neighbours(left, right, 1)
     identity = identities(target)

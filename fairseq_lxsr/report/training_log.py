@@ -22,9 +22,9 @@ class Curves:
     """The training curves in one log.
 
     Attributes:
-        name: the name of the log.
-        train: the values in training: {name: {update: value}}.
-        valid: the values in validation.
+        name: name of the log.
+        train: training values: {name: {update: value}}.
+        valid: validation values, in the same form.
     """
 
     name: str
@@ -36,14 +36,14 @@ def read_log(path: Path, name: str = "") -> Curves | None:
     """Read the curves that fairseq-train printed, or wrote with --log-file.
 
     Args:
-        path: the log.
-        name: the name of the curves; the file name if empty.
+        path: log file.
+        name: name of the curves; the file name if empty.
 
     Returns:
         The curves; None if the file contains none.
 
     Raises:
-        InputError: a number of updates is invalid.
+        InputError: if a number of updates is invalid.
     """
     curves = Curves(name or path.name)
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
@@ -53,7 +53,7 @@ def read_log(path: Path, name: str = "") -> Curves | None:
             continue
         if not 0 <= update < MAX_UPDATES or update != int(update):
             raise InputError(
-                f"{path}, line {number}: num_updates {update}; expected a whole number, as "
+                f"{path}, line {number}: num_updates {update} is invalid; expected an integer, as "
                 "fairseq-train writes it"
             )
         extended = curves.valid if is_valid else curves.train
@@ -89,7 +89,7 @@ def _json_values(text: str) -> dict[str, float]:
 
 
 def _parse_numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Parse numbers, which are strings in both formats; other values are left out."""
+    """Parse numbers, which are strings in both formats; other values are skipped."""
     numbers = {}
     for name, value in fields:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -59,7 +59,7 @@ def test_a_folder_for_a_hub(model, tmp_path):
     assert {"sentence-transformers", "model2vec"} <= set(data["tags"])
     assert "model-index" not in data  # the scores are those of another model
     assert "P@1 91.2" in text
-    assert "this folder leaves out" in text
+    assert "word-order coefficients" in text
     assert text.count("```python") == 3
     assert 'StaticModel.from_pretrained("my-model")' in text
     assert "*.safetensors filter=lfs" in (tmp_path / "my-model" / ".gitattributes").read_text()

@@ -81,14 +81,14 @@ def test_it_begins_with_date_size_and_verdict_and_published_scores_come_last(pag
     titles = re.findall(r"<h2>([^<&]+)", text)
     assert titles[:2] == ["Training", "Scores"]
     assert titles[-1] == "Published scores"
-    assert text.index(CAUTION) > text.index("Errors to read")
+    assert text.index(CAUTION) > text.index("Retrieval errors")
 
 
 def test_verdict_of_scores_or_of_a_log_alone():
     logs, scores, _ = contents()
     assert verdict(logs, scores, []) == "xsr en → fr: P@1 is 75.0."
     assert verdict(logs, [], []) == "The loss went from 9 to 4.5 in 30 updates."
-    assert verdict([Curves("train.log")], [], []) == "The logs have no loss."
+    assert verdict([Curves("train.log")], [], []) == "The logs contain no loss."
 
 
 class Structure(HTMLParser):
@@ -215,7 +215,7 @@ def test_in_a_browser(browser, page, size):
         "75.0",
         "model:abc",
         CAUTION,
-        "Errors to read",
+        "Retrieval errors",
     ):
         assert expected in text
     assert len(drawn) == 6
