@@ -1,6 +1,6 @@
 """Embeddings with one byte or one bit per dimension, and their conversion to float32.
 
-The calibration that int8 needs is stored in the description of the embeddings.
+The int8 calibration is stored in the description file of the embeddings.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from fairseq_lxsr.vectors.rows import FloatArray
 class Calibration:
     """Maps int8 codes to values, per dimension: value = (code - zero) * step.
 
-    As in `quantize_embeddings` of sentence-transformers, the 256 codes reach from the smallest to
+    As in `quantize_embeddings` of sentence-transformers, the 256 codes range from the smallest to
     the largest value of a dimension. Here the range includes 0, and the code `zero` means exactly
     0, so that the embedding of an empty sentence stays zero.
 
     Attributes:
-        zero: code of 0 for each dimension, a whole number from -128 to 127 [D].
-        step: difference between the values of two neighbouring codes, above 0 [D].
+        zero: code of the value 0 for each dimension, an integer from -128 to 127 [D].
+        step: difference between the values of adjacent codes, positive [D].
     """
 
     zero: NDArray[np.float32]
@@ -46,7 +46,7 @@ class Calibration:
             width: the number of dimensions D.
         """
         try:
-            # The check below refuses numbers that overflow to infinity.
+            # The check below rejects numbers that overflow to infinity.
             with np.errstate(over="ignore"):
                 zero = np.array(content["zero"], dtype=np.float32)
                 step = np.array(content["step"], dtype=np.float32)
@@ -114,7 +114,7 @@ class StoredCodes:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.float32]:
-        """Return rows by a slice or by an array of row numbers."""
+        """Return the rows that a slice or an array of row indices selects."""
         codes = np.asarray(self.codes[rows])
         if self.calibration is None:
             return signs_from_bits(codes, self.shape[1])

@@ -26,8 +26,8 @@ class Text(Sequence[str]):
         lines: N sentences.
         language: language code, as the user writes it.
         file: the file that contains the sentences.
-        rows: line numbers of the sentences in that file, from 0 [N]; None for the complete file.
-        total: number of lines of the file; None if it is N.
+        rows: zero-based line indices of the sentences in that file [N]; None for the whole file.
+        total: number of lines in the file; None if it is N.
     """
 
     lines: Sequence[str]
@@ -59,7 +59,7 @@ class Text(Sequence[str]):
 class Encoder(Protocol):
     """Anything that embeds sentences.
 
-    For example a model folder, a model of another library, word vectors, or stored embeddings.
+    Examples are a model folder, a model of another library, word vectors, and stored embeddings.
     """
 
     @property
@@ -94,7 +94,7 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
         float32 [N, D].
 
     Raises:
-        InputError: for a sentence that the encoder refuses, and for an embedding that is not
+        InputError: for a sentence that the encoder rejects, and for an embedding that is not
             finite or, without `zeros`, is zero (of an empty sentence, or one without known words).
     """
     try:
@@ -105,7 +105,7 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
         raise InputError(f"{text.where(row)}: {problem}") from None
     if embeddings.ndim != 2 or len(embeddings) != len(text):
         raise InputError(
-            f"{text.file}: embeddings of shape {embeddings.shape} for {len(text)} sentences; "
+            f"{text.file}: embeddings have shape {embeddings.shape} for {len(text)} sentences; "
             "expected one row per sentence"
         )
     check_directions(embeddings, text.where, zeros)

@@ -49,7 +49,7 @@ class Layout:
         """Convert embeddings [n, D] to bytes; `int8` expects codes instead of embeddings."""
         if self.dtype == "binary":
             return np.packbits(embeddings > 0, axis=1).tobytes()
-        # The check below refuses numbers that overflow to infinity.
+        # The check below rejects numbers that overflow to infinity.
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
@@ -100,7 +100,7 @@ class Format:
     The fixed length allows an interrupted file to be continued.
 
     Attributes:
-        suffix: the suffix of file names, by which `lxsr eval` finds embeddings.
+        suffix: file name suffix, by which `lxsr eval` finds embeddings.
         described: whether a file is read only if the description of `lxsr embed` is next to it,
             because other kinds of files have the same suffix.
     """
@@ -127,7 +127,7 @@ class Format:
             description: `dimension` and `dtype`, from the description of the file or the user.
 
         Raises:
-            InputError: for any other file, see `check_stored`.
+            InputError: for any other file; see `check_stored`.
         """
         raise NotImplementedError
 
@@ -156,9 +156,7 @@ def format_of_file(path: Path) -> Format:
     name = format_name(path)
     if name is None:
         suffixes = ", ".join(file_format.suffix for file_format in all_formats())
-        raise InputError(
-            f"{path}: its suffix is not that of an embedding file; expected {suffixes}"
-        )
+        raise InputError(f"{path}: unknown suffix for an embedding file; expected {suffixes}")
     return find_format(name)
 
 
@@ -201,7 +199,7 @@ class Raw(Format):
         size = path.stat().st_size
         if not size or size % layout.row_size:
             raise InputError(
-                f"{path}: {size:,} bytes are not a whole number of rows of {width} {dtype}; "
+                f"{path}: {size:,} bytes are not a multiple of a row of {width} {dtype}; "
                 "set the width with --model FOLDER#dim=N, or embed the text again"
             )
         return np.memmap(path, dtype=DTYPES[dtype], mode="r").reshape(-1, layout.columns)
@@ -294,7 +292,7 @@ class Parquet(Format):
 def _rows(column: Any) -> np.ndarray:
     """Convert a Parquet column of N lists of D numbers to an array [N, D].
 
-    Any other column raises ValueError: flattened, its numbers would be in other rows.
+    Any other column raises ValueError: flattened, its numbers would be in the wrong rows.
     """
     from pyarrow import compute, types
 

@@ -32,7 +32,7 @@ Names = str | Path | Mapping[str, str | Path] | Iterable[str]
 ARCHIVE_START = b"PK\x03\x04"
 # Matches the prefix LANG= of a model name.
 LANGUAGE = re.compile("[^=/#]*=")
-# Default width of LASER-raw embeddings: the width of LASER embeddings
+# Default width of LASER-raw files: the width of LASER's embeddings
 RAW_DIM = 1024
 
 
@@ -51,16 +51,16 @@ def load(
         encoder = load("work/en-fr/model#untrained", batch_size=64)
         encoder = load({"en": "wiki.en.vec#sum", "fr": "wiki.fr.vec#sum"})
 
-    A name is one of these; an option may follow the last `#`, unless the path with it exists:
+    A name is one of these; an option may follow the last `#`, unless a path of that name exists:
 
     - a model in this package
-    - a model folder or the address of its archive; `#untrained` gives it random weights
+    - a model folder or the URL of its archive; `#untrained` gives it random weights
     - a file of word vectors, combined by `#mean` (the default), `#sum` or `#idf`
     - a folder of sentence-transformers or of a Hugging Face encoder
-    - a folder of stored embeddings; `#dim=512` states the width of LASER-raw files, else 1024
+    - a folder of stored embeddings; `#dim=512` sets the width of LASER-raw files (1024 by default)
 
     Args:
-        names: one name; or one per language, as a mapping or as a list of `LANG=NAME`.
+        names: one name, or one per language, as a mapping or as a list of `LANG=NAME`.
         batch_size: number of sentences encoded together.
         device: cpu or cuda; None for cuda if it is available and the model has layers.
         show_progress: show a progress bar while encoding, and while a file of word vectors is read.
@@ -104,10 +104,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
         allowed.remove(parameter)
     for name, value in options.items():
         if name not in allowed:
-            raise InputError(f"unknown option {name!r}; expected one of {', '.join(allowed)}")
+            raise InputError(f"unknown option {name!r}; choose from {', '.join(allowed)}")
         choices = {"dtype": COMPUTE_DTYPES, "on_long": ON_LONG}.get(name)
         if choices and value not in choices:
-            raise InputError(f"{name} {value!r}; expected one of {', '.join(choices)}")
+            raise InputError(f"invalid {name} {value!r}; choose from {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class ModelName:
 
     Attributes:
         text: the name as it was given, for messages.
-        language: the language of texts that the model is for; empty if it is for all.
-        path: a path, an address, or the name of a model in this package.
+        language: language that the model is used for; empty for all languages.
+        path: a path, a URL, or the name of a model in this package.
         words: the options after #.
     """
 
@@ -131,8 +131,8 @@ class ModelName:
         """Parse a name; an existing path is not split.
 
         Args:
-            name: the name.
-            language: the language, if it is known already.
+            name: model name to parse.
+            language: the language, if already known.
         """
         if isinstance(name, Path):
             return cls(str(name), language, name, ())
@@ -150,8 +150,8 @@ class ModelName:
         """Return the option after #; None if there is none.
 
         Args:
-            allowed: the options of this kind of model.
-            kind: description of the kind, for the message.
+            allowed: options that this kind of model supports.
+            kind: description of the kind of model, for the message.
 
         Raises:
             InputError: for any other option, or several.
@@ -174,7 +174,9 @@ class ModelName:
             self.word(("dim=N",), "a folder of embeddings")
         width = at_least(1).from_text(option.removeprefix("dim="))
         if width not in at_least(1):
-            raise InputError(f"--model {self.text}: #{option}; expected #dim= with {at_least(1)}")
+            raise InputError(
+                f"--model {self.text}: #{option} is invalid; expected #dim= with {at_least(1)}"
+            )
         return int(width)
 
 
@@ -184,7 +186,7 @@ def _split_words(name: str) -> tuple[str, list[str]]:
     words = end.split(",")
     if not SCHEME.match(path):
         return path, words
-    # The checksum of an archive is part of its address.
+    # The checksum of an archive is part of its URL.
     checksums = [word for word in words if word.startswith("sha256=")]
     options = [word for word in words if word not in checksums]
     return "#".join([path, *checksums]), options
@@ -200,19 +202,23 @@ def parse_names(names: Names) -> list[ModelName]:
     languages = [name.language for name in parsed]
     texts = " ".join(name.text for name in parsed)
     if "" in languages and len(parsed) > 1:
-        raise InputError(f"--model {texts}; expected one, or LANG=PATH for each language")
+        raise InputError(
+            f"--model {texts}: several models; expected one, or LANG=PATH for each language"
+        )
     if len(set(languages)) != len(parsed):
-        raise InputError(f"--model {texts}; expected one model per language")
+        raise InputError(
+            f"--model {texts}: a language is repeated; expected one model per language"
+        )
     return parsed
 
 
 def refuse_idf(names: Names) -> None:
-    """Refuse `#idf`, for commands that read a text in blocks: it needs counts over the text."""
+    """Reject `#idf` for commands that read text in blocks: it needs counts over the whole text."""
     for name in parse_names(names):
         if "idf" in name.words:
             raise InputError(
-                f"--model {name.text}: idf counts words over one complete text, but this command "
-                "reads it in blocks; expected #mean or #sum"
+                f"--model {name.text}: idf counts words over the whole text, but this command "
+                "reads it in blocks; use #mean or #sum"
             )
 
 
@@ -234,7 +240,7 @@ def model_files(names: Names) -> Iterator[Path]:
 def is_model_folder(path: Path) -> bool:
     """Return whether `load` reads a path as a model folder of this package.
 
-    Only such a model may be loaded because a file names it: other libraries run more code, and
+    Only such a model may be loaded by a name from a file: other libraries run more code, and
     files may be pipes or of any size.
     """
     if (path / ST_MODULE).is_dir():
@@ -267,11 +273,11 @@ def _load_one(
 
 
 def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> WordVectors:
-    """Load a word vector file; refuse other kinds of files before reading them."""
+    """Load a word vector file; reject other kinds of files before reading them."""
     if format_name(path):
         raise InputError(
-            f"--model {path}: is a file of embeddings; expected its folder, in which the "
-            f"embeddings of a text NAME are NAME{path.suffix}"
+            f"--model {path}: is an embedding file; expected its folder, where "
+            f"a text NAME has the embeddings NAME{path.suffix}"
         )
     with open(path, "rb") as stream:
         is_archive = stream.read(len(ARCHIVE_START)) == ARCHIVE_START
@@ -287,7 +293,7 @@ def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> Word
 def _is_own_folder(folder: Path) -> bool:
     """Return whether a folder is a model folder of this package.
 
-    A folder without a readable config.json counts as one, because loading it names what is wrong.
+    A folder without a readable config.json counts as one, because loading it reports the problem.
     """
     if (folder / "modules.json").exists():
         return False

@@ -21,8 +21,8 @@ from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Options of `lxsr embed` that can change embeddings, by their names in the description files, with
-# the values that change nothing.
+# Options of `lxsr embed` that can change embeddings, by their names in description files, with the
+# values that do not change them.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32",),
     "computed_in": ("float32",),
@@ -43,11 +43,11 @@ class StoredEmbeddings:
 
     The embeddings of a text file NAME are in NAME.npy, LASER-raw NAME.raw, or another format; NAME
     may lack the .gz or .txt of the text file. Row i belongs to line i of the text file. Files with
-    a description FILE.json of `lxsr embed` must come from one model, and each from the lines of its
-    text file.
+    a description FILE.json from `lxsr embed` must come from the same model, and from the lines of
+    their text file.
 
     Args:
-        folder: the folder.
+        folder: folder with the embedding files.
         raw_width: number of dimensions in LASER-raw files without a description.
     """
 
@@ -62,9 +62,9 @@ class StoredEmbeddings:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of the common model of all files, or else a hash of the files.
+        """Fingerprint of the common model of all files, or a hash of the files if there is none.
 
-        The options of `lxsr embed` that change the embeddings follow the model.
+        The model is followed by the options of `lxsr embed` that change the embeddings.
         """
         checksums = {path: sha256(path) for path in embedding_files(self.folder)}
         models = {_described_model(path, checksum) for path, checksum in checksums.items()}
@@ -107,7 +107,7 @@ class StoredEmbeddings:
         if len(text) and "text" in description and path not in self.checked:
             _check_text(path, description["text"], text)
             self.checked.add(path)
-        # Numbers that overflow to infinity are refused later, where the embeddings are used.
+        # Numbers that overflow to infinity are rejected later, where the embeddings are used.
         with np.errstate(over="ignore"):
             embeddings = np.asarray(stored[rows], dtype=np.float32)
         return count_zeros(embeddings, counts)
@@ -117,9 +117,9 @@ class StoredEmbeddings:
         for earlier_path, earlier_model in self.model_of.items():
             if earlier_model != model:
                 raise InputError(
-                    f"{path}: contains embeddings of model {model}, but {earlier_path} those of "
-                    f"model {earlier_model}, which are not comparable; embed both texts with one "
-                    "model"
+                    f"{path}: contains embeddings from model {model}, but {earlier_path} from "
+                    f"model {earlier_model}, which are not comparable; embed both texts with the "
+                    "same model"
                 )
         self.model_of[path] = model
 
@@ -143,8 +143,8 @@ class StoredEmbeddings:
 def _described_model(path: Path, checksum: str) -> str | None:
     """Return the model of an embedding file and the options that affected its embeddings.
 
-    It is None if no description names the model. A description of other content, whose SHA-256 is
-    not `checksum`, does not count.
+    It is None if no description names the model. A description whose SHA-256 is not `checksum`
+    belongs to other content and is ignored.
     """
     try:
         description = read_description(path)
@@ -165,17 +165,18 @@ def _check_text(path: Path, text_hash: str, text: Text) -> None:
     """Check that the embeddings were computed from the lines of a text.
 
     Args:
-        path: the file of embeddings.
-        text_hash: hash of the embedded lines. Both the sentences as they were read and the lines of
-            their file may have it.
-        text: the text.
+        path: embedding file.
+        text_hash: hash of the embedded lines, which may match the sentences as they were read or
+            the lines of their file.
+        text: text to check.
     """
     readings = [iter(text.lines)] if text.rows is None else []
     if Path(text.file).is_file() and (text.rows is None or _holds_sentences(text)):
         readings.append(read_lines(text.file, is_sentence=False))
     if readings and all(hash_lines(lines)[1] != text_hash for lines in readings):
         raise InputError(
-            f"{path}: not the embeddings of the lines of {text.file} in this order; embed it again"
+            f"{path}: not the embeddings of the lines of {text.file} in this order; embed the "
+            "text again"
         )
 
 
@@ -219,15 +220,15 @@ def read_description(path: Path) -> dict[str, Any]:
 def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, Any] | StoredCodes:
     """Read embeddings [N, D], memory-mapped if the format allows it.
 
-    Rows of int8 and binary become float32 when they are read.
+    int8 and binary rows are converted to float32 when they are read.
 
     Args:
-        path: the file.
+        path: embedding file.
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
-        InputError: for a missing file, one of another format, or one that differs from the SHA-256
-            in its description.
+        InputError: for a missing file, a file of another format, or a checksum mismatch with the
+            description.
     """
     path = Path(path)
     if not path.is_file():
@@ -243,20 +244,20 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
 
 
 def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float32]:
-    """Load a file of embeddings as float32 [N, D], from any format and type of `lxsr embed`.
+    """Load an embedding file as float32 [N, D], from any format and dtype of `lxsr embed`.
 
         vectors = load_embeddings("work/en-fr/test.en.npy")
         cosines, ids = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
 
-    int8 and binary are decoded by the description FILE.json; `numpy.load` would give the codes,
-    whose neighbours are wrong. float32 stays on disk, memory-mapped, if the format allows it.
+    int8 and binary are decoded with the description FILE.json; `numpy.load` would return the codes,
+    which have the wrong neighbours. float32 is memory-mapped if the format allows it.
 
     Args:
-        path: the file.
+        path: embedding file.
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
-        InputError: for a missing file, one of another format, codes without a description, or a
+        InputError: for a missing file, a file of another format, codes without a description, or a
             damaged file.
     """
     return np.asarray(read_embeddings(path, raw_width), dtype=np.float32)

@@ -107,7 +107,7 @@ class ByLanguage:
 
     @property
     def space(self) -> str:
-        """Fingerprint of the space that all encoders share, or else the own fingerprint."""
+        """Fingerprint of the space that all encoders share, or `fingerprint` if they share none."""
         spaces = set()
         for encoder in self.encoders.values():
             spaces.add(getattr(encoder, "space", encoder.fingerprint))
@@ -115,7 +115,7 @@ class ByLanguage:
 
     @property
     def width(self) -> int:
-        """The width of the first encoder; `width_of` returns that of a text."""
+        """The width of the first encoder; `width_of` returns the width for a text."""
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
@@ -134,7 +134,7 @@ class ByLanguage:
 def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
     """Return an encoder that handles long texts as `on_long` specifies.
 
-    Other encoders do not limit the length of texts, and are returned unchanged.
+    Encoders of other libraries do not limit the length of texts, and are returned unchanged.
     """
     if isinstance(encoder, ByLanguage):
         changed = {}
@@ -183,9 +183,9 @@ def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
     """
     if source != target:
         raise InputError(
-            f"embeddings of {names[0]} have width {source}, but those of {names[1]} have width "
-            f"{target}; "
-            "expected the same model for both"
+            f"embeddings of {names[0]} have width {source}, but embeddings of {names[1]} have "
+            f"width {target}; "
+            "use the same model for both"
         )
 
 
@@ -200,7 +200,7 @@ def sentence_transformers_folder(
     safetensors, and code in the folder is not run.
 
     Args:
-        folder: the folder.
+        folder: local model folder.
         batch_size: number of sentences that are encoded together.
         device: cpu or cuda; None for cuda if it is available.
         show_progress: whether to show a progress bar while encoding.
@@ -234,7 +234,7 @@ def sentence_transformers_folder(
     if width is None:
         raise InputError(
             f"{folder}: none of its modules creates embeddings; "
-            "expected a complete folder of sentence-transformers"
+            "expected a complete sentence-transformers folder"
         )
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))
@@ -244,7 +244,7 @@ def sentence_transformers_folder(
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Return whether a library that is written in Rust failed, such as tokenizers.
+    """Return whether a Rust library, such as tokenizers, failed.
 
     The type of this error cannot be imported, and is not derived from `Exception`.
     """
@@ -253,7 +253,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def _held_stderr() -> Iterator[None]:
-    """Write to standard error only at the end of the block, and nothing if the block fails.
+    """Hold back standard error until the end of the block, and discard it if the block fails.
 
     Rust prints a report before it raises an error.
     """

@@ -1,7 +1,7 @@
-"""Embeddings that were shortened or stored in fewer bytes: their fingerprints and their encoder.
+"""Embeddings that were truncated or stored in fewer bytes: their fingerprints and their encoder.
 
-The fingerprint of such embeddings is that of the model, followed by the options that changed them,
-for example `6a1a20383888-dtype=int8-truncate_dim=64`.
+Their fingerprint is the model fingerprint, followed by the options that changed the embeddings, for
+example `6a1a20383888-dtype=int8-truncate_dim=64`.
 """
 
 import re
@@ -22,13 +22,13 @@ def model_of(fingerprint: str) -> str:
 
 
 def truncate_dim_of(fingerprint: str) -> int | None:
-    """Return the number of dimensions that embeddings were cut to; None if they were not cut."""
+    """Return the number of dimensions that embeddings were truncated to, if any."""
     match = TRUNCATE_DIM.search(fingerprint)
     return int(match[1]) if match else None
 
 
 def truncated_fingerprint(fingerprint: str, truncate_dim: int) -> str:
-    """Return the fingerprint of embeddings that are cut to their first dimensions."""
+    """Return the fingerprint of embeddings truncated to their first dimensions."""
     return f"{TRUNCATE_DIM.sub('', fingerprint)}-truncate_dim={truncate_dim}"
 
 
@@ -45,7 +45,7 @@ def first_dimensions(embeddings: FloatArray, truncate_dim: int | None) -> FloatA
 
 
 def check_truncate_dim(truncate_dim: int, width: int) -> None:
-    """Check that embeddings of a width can be cut to their first dimensions."""
+    """Check that embeddings of a given width can be truncated to their first dimensions."""
     at_least(1, width).check("truncate_dim", truncate_dim)
 
 

@@ -33,12 +33,14 @@ class WordVectors:
         show_progress: whether to show a progress bar while the file is read.
 
     Raises:
-        InputError: for unknown weights, and for a file of another kind.
+        InputError: for unknown weights, and for a file that does not contain word vectors.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
         if weights not in WORD_WEIGHTS:
-            raise InputError(f"word weights {weights!r}; expected one of {', '.join(WORD_WEIGHTS)}")
+            raise InputError(
+                f"invalid word weights {weights!r}; choose from {', '.join(WORD_WEIGHTS)}"
+            )
         self.path = Path(path)
         self.weights = weights
         self.rows, self.vectors = read_word_vectors(self.path, show_progress)
@@ -60,7 +62,7 @@ class WordVectors:
         return count_zeros(embeddings, counts)
 
     def _known_words(self, line: str) -> list[int]:
-        """Return the row numbers of the words that have a vector."""
+        """Return the row indices of the words that have a vector."""
         rows = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
         return [row for row in rows if row is not None]
 
@@ -84,11 +86,11 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
     """Read the words and vectors of a text file.
 
     Args:
-        path: the file, see `WordVectors`.
+        path: word vector file; see `WordVectors`.
         show_progress: whether to show a progress bar.
 
     Returns:
-        The row of each word, and the vectors [V, D]; of a repeated word, the first vector counts.
+        The row of each word, and the vectors [V, D]; for a repeated word, the first vector is used.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
@@ -106,7 +108,7 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
         vector = _parse_vector(fields[1:], width)
         if vector is None:
             raise InputError(
-                f"{path}, line {number}: found {line!r:.60}; expected a word and "
+                f"{path}, line {number}: invalid line {line!r:.60}; expected a word and "
                 f"{width or 'its'} numbers"
             )
         width = len(vector)
@@ -134,7 +136,7 @@ def _check_header(path: Path, header: list[str], word_count: int, width: int | N
 def _parse_vector(values: list[str], width: int | None) -> FloatArray | None:
     """Parse the vector of a word; None if it does not have `width` finite numbers."""
     try:
-        # The check below refuses numbers that overflow to infinity.
+        # The check below rejects numbers that overflow to infinity.
         with np.errstate(over="ignore"):
             vector = np.array(values, dtype=np.float32)
     except ValueError:

@@ -45,12 +45,12 @@ Encode = Callable[[list[str], Counter[str]], np.ndarray]
 
 
 def index_path(output: Path) -> Path:
-    """Return the path of the description that belongs to a file of embeddings."""
+    """Return the path of the description of an embedding file."""
     return output.with_name(f"{output.name}.json")
 
 
 def side_files(output: Path) -> list[Path]:
-    """Return the paths of the description and the temporary files of a file of embeddings."""
+    """Return the paths of an embedding file's description and temporary files."""
     suffixes = ("json", "partial", "progress", "whole", "lock")
     return [output.with_name(f"{output.name}.{suffix}") for suffix in suffixes]
 
@@ -66,7 +66,7 @@ def embed_lines(
     total: int | None = None,
     show_progress: bool = False,
 ) -> dict[str, Any]:
-    """Write the embedding of every line to a file, see `EmbeddingsFile`.
+    """Write the embedding of every line to a file; see `EmbeddingsFile`.
 
         def encode(lines, counts):
             return encoder.encode(lines, counts=counts)
@@ -74,16 +74,16 @@ def embed_lines(
         layout = Layout("npy", "float32", encoder.output_dim)
         embed_lines(read_lines("test.en"), encode, Path("test.en.npy"), layout, {"model": "m"})
 
-    The bytes of the file do not depend on interruptions.
+    An interrupted and resumed run writes the same bytes.
 
     Args:
         lines: any number of lines; to resume, the same lines from the beginning.
-        encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long` ones
-            to the counter.
-        output: file to write.
+        encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long`
+            sentences to the counter.
+        output: output file.
         layout: format of the file.
-        settings: all other settings that the bytes depend on, which are stored in the description;
-            with the calibration of int8 if it is given.
+        settings: all other settings that affect the output, to store in the description; they may
+            include an int8 calibration.
         resume: whether to resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
         show_progress: whether to show progress on standard error.
@@ -94,8 +94,8 @@ def embed_lines(
 
     Raises:
         InputError: if the interrupted run had other settings or another text, for input without
-            lines, for embeddings of another shape than [n, layout.width], if `output` is not a
-            file, or while another process writes it.
+            lines, for embeddings with a shape other than [n, layout.width], if `output` is not a
+            file, or while another process writes to it.
     """
     file = EmbeddingsFile(output, layout, settings)
     # For tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
@@ -119,7 +119,7 @@ def embed_lines(
 
 
 class EmbeddingsFile:
-    """Writes embeddings to a file that appears under its name only when it is complete.
+    """Writes embeddings to a file atomically; an interrupted run can be resumed.
 
         file = EmbeddingsFile(output, layout, settings)
         with locked(file.lock, output):
@@ -127,16 +127,16 @@ class EmbeddingsFile:
                 file.append(window, encode(window, file.counts))
             description = file.finish()
 
-    Until then, the rows are in OUTPUT.partial, OUTPUT.progress counts the rows that are safe on
-    disk, and OUTPUT.lock names the process that writes them.
+    Until the file is complete, the rows are in OUTPUT.partial, OUTPUT.progress counts the rows that
+    are safe on disk, and OUTPUT.lock names the process that writes them.
 
     Args:
-        output: file to write.
+        output: output file.
         layout: format of the file.
         settings: as for `embed_lines`.
 
     Attributes:
-        counts: the number of `lines`, and of sentences of the kinds `COUNTED_KINDS`.
+        counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS`.
         text: hash of the lines.
     """
 
@@ -179,8 +179,8 @@ class EmbeddingsFile:
         remaining = iter(lines)
         if hash_lines(islice(remaining, self.rows)) != (self.rows, self.text):
             raise InputError(
-                f"the first {self.rows:,} lines of the input differ from those that were embedded; "
-                "give the same input, or run without --resume"
+                f"the first {self.rows:,} lines of the input differ from the embedded lines; "
+                "use the same input, or run without --resume"
             )
         return remaining
 
@@ -228,11 +228,11 @@ class EmbeddingsFile:
         return len(self.format.header(self.layout, rows)) + rows * self.layout.row_size
 
     def append(self, lines: list[str], embeddings: np.ndarray) -> None:
-        """Write the embeddings of the next lines; afterwards they are safe on disk.
+        """Write the embeddings of the next lines safely to disk.
 
         Args:
             lines: n lines.
-            embeddings: their embeddings [n, D].
+            embeddings: embeddings of the lines [n, D].
         """
         expected_shape = (len(lines), self.layout.width)
         if embeddings.shape != expected_shape:
@@ -256,9 +256,7 @@ class EmbeddingsFile:
     def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
         """Convert embeddings to int8 codes for an int8 layout; the first window sets the scales."""
         if not np.isfinite(embeddings).all():
-            raise InputError(
-                "embeddings contain NaN or infinity; expected finite numbers: use another model"
-            )
+            raise InputError("embeddings contain NaN or infinity; use another model")
         if self.layout.dtype != "int8":
             return embeddings
         if CALIBRATION not in self.settings:
@@ -293,7 +291,7 @@ class EmbeddingsFile:
         return description
 
     def check_complete(self, lines: Iterable[str]) -> dict[str, Any]:
-        """Return the description of a complete file, after checking that it is the same result.
+        """Return the description of a complete file, after checking its text and settings.
 
         Raises:
             InputError: if the file was written from other lines or with other settings.
@@ -306,7 +304,7 @@ class EmbeddingsFile:
             checksum = description["sha256"]
             counts = ("count", *COUNTED_KINDS)
             if not all(is_count(description[name]) for name in counts):
-                raise TypeError(f"{', '.join(counts)} must be whole numbers of at least 0")
+                raise TypeError(f"{', '.join(counts)} must be integers of at least 0")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}: not a valid description of {self.output} ({error!r}); "

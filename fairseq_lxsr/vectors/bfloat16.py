@@ -1,6 +1,6 @@
 """Exact search with bfloat16 matrix products in torch.
 
-It is 2 to 3 times as fast as float32 if the processor supports bfloat16.
+It is 2 to 3 times faster than float32 if the processor supports bfloat16.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def search_bfloat16(
     """Search with unit-length queries [n, D].
 
     Returns:
-        Scores and ids [n, k], and whether these k are certainly the best [n].
+        Scores and ids [n, k], and whether these k are guaranteed to be the best [n].
     """
     depth = min(k + SPARE_CANDIDATES["bfloat16"], len(candidates))
     queries = _tensor(units).bfloat16()
@@ -54,7 +54,7 @@ def search_bfloat16(
     exact_scores, exact_ids = candidates.best(units, ids, k)
     is_certain = np.ones(len(units), dtype=bool)
     if depth < len(candidates):
-        # A candidate that was not kept scored at most as much as the last one that was kept.
+        # Every discarded candidate scores at most as high as the last kept candidate.
         last = np.concatenate([selected.scores[:, -1] for selected in best])
         error = bfloat16_error(_tensor(units), queries, rounding, candidates.penalty).numpy()
         is_certain = exact_scores[:, -1] > last + error
@@ -79,7 +79,7 @@ def bfloat16_error(
         units: queries x [n, D].
         rounded: queries x' [n, D].
         rounding: largest |y - y'| of all candidates.
-        penalty: penalties of the candidates [M]; None for none.
+        penalty: penalties of the candidates [M]; None for no penalties.
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING
@@ -91,14 +91,14 @@ def bfloat16_error(
 class _BestOfGroups(BestCandidates):
     """Finds the best candidates by first comparing only the largest score per group of columns.
 
-    Only groups whose largest score is among the best so far are read again. After the first blocks
-    these are few.
+    Only groups whose largest score is among the best so far are examined further. After the first
+    blocks, few groups are.
     """
 
     is_first_block = True
 
     def update(self, scores: Tensor, offset: int) -> None:
-        """Add the scores [n, c] of the candidates from number `offset` on."""
+        """Add the scores [n, c] of the candidates that start at index `offset`."""
         c = scores.shape[1]
         depth = self.scores.shape[1]
         members = GROUP_COLUMNS if c % GROUP_COLUMNS == 0 and c // GROUP_COLUMNS >= depth else 1

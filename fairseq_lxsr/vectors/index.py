@@ -46,15 +46,15 @@ MIN_PQ_ROWS = 256
 # RESCORED_PER_K for each neighbour to return.
 RESCORED = 100
 RESCORED_PER_K = 10
-# Value to subtract from the cosine of a vector that is not allowed, so that it is below all others.
+# Penalty for the cosine of a vector that is not allowed, which ranks it below all allowed vectors.
 EXCLUDED_PENALTY = 4
-# Share of the vectors of a flat index up to which a search copies the allowed vectors, instead of
-# comparing the query with all.
+# A search of a flat index copies the allowed vectors if they are at most this fraction of all
+# vectors; otherwise it compares the query with all vectors.
 COPIED_SHARE = 0.1
-# Factor by which a `binary` index searches deeper if too few of the vectors found are allowed.
+# Factor by which a `binary` index searches deeper if too few of its results are allowed.
 DEEPER = 4
 # Largest array that faiss may allocate, as a multiple of the file size. The tables that it derives
-# for ivf-pq are 32 times as large as its centroids.
+# for ivf-pq are 32 times the size of the centroids.
 LARGEST_VECTOR = 64
 
 # Serializes changes to the allocation limit of faiss, which applies to the whole process.
@@ -86,16 +86,16 @@ def check_kind(kind: str, lists: int | None, width: int, count: int | None = Non
     """Check that `build_index` can build an index.
 
     Args:
-        kind: kind of the index.
+        kind: index kind.
         lists: number of inverted lists; None for the default.
         width: width of the vectors.
         count: number of vectors; None if it is not known yet.
 
     Raises:
-        InputError: if the kind is unknown, or does not fit the other arguments.
+        InputError: if the kind is unknown, or incompatible with the other arguments.
     """
     if kind not in INDEX_KINDS:
-        raise InputError(f"index kind {kind!r}; expected one of {', '.join(INDEX_KINDS)}")
+        raise InputError(f"unknown index kind {kind!r}; choose from {', '.join(INDEX_KINDS)}")
     if lists is not None:
         _check_lists(kind, lists, count)
     if kind == "ivf-pq":
@@ -108,15 +108,15 @@ def _check_lists(kind: str, lists: int, count: int | None) -> None:
             f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists"
         )
     if lists < 1:
-        raise InputError(f"{lists} lists; expected at least 1")
+        raise InputError(f"lists is {lists}; expected at least 1")
     if count is not None and lists > count:
-        raise InputError(f"{lists} lists for {count} vectors; expected 1 to {count}")
+        raise InputError(f"lists is {lists} for {count} vectors; expected 1 to {count}")
 
 
 def _check_codes(width: int, count: int | None) -> None:
     if width % PQ_WIDTH:
         raise InputError(
-            f"ivf-pq of vectors of width {width}; expected a width divisible by {PQ_WIDTH}: use ivf"
+            f"ivf-pq does not support width {width}, which is not divisible by {PQ_WIDTH}; use ivf"
         )
     if count is not None and count < MIN_PQ_ROWS:
         raise InputError(
@@ -126,7 +126,7 @@ def _check_codes(width: int, count: int | None) -> None:
 
 def _faiss() -> Any:
     """Import faiss, which all kinds of indexes except flat need."""
-    require("faiss", "faiss", "an index of another kind than flat")
+    require("faiss", "faiss", "an index kind other than flat")
     import faiss
 
     return faiss
@@ -143,18 +143,18 @@ def build_index(
     Args:
         embeddings: vectors [M, D], in memory or memory-mapped.
         kind: `flat` is exact. `float16` and `int8` compare the float32 query with all vectors,
-            rounded, at a half and a quarter of the memory. `binary` compares the signs of the
-            rotated vectors (Hamming distance, D/8 bytes) and scores the best again as `int8` does
-            (D bytes more). `ivf` (float16) compares only the lists nearest to a query. `ivf-pq` is
-            `ivf` with D/8 bytes per vector.
+            rounded to half or a quarter of the memory. `binary` compares the signs of the rotated
+            vectors (Hamming distance, D/8 bytes) and rescores the best candidates with int8
+            vectors (D more bytes). `ivf` (float16) compares only the lists nearest to a query.
+            `ivf-pq` is `ivf` with D/8 bytes per vector.
         lists: number of inverted lists; None for min(4 sqrt(M), M // 39), at least 1.
-        seed: seed of the sample from which the lists are trained.
+        seed: random seed of the sample that trains the lists.
 
     Returns:
-        The index, of faiss or `FlatIndex`.
+        A faiss index or a `FlatIndex`.
 
     Raises:
-        InputError: if the kind does not fit the vectors, and for vectors with NaN or infinity. A
+        InputError: if the kind is invalid for the vectors, and for vectors with NaN or infinity. A
             flat index raises the latter when it is written or searched.
     """
     embeddings = as_matrix(embeddings, "embeddings")
@@ -192,11 +192,11 @@ def _empty_index(kind: str, width: int, lists: int) -> Any:
 def _binary_index(width: int) -> Any:
     """Return an empty index that stores the signs of vectors, and int8 vectors for rescoring.
 
-    A random rotation comes first, which makes the signs independent.
+    A random rotation is applied first, which makes the signs independent.
     """
     faiss = _faiss()
     index: Any = faiss.index_factory(width, "LSHr,Refine(SQ8)")
-    # The factory accepts signs with distances only.
+    # The faiss factory builds sign indexes only for distances.
     for part in (index, index.base_index, index.refine_index):
         part.metric_type = faiss.METRIC_INNER_PRODUCT
     return index
@@ -215,8 +215,8 @@ def _warn_if_few(index: Any, kind: str, count: int) -> None:
     recommended = MIN_ROWS_PER_LIST * max(centroids for centroids, _ in parts)
     if count < recommended:
         logger.warning(
-            f"{kind} of {count:,} vectors is trained from fewer than {recommended:,}: it finds "
-            "fewer of the nearest vectors; flat finds all"
+            f"{kind} is trained on {count:,} vectors, fewer than {recommended:,}: it "
+            "misses more nearest neighbours; flat finds all of them"
         )
 
 
@@ -236,16 +236,17 @@ def search_index(
         index: an index of `build_index` or `read_index`.
         queries: vectors [N, D].
         k: number of neighbours, at most the number of vectors.
-        probes: number of inverted lists to search for a query; more are slower and find more.
-        allowed: which vectors may be returned [M]; None for all.
+        probes: number of inverted lists to search per query; more lists find more neighbours, but
+            are slower.
+        allowed: mask of the vectors that may be returned [M]; None allows all.
 
     Returns:
-        Cosines [N, k] in descending order, and numbers of the vectors [N, k]. If the lists hold
-        fewer than k vectors, or fewer are allowed, the last numbers are -1, with a cosine of minus
+        Cosines [N, k] in descending order, and ids of the vectors [N, k]. If the lists contain
+        fewer than k vectors, or fewer are allowed, the last ids are -1, with a cosine of minus
         infinity.
 
     Raises:
-        InputError: if the width or the numbers do not fit the index, and for NaN or infinity.
+        InputError: if the width, `k` or `probes` is invalid for the index, and for NaN or infinity.
     """
     queries = as_matrix(queries, "queries")
     if queries.shape[1] != index.d:
@@ -288,7 +289,7 @@ def _search_allowed_faiss(
     if not isinstance(index, faiss.IndexRefine):
         bitmap = np.packbits(allowed, bitorder="little")
         return _search_faiss(index, units, k, probes, faiss.IDSelectorBitmap(bitmap))
-    # An index of signs cannot skip vectors. Find more vectors and drop those that are not allowed.
+    # A sign index cannot skip vectors: find more vectors, and drop those that are not allowed.
     depth = k
     while True:
         cosines, ids = _search_faiss(index, units, depth, probes)
@@ -306,7 +307,7 @@ def _search_allowed_faiss(
 def _search_faiss(
     index: Any, units: FloatArray, k: int, probes: int, selector: Any = None
 ) -> tuple[FloatArray, IntArray]:
-    """Search with unit queries [N, D]; `selector` is an `IDSelector` of faiss, or None for all."""
+    """Search with unit queries [N, D]; `selector` is a faiss `IDSelector`, or None for all."""
     faiss = _faiss()
     parameters = None
     if isinstance(index, faiss.IndexIVF):
@@ -343,8 +344,8 @@ def read_index(file: str | Path | BinaryIO) -> Any:
     """Read an index in faiss format; the vectors of a flat index stay on disk.
 
     Args:
-        file: path or open file. An open file is read, or mapped, even if its name is replaced
-            meanwhile; it is not needed afterwards.
+        file: path or open file. An open file may be replaced on disk meanwhile, and may be closed
+            afterwards.
 
     Raises:
         InputError: if the file is not an index.
@@ -408,14 +409,14 @@ INNER_PRODUCT = 0
 
 
 class FlatIndex:
-    """Vectors [M, D] of any length, all of which are compared with each query.
+    """Exact index: compares each query with all vectors [M, D], which may have any length.
 
-    They are memory-mapped if the index was read from a file.
+    The vectors are memory-mapped if the index was read from a file.
 
     Attributes:
         rows: the vectors.
-        ntotal: number of vectors; faiss has this name.
-        d: width of the vectors; faiss has this name.
+        ntotal: number of vectors (the name in faiss).
+        d: width of the vectors (the name in faiss).
     """
 
     def __init__(self, rows: NDArray[Any]):
@@ -426,8 +427,8 @@ class FlatIndex:
     def has_unit_rows(self) -> bool:
         """Whether all rows are unit vectors, so that a search need not scale them.
 
-        The rows of a file are read for it once. Rows in memory may change between two searches, so
-        they do not count.
+        Rows in a file are checked once. Rows in memory may change between two searches, so they
+        never count as unit vectors.
         """
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 

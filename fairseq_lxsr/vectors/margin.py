@@ -22,13 +22,13 @@ def margin_scores(
 
     `ratio` is cos / m, `distance` is cos - m, `absolute` is cos, with m = (r(x) + r(y)) / 2
     (Artetxe and Schwenk 2019a, section 3.1: with k neighbours each, m is their sum over 2k). A
-    ratio has no meaning if m is not positive; the pair then gets the sign of the cosine times
+    ratio is meaningless if m is not positive; the score is then the sign of the cosine times
     infinity, or 0 for a cosine of 0.
 
     Args:
         cosines: cosine of each pair.
-        source_means: r of the source of each pair, or an array that broadcasts to the cosines.
-        target_means: r of the target of each pair, likewise.
+        source_means: r(x) of the source x of each pair, or an array that broadcasts to the cosines.
+        target_means: r(y) of the target y of each pair, in the same form.
         margin: `ratio`, `distance` or `absolute`.
     """
     mean = (source_means + target_means) / 2
@@ -40,7 +40,7 @@ def margin_scores(
         positive = mean > 0
         limit = np.select([cosines > 0, cosines < 0], [np.inf, -np.inf])
         return np.where(positive, cosines / np.where(positive, mean, 1), limit).astype(np.float32)
-    raise InputError(f"margin {margin!r}; expected one of {', '.join(MARGINS)}")
+    raise InputError(f"invalid margin {margin!r}; choose from {', '.join(MARGINS)}")
 
 
 def neighbourhood(cosines: FloatArray) -> FloatArray:
@@ -63,12 +63,12 @@ def margin_neighbours(
         candidates: vectors [M, D].
         k: size of the neighbourhoods, at most N and M.
         margin: `ratio`, `distance` or `absolute`.
-        depth: number of nearest candidates to rank; 0 for k, as in the xsim of LASER.
+        depth: number of nearest candidates to rank; 0 means k, as in LASER's xsim.
         **search (Any): options of `nearest_neighbours`.
 
     Returns:
-        Margins [N, depth] in descending order, and numbers of the candidates [N, depth]. Of equal
-        margins the larger cosine comes first.
+        Margins [N, depth] in descending order, and ids of the candidates [N, depth]. Equal margins
+        are sorted by cosine.
     """
     depth = depth or k
     cosines, ids = nearest_neighbours(queries, candidates, max(k, depth), **search)
@@ -92,7 +92,7 @@ def csls_neighbours(
         **search (Any): options of `nearest_neighbours`.
 
     Returns:
-        CSLS [N, k] in descending order, and numbers of the candidates [N, k].
+        CSLS [N, k] in descending order, and ids of the candidates [N, k].
     """
     candidate_cosines, _ = nearest_neighbours(candidates, queries, neighbours, **search)
     query_cosines, _ = nearest_neighbours(queries, candidates, neighbours, **search)

@@ -1,6 +1,6 @@
-"""Mining of translation pairs from two sets of sentences, or of paraphrases from one, by margin.
+"""Margin-based mining of translation pairs from two sets of sentences, or paraphrases from one set.
 
-The method is that of Artetxe and Schwenk 2019a.
+The method follows Artetxe and Schwenk 2019a.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class MinedPairs:
 
     Attributes:
         scores: margins [P].
-        source: row numbers of the source [P].
-        target: row numbers of the target [P].
+        source: row indices of the source [P].
+        target: row indices of the target [P].
     """
 
     scores: FloatArray
@@ -65,20 +65,20 @@ def mine(
             print(score, source_lines[i], target_lines[j])
 
     Within one set the pairs are paraphrases: no row is paired with itself, and of (i, j) and (j, i)
-    only the pair whose first number is smaller is returned.
+    only the pair with the smaller first index is returned.
 
     Args:
         source: embeddings [N, D], in memory or memory-mapped.
         target: embeddings [M, D]; None for pairs within the source.
-        k: number of neighbours of a sentence, which are its candidates and its neighbourhood.
+        k: number of neighbours per sentence, used as its candidates and its neighbourhood.
         margin: `ratio`, `distance` or `absolute`.
         retrieval: `fwd` pairs each source sentence with its best target, `bwd` the reverse;
-            `intersect` takes the pairs in both, `max` the pairs in either, greedily by score, each
-            sentence once; `all` pairs each sentence with all its k neighbours, for a later choice.
+            `intersect` keeps the pairs in both, `max` the pairs in either, greedily by score, each
+            sentence once; `all` pairs each sentence with all its k neighbours, for later selection.
         **search (Any): options of `nearest_neighbours`.
 
     Returns:
-        The pairs in descending order of score. `source` and `target` are row numbers of the
+        The pairs in descending order of score. `source` and `target` are row indices of the
         embeddings.
 
     Raises:
@@ -102,8 +102,8 @@ def drop_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[Float
 
     Args:
         cosines: cosines [n, k + 1].
-        ids: numbers of the neighbours [n, k + 1].
-        first: number of the first row among the candidates.
+        ids: ids of the neighbours [n, k + 1].
+        first: index of the first row among the candidates.
     """
     is_dropped = ids == np.arange(first, first + len(ids))[:, None]
     is_dropped[:, -1] |= ~is_dropped.any(axis=1)
@@ -118,7 +118,7 @@ def mine_within(
 
     Args:
         cosines: cosines [N, k].
-        ids: numbers of the neighbours [N, k].
+        ids: ids of the neighbours [N, k].
         margin: see `mine`.
         retrieval: see `mine`.
     """
@@ -149,21 +149,21 @@ def mine_neighbours(
 
     Args:
         forward_cosines: cosines of the source rows to their neighbours in the target [N, k].
-        forward: numbers of these neighbours [N, k].
+        forward: ids of these neighbours [N, k].
         backward_cosines: cosines of the target rows to their neighbours in the source [M, k].
-        backward: numbers of these neighbours [M, k].
+        backward: ids of these neighbours [M, k].
         margin: see `mine`.
         retrieval: see `mine`.
     """
     if retrieval not in RETRIEVALS:
-        raise InputError(f"retrieval {retrieval!r}; expected one of {', '.join(RETRIEVALS)}")
+        raise InputError(f"invalid retrieval {retrieval!r}; choose from {', '.join(RETRIEVALS)}")
     source_means = neighbourhood(forward_cosines)
     target_means = neighbourhood(backward_cosines)
     left = margin_scores(forward_cosines, source_means[:, None], target_means[forward], margin)
     right = margin_scores(backward_cosines, target_means[:, None], source_means[backward], margin)
     source_is_known = np.asarray(forward_cosines.any(axis=1))
     target_is_known = np.asarray(backward_cosines.any(axis=1))
-    # A zero vector is the best neighbour of no row.
+    # A zero vector must not be the best neighbour of any row.
     left[~target_is_known[forward]] = -np.inf
     right[~source_is_known[backward]] = -np.inf
     pairs = _retrieve(left, forward, right, backward, retrieval)
@@ -178,7 +178,7 @@ def _retrieve(
 ) -> MinedPairs:
     """Choose pairs by their margins [N, k] from source to target and [M, k] from target to source.
 
-    The pairs of `max` are not one to one yet.
+    The pairs of `max` are not yet one-to-one.
     """
     if retrieval == "all":
         return _union(left, forward, right, backward)
@@ -205,7 +205,7 @@ def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
 
     Args:
         pairs: pairs in descending order of score.
-        within: source and target are the same set, of which each sentence occurs once.
+        within: whether source and target are the same set, in which each sentence may occur once.
     """
     seen_source: set[int] = set()
     seen_target: set[int] = seen_source if within else set()
@@ -254,10 +254,10 @@ def csls_pairs(
         queries: vectors [N, D].
         candidates: vectors [M, D].
         count: number of pairs to find.
-        neighbours: size of the neighbourhoods of r.
+        neighbours: number of neighbours in r.
 
     Returns:
-        CSLS in descending order, row numbers of the queries and of the candidates, each [count].
+        CSLS in descending order, row indices of the queries and of the candidates, each [count].
         The order of equal pairs is arbitrary.
     """
     query_means = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
@@ -277,7 +277,7 @@ def csls_pairs(
             missing = min(count, len(scores))
             selected = np.argpartition(scores, -missing)[-missing:]
         else:
-            # Few pairs beat the best so far, and comparing is faster than sorting.
+            # Few pairs exceed the best pairs so far, and comparing is faster than sorting.
             selected = np.flatnonzero(scores > best[-1])
         best = np.append(best, scores[selected])
         positions = np.append(positions, selected + start * len(candidates))

@@ -2,9 +2,9 @@
 
 Memory does not grow with the number of queries or candidates.
 
-Notation: N queries, M candidates, width D, c candidates in a block. For each query `depth`
-candidates are kept, which the last step scores again in float32. numpy computes in float32; torch,
-which is optional, in bfloat16.
+Notation: N queries, M candidates, width D, c candidates in a block. `depth`
+candidates per query are kept and finally rescored in float32. numpy computes in float32,
+and torch, which is optional, in bfloat16.
 """
 
 from collections.abc import Iterable
@@ -50,30 +50,30 @@ def nearest_neighbours(
 
     Both precisions give the same result: the best candidates are scored again in float32, and a
     query for which bfloat16 rounding could have hidden a better candidate is searched again in
-    float32. Of candidates with equal cosines the first come first; with more than 8 that tie with
-    the k-th, any of them may be returned.
+    float32. Candidates with equal cosines keep their order; if more than 8 tie with the k-th,
+    any of them may be returned.
 
     Args:
         queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped; lists
-            are converted. Codes (int8, bits) are refused: `embeddings.load_embeddings` decodes
+            are converted. Codes (int8, bits) are rejected: `embeddings.load_embeddings` decodes
             them.
         candidates: vectors [M, D] of the same kinds.
         k: number of neighbours, at most M.
         penalty: value to subtract from the cosine of each candidate (for CSLS) [M].
-        precision: precision of the products: float32, or bfloat16 (2 to 3 times as fast if the
+        precision: precision of the products: float32, or bfloat16 (2 to 3 times faster if the
             processor supports it).
-        memory_mb: megabytes for a block of queries and its products, in addition to arguments and
-            result; a block has at least 2,048 queries.
+        memory_mb: memory limit in MB for a block of queries and its products, in addition to
+            arguments and result; a block has at least 2,048 queries.
         show_progress: show a progress bar.
-        unit_candidates: whether all candidates are known to be unit vectors; they are then not
-            scaled for the search.
+        unit_candidates: whether all candidates are known to be unit vectors, which need no
+            scaling.
 
     Returns:
-        Cosines minus penalty, float32 [N, k], in descending order; numbers of the candidates
+        Cosines minus penalty, float32 [N, k], in descending order; ids of the candidates
         [N, k].
 
     Raises:
-        InputError: for arrays that do not fit together, rows that are not finite, and values of
+        InputError: for arrays that do not match, rows that are not finite, and values of
             other arguments that are out of range.
     """
     queries = as_matrix(queries, "queries")
@@ -107,11 +107,11 @@ def nearest_neighbours(
 
 
 def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[FloatArray, IntArray]:
-    """Convert row numbers within one part of the candidates to row numbers among all of them.
+    """Convert row indices within a block of candidates to global row indices.
 
     Args:
-        neighbours: cosines and ids within the part, [N, k] each; -1 is for none.
-        start: number of the first candidate of the part.
+        neighbours: cosines and ids within the block, [N, k] each; -1 marks a missing neighbour.
+        start: index of the block's first candidate.
     """
     cosines, ids = neighbours
     return cosines, np.where(ids < 0, ids, ids + start)
@@ -120,7 +120,7 @@ def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[Floa
 def fill_neighbours(
     cosines: NDArray[Any], ids: NDArray[Any], k: int
 ) -> tuple[FloatArray, IntArray]:
-    """Append columns for neighbours that do not exist, up to k: minus infinity, and id -1.
+    """Pad the neighbours to k columns, with a cosine of minus infinity and the id -1.
 
     Args:
         cosines: cosines [N, k'], with k' of at most k.
@@ -137,11 +137,11 @@ def merge_neighbours(
 ) -> tuple[FloatArray, IntArray]:
     """Merge the nearest neighbours found in separate parts of the candidates into the k nearest.
 
-    From exact neighbours this gives the result of one search, to the last bit: a cosine does not
-    depend on the other candidates. Of equal cosines those of the first part come first.
+    For exact neighbours, the result is bit-identical to a single search, because a cosine does not
+    depend on the other candidates. Among equal cosines, earlier parts come first.
 
     Args:
-        parts: for each part cosines in descending order and ids among all candidates, [N, k'] each;
+        parts: for each part, cosines in descending order and global ids, [N, k'] each;
             k' may be smaller than k.
         k: number of neighbours.
     """
@@ -165,8 +165,8 @@ def _check(
 ) -> None:
     if queries.shape[1] != candidates.shape[1]:
         raise InputError(
-            f"queries are {queries.shape[1]} wide, candidates {candidates.shape[1]}; expected "
-            "embeddings of one model"
+            f"queries have width {queries.shape[1]}, candidates have width {candidates.shape[1]}; "
+            "expected embeddings from the same model"
         )
     check_count("k", k, len(candidates), "candidates")
     if penalty is not None and penalty.shape != (len(candidates),):
@@ -175,7 +175,7 @@ def _check(
         raise InputError("penalty contains NaN or infinity; expected finite numbers")
     if precision not in SPARE_CANDIDATES:
         expected = ", ".join(SPARE_CANDIDATES)
-        raise InputError(f"precision {precision!r}; expected one of {expected}")
+        raise InputError(f"invalid precision {precision!r}; choose from {expected}")
     if precision == "bfloat16":
         require("torch", "torch", f"precision {precision}")
 
@@ -196,7 +196,7 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
 def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
     """Return the ids of the best candidates [n, depth], for queries whose scores fit in memory.
 
-    The best are then selected once, and not after each block.
+    The best candidates are selected once, instead of after each block.
     """
     scores = np.empty((len(units), len(candidates)), dtype=np.float32)
     for start, block, penalty in candidates.blocks():
@@ -234,7 +234,7 @@ class _BestOfBlocks(BestCandidates):
     """Finds the best candidates by comparing each new score with the worst score kept so far."""
 
     def update(self, scores: FloatArray, offset: int) -> None:
-        """Add the scores [n, c] of the candidates from number `offset` on."""
+        """Add the scores [n, c] of the candidates that start at index `offset`."""
         c = scores.shape[1]
         depth = self.scores.shape[1]
         if offset == 0 and c > depth:

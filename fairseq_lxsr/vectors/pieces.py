@@ -1,26 +1,26 @@
-"""Ordered MaxSim of sentences, from the vectors of their word pieces; it needs no training.
+"""Ordered MaxSim between sentences, computed from word piece vectors without training.
 
 MaxSim from x to y (ColBERT: Khattab and Zaharia 2020, section 3.3) is the sum, over the pieces of
 x, of the largest similarity of a piece to any piece of y. Here it is computed in both directions,
-each piece weighs as much as its vector is long, and the similarity of piece t of the T of x and
-piece u of the U of y, counted from 0, is
+each piece is weighted by the length of its vector, and the similarity of piece t of x (T pieces)
+and piece u of y (U pieces), counted from 0, is
 
     cos(x[t] + (x[t-1] + x[t+1]) / 5, y[u] + (y[u-1] + y[u+1]) / 5)
         (1 - |(t + 1/2) / T - (u + 1/2) / U| / 2)
 
 with zeros before the first and after the last piece. A piece is compared together with its adjacent
 pieces, and the second factor prefers pieces at similar relative positions (fast_align uses this
-distance too: Dyer, Chahuneau and Smith 2013). So a sentence with exchanged words scores less. With
+distance too: Dyer, Chahuneau and Smith 2013). So a sentence with swapped words scores lower. With
 |x|, the sum of the weights of x, ordered MaxSim is
 
     (MaxSim(x, y) + MaxSim(y, x)) / (2 M),    M = ((|x|^8 + |y|^8) / 2)^(1/8)
 
-from -1 to 1, the same for (x, y) and (y, x). M is nearly the larger weight. Otherwise a candidate
-that is only a part of the sentence would win, because all its few pieces have a match. With exactly
-the larger weight, adding *not* to the lighter sentence would cost nothing.
+It is symmetric and lies between -1 and 1. M is close to the larger weight. With a smaller M, a
+candidate that is only part of the sentence would win, because all its few pieces have a match. With
+exactly the larger weight, adding *not* to the lighter sentence would not be penalized.
 
-Notation: N queries, k candidates of each, width D; P pieces, of one sentence after the other, with
-a row of zeros after each sentence.
+Notation: N queries, k candidates per query, width D; P pieces of consecutive sentences, with a row
+of zeros after each sentence.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Pieces:
     """Word pieces of N sentences, concatenated; each sentence has at least one piece.
 
     Attributes:
-        ids: rows of the pieces in a table.
+        ids: row indices of the pieces in a table.
         lengths: number of pieces of each sentence [N].
     """
 
@@ -62,7 +62,7 @@ class Pieces:
         return self.lengths.cumsum() - self.lengths
 
     def part(self, first: int, end: int) -> "Pieces":
-        """Return the pieces of the sentences from `first` to before `end`."""
+        """Return the pieces of the sentences from `first` to `end` (exclusive)."""
         bounds = np.append(self.starts, len(self.ids))
         return Pieces(self.ids[bounds[first] : bounds[end]], self.lengths[first:end])
 
@@ -82,11 +82,11 @@ def piece_scores(
         table: vectors of all pieces [V, D].
         queries: pieces of N queries.
         candidates: pieces of all candidates.
-        ids: numbers of the candidates of each query [N, k]; -1 is for none.
+        ids: candidate ids of each query [N, k]; -1 marks a missing candidate.
         query_block: number of queries whose candidates are prepared at a time.
 
     Returns:
-        Scores, float32 [N, k]; 0 for a candidate -1.
+        Scores, float32 [N, k]; 0 for a missing candidate.
     """
     scores = np.zeros(ids.shape, dtype=np.float32)
     for start in range(0, len(ids), query_block):
@@ -108,10 +108,10 @@ class _Compared:
     """Vectors for comparing the pieces of a block of sentences.
 
     Attributes:
-        sizes: number of rows of each sentence, its pieces and the row of zeros [N].
+        sizes: number of rows per sentence: its pieces and the row of zeros [N].
         starts: first row of each sentence [N].
         positions: relative position of each piece in its sentence [P].
-        vectors: vectors, to which those of adjacent pieces were added [P, D].
+        vectors: piece vectors, to which the vectors of adjacent pieces were added [P, D].
         weights: lengths of the original vectors [P].
         totals: sum of the weights of each sentence [N].
         norms: lengths of the vectors [P].
@@ -123,7 +123,7 @@ class _Compared:
         self.starts = self.sizes.cumsum() - self.sizes
         sentence_of_row = np.repeat(np.arange(len(lengths)), self.sizes)
         places = np.arange(len(sentence_of_row)) - self.starts[sentence_of_row]
-        # The row of zeros takes the last piece for now.
+        # The row of zeros temporarily holds the last piece.
         rows = np.minimum(places, lengths[sentence_of_row] - 1)
         rows += pieces.starts[sentences][sentence_of_row]
         self.positions = ((places + 0.5) / lengths[sentence_of_row]).astype(np.float32)
@@ -149,10 +149,10 @@ def _score_block(
         queries: pieces of n queries.
         candidates: pieces of all their candidates.
         positions: position of each candidate of a query in `candidates` [n, k].
-        is_candidate: which of them to score [n, k].
+        is_candidate: mask of the candidates to score [n, k].
 
     Returns:
-        Scores of these, row by row.
+        Scores of these candidates, row by row.
     """
     chosen = positions[is_candidate]
     sizes = candidates.sizes[chosen]
@@ -165,7 +165,7 @@ def _score_block(
     sums = np.empty(len(chosen), dtype=np.float32)
     counts = is_candidate.sum(axis=1)
     bounds = (0, *np.cumsum(counts).tolist())
-    # The candidates of a query are those from `first` to `last`.
+    # The candidates of a query range from `first` to `last`.
     for query, (first, last) in enumerate(pairwise(bounds)):
         if first == last:
             continue

@@ -21,7 +21,7 @@ CACHED_ROWS = 1024
 # Number of candidates to keep in addition to k, by precision. Exact scores then decide the order
 # of candidates that tie, or nearly tie, with the k-th.
 SPARE_CANDIDATES = {"float32": 8, "bfloat16": 24}
-# NumPy type kinds that are refused: objects, text, bytes, complex numbers and times.
+# NumPy type kinds that are rejected: objects, text, bytes, complex numbers and times.
 NO_NUMBERS = "OSUcMm"
 # Largest rounding error in the length of a unit vector.
 UNIT_TOLERANCE = 5e-7
@@ -41,14 +41,14 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
         name: name of the argument, for messages.
 
     Raises:
-        InputError: if it is not a matrix of numbers with at least one row. Types of one byte are
-            refused: they are codes of `lxsr embed`, not coordinates.
+        InputError: if the embeddings are not a matrix of numbers with at least one row. One-byte
+            types are rejected: they are codes of `lxsr embed`, not coordinates.
     """
     try:
         # Do not call np.asarray on arrays: it would turn a memory-mapped array into a plain one.
         matrix = embeddings if isinstance(embeddings, np.ndarray) else np.asarray(embeddings)
     except (TypeError, ValueError, RuntimeError) as error:
-        # For example rows of different lengths, or a tensor on a GPU.
+        # The rows may have different lengths, or the array may be a tensor on a GPU.
         reason = f"{first_line(error):.150}"
         raise InputError(
             f"{name} are not an array of numbers ({reason}); expected rows of the same length"
@@ -66,12 +66,12 @@ def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def check_count(name: str, value: Any, maximum: int | None = None, items: str = "") -> None:
-    """Check that a number of any integer type, but not a bool, is at least 1.
+    """Check that a value is an integer of at least 1; any integer type except bool is accepted.
 
     Args:
         name: name of the argument, for messages.
-        value: the number.
-        maximum: largest value that is allowed; None for any.
+        value: value to check.
+        maximum: largest allowed value; None for no limit.
         items: what `maximum` counts, for messages.
 
     Raises:
@@ -99,26 +99,26 @@ def check_directions(
 
     Args:
         embeddings: N rows.
-        describe: returns the place and text of a row by its number, for messages.
-        zeros: accept rows of zeros, which the caller leaves out.
+        describe: returns the place and text of a row by its index, for messages.
+        zeros: whether to accept rows of zeros, which the caller skips.
 
     Raises:
         InputError: for a row with NaN or infinity, and for a row of zeros.
     """
-    # Treat values with overflowing squares as infinite, and refuse them.
+    # Treat values with overflowing squares as infinite, and reject them.
     with np.errstate(over="ignore"):
         norms = np.linalg.norm(embeddings, axis=1)
     is_infinite = ~np.isfinite(norms)
     if is_infinite.any():
-        _refuse_row(describe(int(is_infinite.argmax())), "has NaN or infinity")
+        _refuse_row(describe(int(is_infinite.argmax())), "contains NaN or infinity")
     is_zero = norms == 0
     if is_zero.any() and not zeros:
-        _refuse_row(describe(int(is_zero.argmax())), "is a zero vector, without a known word")
+        _refuse_row(describe(int(is_zero.argmax())), "is a zero vector (no known word)")
 
 
 def _refuse_row(row: str, problem: str) -> None:
     raise InputError(
-        f"{row} {problem}, so it has no nearest neighbours; leave the sentence out, or correct the "
+        f"{row} {problem}, so it has no nearest neighbours; remove the sentence, or correct the "
         "encoder"
     )
 
@@ -150,7 +150,7 @@ def unit_rows(
 ) -> FloatArray:
     """Return rows start to stop of a matrix [N, D] in float32, scaled to unit length.
 
-    Zero rows stay zero. Rows that are float32 unit vectors already are not copied.
+    Zero rows stay zero. Rows that are already float32 unit vectors are not copied.
 
     Raises:
         InputError: for a row with NaN or infinity; `name` is the array in the message.
@@ -159,16 +159,15 @@ def unit_rows(
     # Overflowing or vanishing sums are recomputed below.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = (rows * rows).sum(axis=1, keepdims=True)
-    # Check all rows at once, because extreme rows are rare. With NaN the condition is also
-    # false.
+    # Check all rows at once, because extreme rows are rare. The condition is also false
+    # for NaN.
     if not (squares.min(initial=np.inf) >= LEAST_SQUARES and squares.max(initial=0) < np.inf):
         rows, squares = _rescale_extreme(rows, squares)
         is_finite = np.isfinite(squares)
         if not is_finite.all():
             row = start + int((~is_finite).argmax())
             raise InputError(
-                f"row {row} of the {name} contains NaN or infinity; expected finite numbers: "
-                "encode the text again"
+                f"row {row} of the {name} contains NaN or infinity; encode the text again"
             )
     norms = np.sqrt(squares)
     is_unit = (norms == 0) | (np.abs(norms - 1) < UNIT_TOLERANCE)
@@ -178,10 +177,10 @@ def unit_rows(
 
 
 def copied_blocks(rows: NDArray[Any]) -> Iterator[tuple[int, FloatArray]]:
-    """Yield the number of the first row of each block, and a copy of the block in float32.
+    """Yield the index of the first row of each block, and a copy of the block in float32.
 
-    All copies use the same memory, so a block is valid until the next. numpy would copy a matrix
-    that a file holds at an odd position for each product, into new memory.
+    All copies use the same memory, so a block is valid until the next one. Otherwise numpy would
+    copy unaligned rows of a file into new memory for each product.
     """
     buffer = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), CACHED_ROWS):
@@ -192,7 +191,7 @@ def copied_blocks(rows: NDArray[Any]) -> Iterator[tuple[int, FloatArray]]:
 
 
 def are_unit_rows(rows: NDArray[Any]) -> bool:
-    """Return whether all rows of a float32 matrix [M, D] have length one, or zero.
+    """Return whether all rows of a float32 matrix [M, D] have length 1 or 0.
 
     Then `unit_rows` would return them unchanged.
     """
@@ -241,9 +240,9 @@ class CandidateRows:
 
     Attributes:
         rows: M vectors of any length [M, D], in memory or memory-mapped.
-        penalty: value to subtract from the cosine of each candidate [M]; None for none.
-        memory_mb: megabytes for scoring the candidates of some queries again.
-        are_units: whether the vectors are known to be unit vectors, see `are_unit_rows`.
+        penalty: value to subtract from the cosine of each candidate [M]; None for no penalty.
+        memory_mb: memory limit in MB for rescoring candidates.
+        are_units: whether the vectors are known to be unit vectors; see `are_unit_rows`.
     """
 
     rows: NDArray[Any]
@@ -260,9 +259,9 @@ class CandidateRows:
         return min(CANDIDATE_ROWS, len(self))
 
     def blocks(self) -> Iterator[tuple[int, FloatArray, FloatArray | None]]:
-        """Yield blocks: the number of the first row, unit vectors [c, D] and penalties [c].
+        """Yield blocks: the index of the first row, unit vectors [c, D] and penalties [c].
 
-        A block is valid until the next.
+        A block is valid until the next one.
         """
         for start, block in self._unit_blocks():
             penalty = None if self.penalty is None else self.penalty[start : start + len(block)]
@@ -279,11 +278,11 @@ class CandidateRows:
     def best(self, units: FloatArray, ids: IntArray, k: int) -> tuple[FloatArray, IntArray]:
         """Score selected candidates in float32, and return scores and ids of the k best [n, k].
 
-        Equal rows get equal scores in any position.
+        Equal rows get equal scores, whatever their position.
 
         Args:
             units: unit queries [n, D].
-            ids: candidates of each query [n, depth]. Of equal scores the first comes first.
+            ids: candidates of each query [n, depth]; equal scores keep their order.
             k: number of candidates to return.
         """
         scores = np.empty(ids.shape, dtype=np.float32)
@@ -307,7 +306,7 @@ def best_first(
 ) -> tuple[FloatArray, IntArray]:
     """Sort each row [n, c] by descending score, and return the k best scores and ids [n, k].
 
-    Of equal scores the first stays first. Without k all are returned.
+    Equal scores keep their order. Without k, all are returned.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -318,7 +317,7 @@ class BestCandidates:
 
     Attributes:
         scores: scores [n, depth], in descending order.
-        ids: numbers of the candidates [n, depth]; of equal scores the smaller number comes first.
+        ids: candidate ids [n, depth]; equal scores are sorted by id.
     """
 
     def __init__(self, n: int, depth: int):
@@ -329,9 +328,9 @@ class BestCandidates:
         """Merge new candidates into the best.
 
         Args:
-            rows: number of the query of each new candidate [hits], ascending.
-            ids: numbers of the candidates [hits], ascending for each query, and larger than all
-                before.
+            rows: query index of each new candidate [hits], ascending.
+            ids: candidate ids [hits], ascending for each query, and larger than all previous
+                ids.
             scores: their scores [hits].
         """
         depth = self.scores.shape[1]
@@ -349,14 +348,14 @@ class BestCandidates:
 
 
 def query_blocks(count: int) -> list[slice]:
-    """Cut `count` queries into blocks, one matrix product per block."""
+    """Split `count` queries into blocks, one matrix product per block."""
     return [slice(start, start + QUERY_ROWS) for start in range(0, count, QUERY_ROWS)]
 
 
 def queries_per_block(memory_mb: int, width: int, depth: int) -> int:
     """Return the number of queries that fit into memory, at least one block.
 
-    Each needs its row in two precisions, and its best candidates.
+    Each query needs its row in two precisions, and its best candidates.
     """
     bytes_per_query = width * 10 + depth * 64
     blocks = memory_mb * 10**6 // bytes_per_query // QUERY_ROWS

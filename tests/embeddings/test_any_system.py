@@ -189,7 +189,7 @@ def test_the_width_is_that_of_the_language_and_of_the_stored_file(folder):
         lxsr_here(
             "index", *several, "--output", "i", "--kind", "ivf-pq", check=False, folder=folder
         ),
-        "ivf-pq of vectors of width 6",
+        "ivf-pq does not support width 6",
     )
     stored = folder / "stored"
     stored.mkdir()
