@@ -110,7 +110,9 @@ def test_sides_of_two_widths_are_refused(among):
             return super().embed(text)[:, : 5 if text.language == "fr" else 8]
 
     encode = PairEncoder(ByLanguage(), ("en", "fr"))
-    message = r"queries\b.*\b8\b.*candidates\b.*\b5\b" if among else r"sources\b.*\b8\b.*targets\b.*\b5\b"
+    message = (
+        r"queries\b.*\b8\b.*candidates\b.*\b5\b" if among else r"sources\b.*\b8\b.*targets\b.*\b5\b"
+    )
     with pytest.raises(InputError, match=message):
         next(
             score_pairs_among_themselves(lambda: PAIRS, encode)
