@@ -139,15 +139,15 @@ def edit_index(args: argparse.Namespace, edit: str, load_embedder: "LoadEmbedder
     with naming_ids(args):
         if edit == "delete":
             count = index.delete(list(read_lines(args.ids)))
-            print(f"{args.output}: {count:,} sentences deleted, {len(index):,} left")
+            print(f"{args.output}: {sentences_of(count)} deleted, {len(index):,} left")
         elif edit == "compact":
             encode = load_embedder(index) if args.model else None
             index.compact(encode)
-            print(f"{args.output}: {len(index):,} sentences in one segment")
+            print(f"{args.output}: {sentences_of(len(index))} in one segment")
         elif edit == "update":
             sentences, ids = read_documents(args)
             count = index.update(ids or [], sentences, load_embedder(index))
-            print(f"{args.output}: {count:,} sentences updated")
+            print(f"{args.output}: {sentences_of(count)} updated")
         else:
             _add(args, index, load_embedder)
 
@@ -157,7 +157,12 @@ def _add(args: argparse.Namespace, index: "CorpusIndex", load_embedder: "LoadEmb
     line_counts: Counter[str] = Counter()
     count = index.add(counted(sentences, line_counts), ids, load_embedder(index))
     skipped = left_out(line_counts, count)
-    print(f"{args.output}: {count:,} sentences added{skipped}, {len(index):,} in the index")
+    print(f"{args.output}: {sentences_of(count)} added{skipped}, {len(index):,} in the index")
+
+
+def sentences_of(count: int) -> str:
+    """Return a number of sentences in words."""
+    return "1 sentence" if count == 1 else f"{count:,} sentences"
 
 
 def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":

@@ -42,6 +42,10 @@ def run(args: argparse.Namespace) -> None:
     for module in ("starlette", "uvicorn", "orjson", "prometheus_client"):
         require(module, "serve", "lxsr serve")
     options = filled(ServeOptions, args, api_key=api_key(args))
+    if options.allow_edits and not (options.api_key and args.index):
+        raise InputError(
+            f"--allow-edits without --index or without a key; expected --index FOLDER and {API_KEY}"
+        )
     # Loading the model takes seconds, so an address that cannot be used is refused first.
     with listen(options.host, options.port) as listener:
         serve(args, options, listener)

@@ -40,7 +40,7 @@ def map_file(stream: BinaryIO) -> NDArray[np.uint8]:
     if address == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), stream.name)
-    buffer = (ctypes.c_ubyte * size).from_address(address)
+    buffer: Any = (ctypes.c_ubyte * size).from_address(address)
     # The arrays keep the buffer alive. At the end of the process the system removes the mapping.
     weakref.finalize(buffer, library.munmap, address, size).atexit = False
     content = np.frombuffer(buffer, dtype=np.uint8)

@@ -193,7 +193,7 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
     """
     missing_count = 0
     for _ in range(REPLACED_TRIES):
-        before = _identity(marker)
+        before = file_identity(marker)
         if before is None:
             # The folder does not exist, perhaps only until another process has renamed the new one.
             missing_count += 1
@@ -201,13 +201,13 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
             return read()
         except (InputError, OSError):
             is_settled = before is not None or missing_count == MISSING_TRIES
-            if is_settled and _identity(marker) == before:
+            if is_settled and file_identity(marker) == before:
                 raise
             time.sleep(REPLACED_SECONDS)
     return read()
 
 
-def _identity(path: Path) -> tuple[int, ...] | None:
+def file_identity(path: Path) -> tuple[int, ...] | None:
     """Return numbers that identify a file even if its name is reused; None if it is missing."""
     try:
         status = os.stat(path)

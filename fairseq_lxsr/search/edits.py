@@ -23,6 +23,7 @@ from fairseq_lxsr.search.index_folder import (
     PATIENCE,
     SEGMENT_NAME,
     STAMPS,
+    IdError,
     IndexFolder,
     add_checksums,
     blocks,
@@ -109,8 +110,8 @@ def update_documents(
     names = list(checked_ids(ids))
     texts = list(sentences)
     if len(names) != len(texts):
-        raise InputError(
-            f"ids: {len(names):,}, but {len(texts):,} sentences; expected one id for each sentence"
+        raise IdError(
+            f"{len(names):,} ids for {len(texts):,} sentences; expected one id for each sentence"
         )
     with editing(path, check) as edit:
         numbers = edit.numbers_of(names)
@@ -220,7 +221,10 @@ class Edit:
         self._next = index.config["next"]
         # Checksums of the files of all segments, with those of this edit.
         self._files = dict(index.config["files"])
-        self._stamps = dict(index.config.get(STAMPS) or {})
+        # In a copy of an index, the stored stamps are those of the original.
+        self._stamps: dict[str, list[int]] = {}
+        for segment in index.segments:
+            self._stamps.update(segment.stamps)
         self.next_line = _next_line(index)
 
     # -- checks

@@ -207,13 +207,13 @@ def blocks(
             names = list(islice(remaining_ids, len(texts)))
             if len(names) < len(texts):
                 raise IdError(
-                    f"ids: {start + len(names):,}, but there are more sentences; expected one id "
-                    "for each sentence"
+                    f"{start + len(names):,} ids for more sentences; expected one id for each "
+                    "sentence"
                 )
         yield _block(texts, names, start, first_line, first_place)
         start += len(texts)
     if remaining_ids is not None and next(remaining_ids, None) is not None:
-        raise IdError(f"ids: more than the {start:,} sentences; expected one id for each sentence")
+        raise IdError(f"more ids than the {start:,} sentences; expected one id for each sentence")
 
 
 def _block(
@@ -483,7 +483,7 @@ class IndexFolder:
 
     def ids(self, documents: IntArray) -> dict[int, str]:
         """Return the id of each of these documents [n]."""
-        ids = {}
+        ids: dict[int, str] = {}
         for number, is_inside in self._parts(documents, self._document_starts):
             inside = documents[is_inside]
             names = self.segments[number].ids_of(inside - self._document_starts[number])

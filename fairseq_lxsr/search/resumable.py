@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -143,7 +143,8 @@ def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.m
     """Open an array whose first `done` rows have a checksum; None if it is missing or damaged."""
     array: np.memmap | None
     try:
-        array = open_array(path, mode)
+        # For a path, it returns a `numpy.memmap`.
+        array = cast(np.memmap, open_array(path, mode))
     except FileNotFoundError:
         return None
     except ValueError:

@@ -345,6 +345,14 @@ class Segment:
         """Paths of all files of the segment."""
         return [self.path / name for name in self._opened]
 
+    @property
+    def stamps(self) -> dict[str, list[int]]:
+        """Size and time of change of each file when it was opened and checked, by its name."""
+        stamps = {}
+        for name, status in self._opened.items():
+            stamps[file_name(self.description, name)] = [status.st_size, status.st_ctime_ns]
+        return stamps
+
     @cached_property
     def ids(self) -> list[str]:
         """Id of each document: that of the user, or the line number from 1."""

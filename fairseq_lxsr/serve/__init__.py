@@ -90,6 +90,10 @@ class ServeOptions:
         nargs="+",
         metavar="ORIGIN",
     )
+    allow_edits: bool = option(
+        "let clients with the API key add, update and delete sentences of the index (default: no)",
+        False,
+    )
     max_body: int = option("maximum request size in MiB", 8, at_least(1, 1024))
     max_inputs: int = option("maximum number of texts per request", 2048, at_least(1))
     max_requests: int = option(

@@ -8,6 +8,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,14 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from fairseq_lxsr import __version__
+from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.options import at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.answers import Answer, RequestError, as_json, list_as_json, refusal
+from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
 from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
 from fairseq_lxsr.serve.tokens import OpenaiTokens, token_lists
 from fairseq_lxsr.serve.waiting import WaitingData
@@ -95,7 +98,7 @@ class Service:
         self.encoder = encoder
         self.name = name
         self.options = options
-        self.index = index
+        self.live = None if index is None else LiveIndex(index, encoder)
         # Default and maximum number of dimensions of the returned embeddings.
         self.width = options.truncate_dim or encoder.output_dim
         self.running = 0
@@ -137,8 +140,13 @@ class Service:
             ("GET", "/v1/models/{name:path}", self.model),
             ("POST", "/v1/embeddings", self.embeddings),
         ]
-        if self.index is not None:
+        if self.live is not None:
             endpoints.append(("POST", "/search", self.search))
+            if self.options.allow_edits:
+                endpoints.append(("POST", "/index/add", self.add))
+                endpoints.append(("POST", "/index/update", self.update))
+                endpoints.append(("POST", "/index/delete", self.delete))
+                endpoints.append(("POST", "/index/compact", self.compact))
         routes = []
         for method, path, handler in endpoints:
             routes.append(Route(path, Endpoint(self, path, handler), methods=[method]))
@@ -178,7 +186,10 @@ class Service:
         """Warm up the encoder before the first request; stop its thread at the end."""
         # Warm up: the first text is slow, because memory is allocated and libraries are loaded.
         await self.queue.embed(["a"])
-        yield
+        async with contextlib.AsyncExitStack() as stack:
+            if self.live is not None:
+                await stack.enter_async_context(self.live.following())
+            yield
         self.queue.close()
 
     def admit(self, request: Request) -> None:
@@ -202,7 +213,7 @@ class Service:
         # With a counter for every unknown path, a client could fill the memory.
         self.requests.labels("other", status).inc()
         paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
-            ", POST /search" if self.index else ""
+            ", POST /search" if self.live else ""
         )
         response = refusal(
             RequestError(status, f"{request.method} {shown(request.url.path)}; expected {paths}")
@@ -212,7 +223,10 @@ class Service:
 
     async def health(self, request: Request) -> Answer:
         """Report the status, the model and the size of the index."""
-        sentences = {} if self.index is None else {"sentences": len(self.index)}
+        sentences = {}
+        if self.live is not None:
+            index = self.live.current()
+            sentences["sentences"] = 0 if index is None else len(index)
         model = {
             "model": self.name,
             "width": self.width,
@@ -320,17 +334,15 @@ class Service:
         """Search the index for the `k` best sentences of `query`, one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        if unknown := fields.keys() - {"model", "query", "k"}:
-            raise RequestError(
-                400,
-                f"unknown field {shown(min(unknown))}; expected query, k or model",
-                min(unknown),
-            )
+        check_names(fields, "query", "k", "only_ids", "model")
         k = fields.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MAX_HITS:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MAX_HITS}", "k")
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
-        assert self.index is not None
+        index = self.open_index()
+        where = fields.get("only_ids")
+        if where is not None:
+            where = checked_ids(where, "only_ids")
         limit = max(MAX_HITS, self.options.max_inputs * HITS_PER_TEXT)
         if len(queries) * k > limit:
             raise RequestError(
@@ -339,25 +351,29 @@ class Service:
                 "k",
             )
         embedded = await self.queue.embed(queries)
-        hits = await self.hits(queries, embedded.embeddings, k)
+        search = partial(search_index, index, k=k, where=where)
+        hits = await self.hits(queries, embedded.embeddings, search)
         head: dict[str, Any] = {"model": self.name}
         if cut := self.cut_texts(embedded):
             head["cut"] = cut
 
+        has_ids = index.config["ids"]
+
         def results(start: int, end: int) -> list[dict[str, Any]]:
-            return [result_of(queries[row], hits[row]) for row in range(start, end)]
+            return [result_of(queries[row], hits[row], has_ids) for row in range(start, end)]
 
         size = sum(len(hit.sentence) + HIT_BYTES for hits_of_query in hits for hit in hits_of_query)
         step = max(1, HITS_IN_PART // k)
         return list_as_json(head, "results", len(queries), step, results, size)
 
-    async def hits(self, queries: list[str], embeddings: FloatArray, k: int) -> list[list[Hit]]:
-        """Search the index for the nearest sentences of queries with these embeddings [N, D].
+    async def hits(
+        self, queries: list[str], embeddings: FloatArray, search: Callable[..., list[list[Hit]]]
+    ) -> list[list[Hit]]:
+        """Call `search` for queries with these embeddings [N, D].
 
         Few queries are searched at once, so that other requests are answered between them, and so
         that a search ends soon after its time limit.
         """
-        assert self.index is not None
         known = np.flatnonzero(embeddings.any(axis=1))
         if not len(known):
             # The index says why these queries have no neighbours.
@@ -366,10 +382,61 @@ class Service:
         for start in range(0, len(known), QUERIES_AT_ONCE):
             rows = known[start : start + QUERIES_AT_ONCE]
             texts = [queries[row] for row in rows]
-            some_hits = await self.queue.run(search_index, self.index, texts, embeddings[rows], k)
+            some_hits = await self.queue.run(search, texts, embeddings[rows])
             for row, hits_of_query in zip(rows.tolist(), some_hits, strict=True):
                 hits[row] = hits_of_query
         return hits
+
+    def open_index(self) -> CorpusIndex:
+        """Return the current index."""
+        index = None if self.live is None else self.live.current()
+        if index is None:
+            raise RequestError(503, "the index was removed; try again when it is built again")
+        return index
+
+    async def add(self, request: Request) -> Answer:
+        """Add `texts` to the index, with `ids` if the index has ids."""
+        fields = await self.body(request)
+        check_names(fields, "texts", "ids")
+        texts = checked_texts(fields.get("texts"), "texts", self.options.max_inputs)
+        ids = fields.get("ids")
+        if ids is not None:
+            ids = checked_ids(ids, "ids")
+        embed = await self.embed_documents(texts)
+        return await self.edit("added", lambda index: index.add(texts, ids, embed))
+
+    async def update(self, request: Request) -> Answer:
+        """Replace the texts of `ids` in the index by `texts`."""
+        fields = await self.body(request)
+        check_names(fields, "texts", "ids")
+        texts = checked_texts(fields.get("texts"), "texts", self.options.max_inputs)
+        ids = checked_ids(fields.get("ids"), "ids")
+        embed = await self.embed_documents(texts)
+        return await self.edit("updated", lambda index: index.update(ids, texts, embed))
+
+    async def delete(self, request: Request) -> Answer:
+        """Delete the texts of `ids` from the index."""
+        fields = await self.body(request)
+        check_names(fields, "ids")
+        ids = checked_ids(fields.get("ids"), "ids")
+        return await self.edit("deleted", lambda index: index.delete(ids))
+
+    async def compact(self, request: Request) -> Answer:
+        """Merge the segments of the index."""
+        check_names(await self.body(request))
+        return await self.edit("compacted", lambda index: index.compact(self.encoder.encode))
+
+    async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
+        """Embed texts with those of other requests, and return what an edit looks them up with."""
+        embedded = await self.queue.embed(texts)
+        return embedded_texts(texts, embedded.embeddings)
+
+    async def edit(self, result: str, change: Callable[[CorpusIndex], int | None]) -> Answer:
+        """Edit the index on disk, and report the number of texts under the name `result`."""
+        self.open_index()
+        assert self.live is not None
+        count, sentences = await self.live.edit(change)
+        return as_json({result: True if count is None else count, "sentences": sentences})
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
@@ -457,18 +524,19 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
 
 
 def search_index(
-    index: CorpusIndex, queries: list[str], embeddings: FloatArray, k: int
+    index: CorpusIndex,
+    queries: list[str],
+    embeddings: FloatArray,
+    k: int,
+    where: list[str | int] | None,
 ) -> list[list[Hit]]:
     """Search an index for queries with these embeddings [N, D]."""
-    return index.search(queries, lambda text: embeddings, k)
+    return index.search(queries, lambda text: embeddings, k, where=where)
 
 
-def result_of(query: str, hits: list[Hit]) -> dict[str, Any]:
+def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
     """Return the hits of a query in the form of an answer."""
-    hit_fields = []
-    for hit in hits:
-        hit_fields.append({"score": hit.score, "line": hit.line + 1, "text": hit.sentence})
-    return {"query": query, "hits": hit_fields}
+    return {"query": query, "hits": [hit_fields(hit, has_ids) for hit in hits]}
 
 
 def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> Answer:
@@ -485,6 +553,33 @@ def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) ->
 
     step = max(1, PART_BYTES // (NUMBER_BYTES * rows.shape[1]))
     return list_as_json(head, "data", len(rows), step, items, rows.nbytes)
+
+
+def check_names(fields: dict[str, Any], *names: str) -> None:
+    """Raise an error for a field of a request that is not one of `names`."""
+    if unknown := fields.keys() - set(names):
+        expected = ", ".join(names) or "no fields"
+        raise RequestError(
+            400, f"unknown field {shown(min(unknown))}; expected {expected}", min(unknown)
+        )
+
+
+def checked_ids(given: Any, field: str) -> list[str | int]:
+    """Check that a value is a list of ids."""
+    if not isinstance(given, list):
+        raise RequestError(400, f"{field} {shown(given)}; expected a list of ids", field)
+    for row, value in enumerate(given):
+        if type(value) not in (str, int):
+            raise RequestError(400, f"{field}[{row}] {shown(value)}; expected an id", field)
+    return given
+
+
+def hit_fields(hit: Hit, has_ids: bool) -> dict[str, Any]:
+    """Return the fields of a hit in an answer."""
+    fields: dict[str, Any] = {"score": hit.score}
+    if has_ids:
+        fields["id"] = hit.id
+    return {**fields, "line": hit.line + 1, "text": hit.sentence}
 
 
 def is_blank(text: str) -> bool:

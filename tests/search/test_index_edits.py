@@ -7,6 +7,7 @@ import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
+import kill_index_at_random
 import kills
 import numpy as np
 import pytest
@@ -232,8 +233,8 @@ def test_a_condition_that_is_none(index, where):
             lambda index: index.add(["5", "6"], ["a", "note-7"]),
             "index: has the id 'note-7' already",
         ),
-        (lambda index: index.add(["5", "6"], ["a"]), "ids: 1, .*more sentences"),
-        (lambda index: index.add(["5"], ["a", "b"]), "ids: more than the 1"),
+        (lambda index: index.add(["5", "6"], ["a"]), "1 ids for more sentences"),
+        (lambda index: index.add(["5"], ["a", "b"]), "more ids than the 1 "),
         (lambda index: index.add(["5"]), "index: has ids"),
         (lambda index: index.add(["5"], ["a\tb"]), r"id 1: 'a\\tb'"),
         (lambda index: index.add(["5"], [""]), "id 1: ''"),
@@ -243,7 +244,7 @@ def test_a_condition_that_is_none(index, where):
         (lambda index: index.delete(["note-1", "note-1"]), "id 2: 'note-1' is id 1 too"),
         (lambda index: index.delete("note-1"), "ids"),
         (lambda index: index.update(["note-1", "x"], ["5", "6"]), "index: has no id 'x'"),
-        (lambda index: index.update(["note-1"], ["5", "6"]), "ids: 1, but 2"),
+        (lambda index: index.update(["note-1"], ["5", "6"]), "1 ids for 2 "),
         (lambda index: index.update(["note-1", "note-2"], ["5", " "]), "id 'note-2': .*empty"),
         (lambda index: index.update(["note-1", "note-2"], ["5", "x"]), "id 'note-2': .*'x'"),
     ],
@@ -260,7 +261,7 @@ def test_ids_for_an_index_without(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER)
     with pytest.raises(InputError, match="index: was built without ids"):
         index.add(SENTENCES[9:10], ["x"])
-    for ids, message in ((["a", "b", "a"], "id 3: 'a'"), (["a"], "ids: 1, "), (IDS, "ids: more")):
+    for ids, message in ((["a", "b", "a"], "id 3: 'a'"), (["a"], "1 ids for"), (IDS, "more ids")):
         with pytest.raises(InputError, match=message):
             CorpusIndex.build(tmp_path / "index", SENTENCES[:3], ENCODER, ids=ids)
     assert len(CorpusIndex.load(tmp_path / "index")) == 9
@@ -361,6 +362,17 @@ def test_a_kill_leaves_the_old_or_the_new_state(index, which):
     assert seen == ({True} if after(texts) == texts else {False, True})
 
 
+def test_a_copy_is_hashed_until_it_is_edited(index, tmp_path, monkeypatch):
+    copy = CorpusIndex.load(shutil.copytree(index.folder, tmp_path / "copy"))
+    copy.add(SENTENCES[100:101], IDS[100:101], ENCODER)
+
+    def hash_file(file):
+        raise AssertionError(file.name)
+
+    monkeypatch.setattr("fairseq_lxsr.search.segment.sha256", hash_file)
+    assert content(CorpusIndex.load(copy.folder)) == expected(*range(101))
+
+
 def test_descriptors_do_not_grow(index):
     index.add(SENTENCES[100:110], IDS[100:110])
     before = len(os.listdir("/dev/fd"))
@@ -445,3 +457,10 @@ def test_a_document_of_several_rows(tmp_path, words):
         assert found[:2] == ["205", "300"]
         assert found[2] in ("301", "301 ñ")
         assert ids[int(documents[3, 0])] not in ("note-10", "note-11")
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_with_a_reader(tmp_path):
+    report = kill_index_at_random.kill_edits(tmp_path / "index", kills=15, readers=1)
+    assert report["kills"] == 15
+    assert report["reads"] > 0

@@ -1,0 +1,148 @@
+"""The index of a server, which follows its folder on disk and can be edited by requests."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fairseq_lxsr.embeddings import Text
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.lines import single_line
+from fairseq_lxsr.files.open import file_identity
+from fairseq_lxsr.files.write import restore_folder
+from fairseq_lxsr.search import CorpusIndex, open_index
+from fairseq_lxsr.vectors.rows import FloatArray
+
+logger = logging.getLogger(__name__)
+# Seconds between two looks at the folder.
+POLL_SECONDS = 1.0
+
+Result = TypeVar("Result")
+
+
+class LiveIndex:
+    """An index that is opened again when its folder was edited, replaced or removed.
+
+        live = LiveIndex(open_index("index"), encoder)
+        async with live.following():
+            hits = live.current().search("A dog.", k=5)
+
+    The new index is opened in a thread, while requests are answered from the one before.
+
+    Args:
+        index: the open index.
+        encoder: the encoder of the queries; an index of another model is not taken up.
+    """
+
+    def __init__(self, index: CorpusIndex, encoder: SentenceEncoder):
+        self._index: CorpusIndex | None = index
+        self._folder = index.folder
+        self._encoder = encoder
+        self._opening = asyncio.Lock()
+        # Edits wait for other processes, so they must not wait in the thread of the encoder.
+        self._editor = ThreadPoolExecutor(1, "edit")
+        # Identity of the file that changes with the index, when it was last looked at.
+        self._seen: tuple[int, ...] | None = None
+        self._problem = ""
+
+    def current(self) -> CorpusIndex | None:
+        """Return the index; None if its folder was removed."""
+        return self._index
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Look at the folder regularly, and at SIGHUP, inside the block."""
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._follow())]
+
+        def reload() -> None:
+            self._seen = None
+            tasks.append(loop.create_task(self.refresh()))
+
+        # Windows has no SIGHUP, and only the main thread may handle signals.
+        with contextlib.suppress(AttributeError, NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(signal.SIGHUP, reload)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(AttributeError, NotImplementedError, ValueError, RuntimeError):
+                loop.remove_signal_handler(signal.SIGHUP)
+            for task in tasks:
+                task.cancel()
+            self._editor.shutdown(wait=False, cancel_futures=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Open the index again if it has changed on disk."""
+        async with self._opening:
+            try:
+                await asyncio.to_thread(self._refresh)
+            except InputError as error:
+                # Report a problem once, and not every second.
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    logger.error("the index cannot be opened again: %s", error)
+            except Exception:
+                logger.exception("%s", self._folder)
+
+    def _refresh(self) -> None:
+        restore_folder(self._folder)
+        if not self._folder.exists():
+            self._index = None
+        seen = self._identity()
+        if seen == self._seen and self._index is not None:
+            return
+        if self._index is None or not self._index.is_current():
+            index = open_index(self._folder)
+            index.check_model(self._encoder)
+            self._index = index
+            logger.warning("%s: opened again, %s sentences", self._folder, f"{len(index):,}")
+        self._seen = seen
+        self._problem = ""
+
+    def _identity(self) -> tuple[int, ...] | None:
+        """Return the identity of the file that every change of the index replaces."""
+        manifest = file_identity(self._folder / "shards.json")
+        return manifest or file_identity(self._folder / "index.json")
+
+    async def edit(self, change: Callable[[CorpusIndex], Result]) -> tuple[Result, int]:
+        """Edit the index in a thread.
+
+        Returns:
+            What `change` returns, and the number of sentences in the index afterwards.
+        """
+        index = self._index
+        if index is None:
+            raise InputError(f"{self._folder}: was removed; build the index again")
+
+        def run() -> tuple[Result, int]:
+            result = change(index)
+            return result, len(index)
+
+        answer = await asyncio.get_running_loop().run_in_executor(self._editor, run)
+        if index is not self._index:
+            # The index was opened again while the edit waited for another process.
+            await self.refresh()
+        return answer
+
+
+def embedded_texts(texts: Sequence[str], embeddings: FloatArray) -> Callable[[Text], Any]:
+    """Return a function that looks up the embeddings [N, D] of N texts."""
+    vectors = {}
+    for text, vector in zip(texts, embeddings, strict=True):
+        vectors[single_line(text)] = vector
+
+    def embed(text: Text) -> FloatArray:
+        return np.stack([vectors[sentence] for sentence in text])
+
+    return embed
