@@ -67,7 +67,7 @@ def test_ids_are_shown(folder):
     [
         ("--add --input new", ["index: "]),
         ("--add --input notes --id-column", ["index: ", "'n1'"]),
-        ("--add --input text --ids ids", ["ids: ", "1 "]),
+        ("--add --input text --ids twice", ["twice: ", "1 "]),
         ("--add --input ids --ids twice", ["twice: id 3: ", "'n7'"]),
         ("--add --input text --id-column", ["text, line 1: ", "'the house'"]),
         ("--update --input text --ids n9", ["index: ", "'n9'"]),
