@@ -49,7 +49,7 @@ COMMANDS = {
         "again, or copy the whole folder"
     ),
     f"{EMBED} model --truncate-dim 999": (
-        "--truncate-dim 999; expected 1 to 8, the width of the model"
+        "--truncate-dim 999 is invalid; expected 1 to 8, the width of the model"
     ),
     f"{EMBED} model --batch-size 0": (
         "argument --batch-size: '0' is invalid; expected an integer of at least 1; see lxsr embed --help"
@@ -59,7 +59,7 @@ COMMANDS = {
         "text.en: would overwrite the input text.en; choose another name for the output"
     ),
     f"{EMBED} model --shard 5/4": (
-        "argument --shard: '5/4'; expected for example 2/4, the second of four parts; see "
+        "argument --shard: '5/4' is invalid; expected for example 2/4, the second of four parts; see "
         "lxsr embed --help"
     ),
     "embed --model model --input none --output vectors.npy": ("none: no such file; check the name"),
@@ -101,7 +101,7 @@ COMMANDS = {
         "pairs.tsv, line 1: 2 columns in 'a\\tb'; expected at least 4, separated by tabs"
     ),
     "search --index none dog": "none: not an index, no such folder; build one with `lxsr index`",
-    "search --index index": "expected either sentences to search for, or --input FILE",
+    "search --index index": "specify either sentences to search for, or --input FILE",
     "prepare --data none --work work": (
         "none.en: no such file (nor with .txt, .gz, .xz, .zst, .bz2); expected PREFIX.en "
         "and PREFIX.fr, one file .tsv, .csv, .jsonl, .ndjson, .tmx, .xlf, .xliff, "
@@ -111,14 +111,14 @@ COMMANDS = {
         "none: no such data folder; expected the output of fairseq-preprocess or `lxsr prepare`"
     ),
     "run demo --lang-pair en-de": (
-        "--lang-pair en-de with demo, whose text is en-fr; expected the PREFIX of your own text"
+        "--lang-pair en-de with demo, whose text is en-fr; use the PREFIX of your own text"
     ),
     "verify folder": (
         "folder: no file with a stored checksum; expected files written by lxsr or by training"
     ),
     "report none": "none: no such folder; expected one with *.log and *.jsonl",
     "compare not.jsonl": (
-        "compare not.jsonl: only one score file; expected two files, or --published"
+        "compare not.jsonl: only one score file; specify two files, or --published"
     ),
 }
 

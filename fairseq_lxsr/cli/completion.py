@@ -12,11 +12,10 @@ FILE_METAVARS = r"FILE|FOLDER|DIR|DATA_BIN|PATH|PREFIX|TEMPLATE|\.jsonl|\.yaml"
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the shell script that completes `lxsr` command lines.
 
-    Completed are the verbs of the parser, their options, the choices of options, recipes, and names
-    of files.
+    The script completes verbs, their options, the choices of options, recipes, and file names.
 
     Args:
-        parser: the parser of all verbs with their options.
+        parser: parser for all verbs with their options.
         shell: bash, zsh or fish.
     """
     require("shtab", "completion", "--print-completion")

@@ -23,7 +23,7 @@ def add_parser(verbs) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list the corpora and test sets")
     listing.add_argument(
-        "--lang-pair", metavar="SRC-TGT", help="list only those that include this language pair"
+        "--lang-pair", metavar="SRC-TGT", help="list only entries with this language pair"
     )
     listing.set_defaults(run=run_list)
     showing = actions.add_parser("show", help="describe one corpus or test set")
@@ -92,7 +92,7 @@ def check_known(source: str, target: str) -> None:
         f"{', '.join(codes)}"
     )
     if not any(has_pair(test_set, source, target) for test_set in test_sets().values()):
-        raise InputError(f"{message}, and those of the test sets (`lxsr corpus show`)")
+        raise InputError(f"{message}, and the languages of the test sets (see `lxsr corpus show`)")
     print(f"{message}; there are only test sets:")
 
 

@@ -68,7 +68,7 @@ def add_parser(verbs) -> None:
         "--format",
         choices=EMBEDDING_FORMATS,
         help="output format; raw has no header, as LASER's scripts expect (default: from the name "
-        "of --output, else npy)",
+        "of --output, otherwise npy)",
     )
     parser.add_argument(
         "--output-dtype",
@@ -85,7 +85,7 @@ def add_parser(verbs) -> None:
     )
     parser.add_argument("--normalize", action="store_true", help="scale embeddings to unit length")
     parser.add_argument(
-        "--truncate-dim", type=at_least(1), metavar="N", help="keep the first N dimensions only"
+        "--truncate-dim", type=at_least(1), metavar="N", help="keep only the first N dimensions"
     )
     parser.add_argument(
         "--on-long",
@@ -216,7 +216,7 @@ def load_encoder(args: argparse.Namespace) -> "Encoder":
     if (args.dtype, args.on_long) != defaults and not isinstance(encoder, ModelFolder):
         raise InputError(
             f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; "
-            "expected a model folder of `lxsr export folder`, or neither option"
+            "use a model folder of `lxsr export folder`, or neither option"
         )
     return encoder
 
@@ -227,7 +227,8 @@ def output_layout(args: argparse.Namespace, width: int) -> "Layout":
 
     if args.truncate_dim and args.truncate_dim > width:
         raise InputError(
-            f"--truncate-dim {args.truncate_dim}; expected 1 to {width}, the width of the model"
+            f"--truncate-dim {args.truncate_dim} is invalid; expected 1 to {width}, the width of "
+            "the model"
         )
     return Layout(args.format, args.output_dtype, args.truncate_dim or width)
 
@@ -245,8 +246,8 @@ def input_text(
     Args:
         args: the parsed command line.
         lines: consecutive lines of the input.
-        first_line: number of the first of them, from 0.
-        input_length: number of lines of the complete input; None if unknown.
+        first_line: zero-based index of the first line.
+        input_length: number of lines in the whole input; None if unknown.
     """
     import numpy as np
 
@@ -266,9 +267,9 @@ def line_embedder(
 
     Args:
         args: the parsed command line.
-        input_length: number of lines of the complete input; None if unknown.
+        input_length: number of lines in the whole input; None if unknown.
         encoder: the encoder.
-        first_line: number of the first line of the first window, from 0.
+        first_line: zero-based index of the first line of the first window.
     """
     from fairseq_lxsr.vectors.rows import unit_rows
 
@@ -341,7 +342,7 @@ def laser_options(layout: "Layout") -> str:
 def is_stream(name: str) -> bool:
     """Return whether an input can be read only once.
 
-    Standard input is such an input, and so is a pipe such as `<(zcat a.gz b.gz)`.
+    This is true for standard input and for pipes such as `<(zcat a.gz b.gz)`.
     """
     path = Path(name)
     return name == "-" or (path.exists() and not path.is_file() and not path.is_dir())
@@ -351,7 +352,7 @@ def count_lines(paths: list[str]) -> int | None:
     """Return the total number of input lines, or None if an input can be read only once."""
     if "-" in paths and len(paths) > 1:
         raise InputError(
-            "--input - cannot be combined with files; expected either - (standard input) or files"
+            "--input - cannot be combined with files; use either - (standard input) or files"
         )
     if any(map(is_stream, paths)):
         return None
@@ -366,7 +367,7 @@ def line_place(paths: list[str], number: int) -> str:
 
     Args:
         paths: the inputs.
-        number: number of the line in all inputs together, from 0.
+        number: zero-based line index across all inputs.
     """
     if len(paths) == 1:
         return f"{paths[0]}, line {number + 1:,}"
@@ -390,7 +391,7 @@ def parse_shard(text: str) -> tuple[int, int]:
         return int(at_least(1, num_parts)(part)), num_parts
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
-            f"{text!r:.60}; expected for example 2/4, the second of four parts"
+            f"{text!r:.60} is invalid; expected for example 2/4, the second of four parts"
         ) from None
 
 
@@ -400,13 +401,13 @@ def shard_lines(
     """Return the lines of one shard of the input.
 
     Args:
-        lines: the lines of the complete input.
-        input_length: their number; None if unknown.
-        shard: number of the shard, from 1, and number of shards; None for the complete input.
+        lines: lines of the whole input.
+        input_length: number of lines; None if unknown.
+        shard: shard number, from 1, and number of shards; None for the whole input.
 
     Returns:
-        the lines of the shard, their number (None if unknown), and the number of the first line
-        in the input, from 0.
+        The lines of the shard, the number of lines (None if unknown), and the zero-based index of
+        the first line in the input.
     """
     if shard is None:
         return lines, input_length, 0
@@ -414,13 +415,13 @@ def shard_lines(
     if input_length is None:
         raise InputError(
             f"--shard {part}/{num_parts} cannot be used with a stream, whose length is unknown; "
-            "expected a file"
+            "use a file"
         )
     start = input_length * (part - 1) // num_parts
     stop = input_length * part // num_parts
     if start == stop:
         raise InputError(
             f"--shard {part}/{num_parts}: no lines in this part of {input_length:,} lines; "
-            "expected fewer parts"
+            "use fewer parts"
         )
     return islice(lines, start, stop), stop - start, start

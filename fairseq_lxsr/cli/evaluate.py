@@ -53,14 +53,14 @@ class ProtocolParser(Parser):
             "--output",
             type=FILE_NAME,
             metavar="FILE.jsonl",
-            help="file to which the scores are appended, one JSON object per line",
+            help="file to append the scores to, one JSON object per line",
         )
 
 
 def run_eval(args: argparse.Namespace) -> None:
     """Evaluate each task of a protocol, and append its scores to the output file.
 
-    The table and the signatures are printed at the end, even if the measurement is interrupted.
+    The table and the signatures are printed at the end, even if the evaluation is interrupted.
     """
     from fairseq_lxsr.embeddings import model_files
     from fairseq_lxsr.evaluation.score import append_scores, check_scores_file
@@ -123,7 +123,7 @@ def run_compare(args: argparse.Namespace) -> None:
 
     if not (args.second or args.published):
         raise InputError(
-            f"compare {args.first}: only one score file; expected two files, or --published"
+            f"compare {args.first}: only one score file; specify two files, or --published"
         )
     first = read_scores(args.first)
     if args.second:

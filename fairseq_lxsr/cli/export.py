@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.score import Score
     from fairseq_lxsr.export.card import TextSources
 
-OUTPUT_HELP = "folder to write; a folder of an earlier export is replaced"
+OUTPUT_HELP = "output folder; a folder from an earlier export is replaced"
 _NORMALIZE_HELP = "scale embeddings to unit length"
 _FILE: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FILE"}
 _FOLDER: dict[str, Any] = {"allowed": FILE_NAME, "metavar": "FOLDER"}
@@ -172,7 +172,7 @@ class SentenceTransformersExport(Conversion):
         self.print_requirements(encoder)
 
     def print_requirements(self, encoder: "SentenceEncoder") -> None:
-        """Print why sentence-transformers alone cannot load the folder, if that is so."""
+        """Print why sentence-transformers alone cannot load the folder, if it cannot."""
         from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
         exported = encoder
@@ -184,8 +184,10 @@ class SentenceTransformersExport(Conversion):
         advice = ""
         is_bag = getattr(exported.size, "is_bag", False)
         if is_bag and not unsupported_feature(without_order(exported)):
-            advice = "; --drop-order leaves them out"
-        print(f"{self.output}: needs this package and trust_remote_code=True, for {reason}{advice}")
+            advice = "; --drop-order omits them"
+        print(
+            f"{self.output}: requires this package and trust_remote_code=True, for {reason}{advice}"
+        )
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class WebExport(Conversion):
     """The options of `lxsr export web`."""
 
     input: tuple[str, ...] = option("sentences to search, one per line", nargs="+", **_FILE)
-    title: str = option("heading of the page", "Nearest sentences", metavar="TEXT")
+    title: str = option("page heading", "Nearest sentences", metavar="TEXT")
     example: str = option("query shown when the page opens (default: none)", "", metavar="SENTENCE")
 
     def run(self) -> None:
@@ -224,7 +226,7 @@ class OnnxExport(Conversion):
 
         agreement = export_onnx(self.load_encoder(), self.output, self.normalize, self.int8)
         if self.int8:
-            check = f"least cosine similarity {agreement:.4f} to the original vectors"
+            check = f"lowest cosine similarity {agreement:.4f} to the original vectors"
         else:
             check = f"its vectors differ by at most {agreement:.1g}"
         limitation = ""
@@ -256,15 +258,18 @@ class HubExport(SentenceTransformersExport, CardOptions):
 
 # Options and description of each export format.
 FORMS: dict[str, tuple[type, str]] = {
-    "folder": (FolderExport, "a model folder from a checkpoint of fairseq-train"),
+    "folder": (FolderExport, "a model folder from a fairseq-train checkpoint"),
     "card": (CardExport, "a new model card (README.md) in a model folder, with scores"),
     "sentence-transformers": (
         SentenceTransformersExport,
         "a folder for sentence-transformers, and for model2vec if the model has no layers",
     ),
     "hub": (HubExport, "a folder for a model hub: for sentence-transformers, with a model card"),
-    "web": (WebExport, "a page that searches sentences in the browser, by a model without layers"),
-    "onnx": (OnnxExport, "a folder for ONNX Runtime, the library tokenizers and transformers.js"),
+    "web": (
+        WebExport,
+        "a page that searches sentences in the browser, by a model without layers",
+    ),
+    "onnx": (OnnxExport, "a folder for ONNX Runtime, the tokenizers library and transformers.js"),
 }
 
 

@@ -46,23 +46,23 @@ def add_id_options(parser: argparse.ArgumentParser) -> None:
     edits.add_argument(
         "--update",
         action="store_true",
-        help="replace the sentences whose ids are given by those of --input",
+        help="replace the sentences that have the same ids by the sentences of --input",
     )
     edits.add_argument(
-        "--delete", action="store_true", help="delete the sentences whose --ids are given"
+        "--delete", action="store_true", help="delete the sentences with the given --ids"
     )
     edits.add_argument(
         "--compact",
         action="store_true",
-        help="write the index into one segment, without deleted sentences",
+        help="merge the index into one segment, without deleted sentences",
     )
 
 
 def check_edit(args: argparse.Namespace) -> str:
-    """Return the edit that is asked for; empty to build an index.
+    """Return the requested edit; empty to build an index.
 
     Raises:
-        InputError: if an option is missing, or does not go with the edit.
+        InputError: if an option is missing, or conflicts with the edit.
     """
     edits = [name for name in EDITS if getattr(args, name)]
     edit = edits[0] if edits else ""
@@ -73,25 +73,27 @@ def check_edit(args: argparse.Namespace) -> str:
     if edit == "compact":
         _refuse(args, edit, ("ids",))
     if edit == "delete" and not args.ids:
-        raise InputError("--delete without --ids; expected a file with the ids to delete")
+        raise InputError("--delete requires --ids FILE, the ids to delete")
     if edit == "update" and not (args.ids or args.id_column):
-        raise InputError("--update without ids; add --ids FILE or --id-column")
+        raise InputError("--update requires ids; add --ids FILE or --id-column")
     if edit:
         _refuse(args, edit, ("kind", "lists", "truncate_dim", "ray"))
     elif not args.model:
         raise InputError("--model is required; expected the model that embeds the sentences")
     if args.ray is not None and (args.ids or args.id_column):
-        raise InputError("--ray with ids; expected one of the two: an index in shards has no ids")
+        raise InputError(
+            "--ray does not support ids, because an index in shards has none; omit one"
+        )
     return edit
 
 
 def _refuse(args: argparse.Namespace, edit: str, names: tuple[str, ...]) -> None:
-    """Raise `InputError` if an option was given that the edit does not have."""
+    """Raise `InputError` if an option was given that the edit does not use."""
     for name in names:
         value = getattr(args, name)
         if value not in (None, False, getattr(IndexOptions, name, None)):
             option = f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} with --{edit}, which does not use it; omit {option}")
+            raise InputError(f"--{edit} does not use {option}; omit {option}")
 
 
 def read_documents(args: argparse.Namespace) -> "tuple[Iterator[str], Iterator[str] | None]":
@@ -116,7 +118,7 @@ def _split_lines(path: str) -> "Iterator[tuple[str, str]]":
 
 @contextmanager
 def naming_ids(args: argparse.Namespace) -> "Iterator[None]":
-    """Make errors about ids name the file that has them."""
+    """Add the name of the ids file to errors about ids."""
     from fairseq_lxsr.search.index_folder import IdError
 
     try:
@@ -176,7 +178,7 @@ def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
 
 
 def left_out(line_counts: Counter[str], num_indexed: int) -> str:
-    """Return how many lines are empty or have no known word, formatted as the end of a message."""
+    """Return the numbers of empty lines and lines without a known word, as the end of a message."""
     num_empty = line_counts["empty"]
     num_unknown = line_counts["lines"] - num_empty - num_indexed
     message = ""
@@ -188,5 +190,5 @@ def left_out(line_counts: Counter[str], num_indexed: int) -> str:
 
 
 def read_only_ids(path: str | None) -> list[str] | None:
-    """Return the ids to which a search is limited; None for all."""
+    """Return the ids that a search is limited to; None for all."""
     return None if path is None else list(read_lines(Path(path)))

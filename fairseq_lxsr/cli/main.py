@@ -29,23 +29,23 @@ SIGPIPE = getattr(signal, "SIGPIPE", 13)
 QUIET_OPTION = "--quiet"
 # Shells for which shtab can write completion scripts.
 SHELLS = ("bash", "zsh", "fish")
-# The module of each subcommand, which defines `add_parser`, and the help of the subcommand. Only
+# The module of each subcommand, which defines `add_parser`, and its help text. Only
 # the module of the given subcommand is imported. It defers importing torch and numpy, which takes
 # seconds, until it runs, so that parsing stays fast.
 VERBS = {
     "run": ("run", "train and evaluate a model on aligned text, in one command"),
     "corpus": ("corpus", "list and download public training text"),
     "prepare": ("prepare", "prepare raw text for fairseq-train"),
-    "train": ("train", "train a model by a recipe"),
+    "train": ("train", "train a model with a recipe"),
     "user-dir": ("train", "print the folder for fairseq-train --user-dir"),
     "recipes": ("train", "list the recipes"),
     "export": (
         "export",
         "export a checkpoint as a model folder, and a model folder to other formats",
     ),
-    "embed": ("embed", "embed the sentences of files"),
+    "embed": ("embed", "embed the sentences in files"),
     "eval": ("evaluate", "score an encoder"),
-    "compare": ("evaluate", "compare two files of scores"),
+    "compare": ("evaluate", "compare two score files"),
     "score": ("score", "score sentence pairs"),
     "mine": ("mine", "find translation pairs in two files"),
     "index": ("search", "build an index of a corpus"),
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse a command line.
 
-    Options that the verb passes on to another program are `others` of the result.
+    Options that the verb passes on to another program are stored in `others`.
     """
     arguments, is_quiet = without_quiet(arguments)
     if not arguments:
@@ -135,11 +135,11 @@ def quiet_messages() -> Iterator[None]:
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
     """Flush all output at the end of the block; ignore a pipe that its reader has closed."""
-    # `sys.stdout` escapes control characters; its encoding is that of the exact stream below it.
+    # `sys.stdout` escapes control characters; its encoding is set on the exact stream below it.
     stdout = getattr(sys.stdout, "exact", sys.stdout)
     if isinstance(stdout, io.TextIOWrapper):
         if stdout.isatty() or os.environ.get("PYTHONIOENCODING"):
-            # Escapes characters that the terminal cannot display.
+            # Escape characters that the terminal cannot display.
             stdout.reconfigure(errors="backslashreplace")
         else:
             # On Windows, the default encoding and line endings would differ.

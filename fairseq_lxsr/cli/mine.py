@@ -68,7 +68,7 @@ def add_parser(verbs) -> None:
         "with another threshold reuses them (default: OUTPUT.work, removed at the end)",
     )
     add_options(parser, Mining)
-    add_truncate_dim(parser, "compare the first N dimensions only")
+    add_truncate_dim(parser, "compare only the first N dimensions")
     parser.add_argument(
         "--memory",
         type=at_least(1),
@@ -77,7 +77,7 @@ def add_parser(verbs) -> None:
         metavar="MB",
         help=f"memory for the search, in addition to the embeddings (default: {Mining.memory_mb})",
     )
-    add_ray_options(parser, "--work must be on a disk of all machines")
+    add_ray_options(parser, "--work must be on a disk that all machines share")
     parser.set_defaults(run=run_mine)
 
 
@@ -127,7 +127,7 @@ def check_kind(options: Mining) -> None:
         option = f"--memory {options.memory_mb}"
     else:
         return
-    raise InputError(f"{option} with --kind {options.kind}; it requires --kind flat")
+    raise InputError(f"{option} is not supported with --kind {options.kind}; use --kind flat")
 
 
 def texts_of(args: argparse.Namespace) -> list[tuple[Path, str]]:
@@ -137,7 +137,7 @@ def texts_of(args: argparse.Namespace) -> list[tuple[Path, str]]:
         languages = split_pair(args.lang_pair, distinct=False)
     if args.target is None and languages[0] != languages[1]:
         raise InputError(
-            f"--lang-pair {args.lang_pair} without --target; expected one language, as in fr-fr"
+            f"--lang-pair {args.lang_pair} without --target; use one language, as in fr-fr"
         )
     texts = [(args.source, languages[0])]
     if args.target is not None:
@@ -153,7 +153,7 @@ def check_file(path: Path) -> None:
     if archive_of(path):
         problem = "is in an archive; unpack it"
     elif path.exists():
-        problem = "is a stream, but has to be read more than once; expected a file"
+        problem = "is a stream, but must be read more than once; use a file"
     else:
         problem = "no such file; check the name"
     raise InputError(f"{path}: {problem}")

@@ -18,15 +18,16 @@ Filled = TypeVar("Filled")
 
 
 OUR_MODEL = (
-    "model folder of `lxsr export folder`, name of a model of this package, or address of an "
+    "model folder from `lxsr export folder`, name of a model in this package, or URL of an "
     "archive, https://.../NAME.tar.gz#sha256=HEX"
 )
 ANY_MODEL = (
-    f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a folder of sentence-transformers or of a Hugging "
-    "Face encoder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text file NAME. "
-    "Repeat it as LANG=... to use one model per language. A model folder with #untrained gets "
-    "random weights; word vectors with #sum or #idf combine words by sum or by weighted mean "
-    "instead of the mean; LASER-raw embeddings with #dim=N have the width N instead of 1024"
+    f"{OUR_MODEL}; word vectors (.vec, .vec.gz); a sentence-transformers folder or a Hugging "
+    "Face encoder folder; or a folder of embeddings, NAME.npy or LASER-raw NAME.raw for a text "
+    "file NAME. Repeat it as LANG=... to use one model per language. A model folder with "
+    "#untrained gets random weights; word vectors with #sum or #idf combine words by sum "
+    "or by weighted mean instead of the mean; LASER-raw embeddings with #dim=N have the width N "
+    "instead of 1024"
 )
 
 
@@ -141,12 +142,12 @@ def load_any(args: argparse.Namespace, **options: Any) -> "Encoder":
 
 
 def say_long(encoder: "Encoder") -> None:
-    """Say how many texts were cut, if any, because the model reads no longer ones."""
+    """Report how many texts were truncated, if any, because they are too long for the model."""
     from fairseq_lxsr.embeddings import count_long
 
     count = count_long(encoder)
     if count:
-        say(f"{count:,} texts are longer than the model reads, and were cut")
+        say(f"{count:,} texts are too long for the model, and were truncated")
 
 
 def named_languages(args: argparse.Namespace) -> list[str]:
@@ -163,7 +164,7 @@ def check_language(args: argparse.Namespace) -> None:
     if not languages:
         if "lang" in args and args.lang:
             raise InputError(
-                f"--lang {args.lang} with --model {models}, which names no language; omit --lang"
+                f"--lang {args.lang} with --model {models}, which names no languages; omit --lang"
             )
         return
     examples = {"lang": languages[:1], "lang_pair": languages[:2]}
@@ -173,7 +174,7 @@ def check_language(args: argparse.Namespace) -> None:
         if name in args and not getattr(args, name):
             option_name = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"--model {models} without {option_name}; expected the languages of the text, for "
+                f"--model {models} requires {option_name}, the languages of the text, for "
                 f"example {option_name} {'-'.join(example)}"
             )
 

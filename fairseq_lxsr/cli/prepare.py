@@ -55,7 +55,7 @@ def add_parser(verbs) -> None:
         help="your text: aligned files PREFIX.SRC and PREFIX.TGT, a file .tsv, .csv, .tmx, .xliff, "
         ".jsonl or .po, compressed or not, a .zip with these, or a folder of gettext catalogues; "
         "{pair} stands for SRC-TGT (default: the catalogues of this machine). Repeat it with a "
-        "NAME for each source (kind of text), which --source-temperature of the training balances",
+        "NAME for each source (kind of text); --source-temperature balances sources in training",
     )
     parser.add_argument(
         "--locale-dir",
@@ -138,8 +138,8 @@ def check_languages(text: str, num_pairs: int) -> None:
     """Raise an error if several language pairs would use the text of one."""
     if "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
         raise InputError(
-            f"--data {text}: expected {{pair}} in it, because there are {num_pairs} language pairs "
-            "and it holds one"
+            f"--data {text}: must contain {{pair}}, because there are {num_pairs} language pairs "
+            "and it names the text of one"
         )
 
 
@@ -166,7 +166,7 @@ def run_prepare(args: argparse.Namespace) -> None:
     by_options = ["fairseq-train", data, "--user-dir", str(PACKAGE), *task, *validation]
     print(
         f"{done.pairs:,} training pairs, at most {done.unknown} % of a text unknown; "
-        f"{done.summary} has all inputs, hashes and counts\n"
+        f"{done.summary} lists all inputs, hashes and counts\n"
         f"to train: {shlex.join(by_recipe)}\n"
         f"with your own options: {shlex.join(by_options)} ..."
     )

@@ -32,17 +32,17 @@ def add_parser(verbs) -> None:
         "folder",
         type=file_path,
         metavar="DIR",
-        help="folder with *.log of fairseq-train and *.jsonl of `lxsr eval`; the text is "
+        help="folder with *.log from fairseq-train and *.jsonl from `lxsr eval`; the text is "
         "DIR/corpus/PAIR/test.LANG unless --source or --data names other text",
     )
     parser.add_argument(
         "--output",
         type=file_path,
         metavar="FILE.html",
-        help="page to write (default: DIR/report.html)",
+        help="output page (default: DIR/report.html)",
     )
     parser.add_argument(
-        "--title", help="title of the page (default: Training of DIR, with the folder name)"
+        "--title", help="page title (default: Training of DIR, with the folder name)"
     )
     add_any_model_options(parser, "DIR/model")
     add_options(parser, AlignedText)
@@ -124,7 +124,7 @@ def skipping_unreadable() -> Iterator[None]:
     try:
         yield
     except (InputError, OSError) as error:
-        print(f"lxsr: file left out: {error_message(error)}", file=sys.stderr)
+        print(f"lxsr: file skipped: {error_message(error)}", file=sys.stderr)
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:
@@ -138,7 +138,7 @@ def names_text(args: argparse.Namespace) -> bool:
 
 
 def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
-    """Return the text specified on the command line, or else the test text in the folder.
+    """Return the text specified on the command line, otherwise the test text in the folder.
 
     Without --model, the model of the folder is used; without any model the list is empty.
     """
@@ -187,7 +187,7 @@ def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterat
 
 
 def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
-    """Read both sides of an aligned text: its first pairs, without those that have a blank side."""
+    """Read both sides of an aligned text: its first pairs, except pairs with a blank side."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text

@@ -132,7 +132,7 @@ def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEnco
 def check(args: argparse.Namespace) -> None:
     """Raise an error for options that contradict each other or require another option."""
     if (args.source is None) != (args.target is None):
-        raise InputError("only one of --source and --target; expected both, or --input FILE.tsv")
+        raise InputError("only one of --source and --target; specify both, or --input FILE.tsv")
     if args.source:
         check_aligned_files(args)
     if args.margin == "absolute":
@@ -142,7 +142,7 @@ def check(args: argparse.Namespace) -> None:
         for path in inputs(args):
             if not Path(path).is_file() and not archive_of(path):
                 raise InputError(
-                    f"{path}: --margin {args.margin} reads the pairs twice; expected a file, or "
+                    f"{path}: --margin {args.margin} reads the pairs twice; use a file, or "
                     "--index SOURCE TARGET"
                 )
 
@@ -150,24 +150,24 @@ def check(args: argparse.Namespace) -> None:
 def check_aligned_files(args: argparse.Namespace) -> None:
     """Raise an error for options that only apply to a table."""
     if args.input:
-        raise InputError("--input with --source and --target; expected one or the other")
+        raise InputError(
+            "--input cannot be combined with --source and --target; use one or the other"
+        )
     if args.columns:
-        raise InputError("--columns with --source and --target; use it with --input")
+        raise InputError("--columns does not apply to --source and --target; use it with --input")
     if args.skip_bad:
         raise InputError(
-            "--skip-bad with --source and --target, whose lines must stay aligned; use it with "
-            "--input"
+            "--skip-bad cannot be used with --source and --target, whose lines must stay aligned; "
+            "use --input"
         )
 
 
 def check_without_margin(args: argparse.Namespace) -> None:
     """Raise an error for options that only apply to margin scores."""
     if args.index:
-        raise InputError(
-            "--index with --margin absolute, which uses no index; use --margin ratio or distance"
-        )
+        raise InputError("--margin absolute does not use --index; use --margin ratio or distance")
     if args.k != PairScoring.k:
-        raise InputError(f"--k {args.k} with --margin absolute, which uses no neighbours; omit --k")
+        raise InputError(f"--margin absolute does not use --k {args.k}; omit --k")
 
 
 def inputs(args: argparse.Namespace) -> list[str | Path]:
@@ -196,7 +196,7 @@ class InputRows:
     Attributes:
         pairs: number of pairs so far.
         passed: number of pairs so far that reach the threshold.
-        last: the rows after the last pair, which have no pair.
+        last: the rows after the last pair.
     """
 
     def __init__(self, args: argparse.Namespace):
@@ -230,7 +230,7 @@ class InputRows:
             yield Row("\t".join(map(single_line, pair)), pair)
 
     def lines(self, group: list[Row], score: float = 0.0) -> Iterator[str]:
-        """Yield the output lines for some rows; `score` is that of the pair in the last row."""
+        """Yield the output lines for some rows; `score` belongs to the pair in the last row."""
         for row in group:
             if row.why == "header":
                 yield self._line("score", row.text)

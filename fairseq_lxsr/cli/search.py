@@ -74,7 +74,7 @@ def _add_index_parser(verbs) -> None:
     )
     add_id_options(parser)
     add_options(parser, IndexOptions)
-    add_truncate_dim(parser, "keep the first N dimensions only; searches cut their queries alike")
+    add_truncate_dim(parser, "keep only the first N dimensions; searches truncate queries alike")
     add_ray_options(parser, "--output then has one index per shard")
     parser.set_defaults(run=run_index)
 
@@ -115,7 +115,7 @@ def _add_search_parser(verbs) -> None:
     parser.add_argument(
         "--numbered",
         action="store_true",
-        help="with --output: put the line number of the query first",
+        help="with --output: begin each row with the line number of the query",
     )
     parser.add_argument(
         "--json",
@@ -126,7 +126,7 @@ def _add_search_parser(verbs) -> None:
     add_options(parser, SearchOptions)
     add_truncate_dim(
         parser,
-        "width of the vectors in the index, to which queries are cut (default: as the index was "
+        "width of the index vectors, to which queries are truncated (default: as the index was "
         "built)",
     )
     parser.set_defaults(run=run_search)
@@ -219,7 +219,8 @@ def index_in_cluster(args: argparse.Namespace) -> None:
 def model_folder(args: argparse.Namespace) -> str:
     """Return the model folder for later searches.
 
-    Several models, or a part of a model such as `NAME#words`, have none: searches need --model.
+    Several models, or a part of a model such as `NAME#words`, have no folder; searches need
+    --model.
     """
     from fairseq_lxsr.embeddings.load import ModelName
     from fairseq_lxsr.encoder.locate import find_model
@@ -310,7 +311,7 @@ def run_search(args: argparse.Namespace) -> None:
 
 
 def nonblank_rows(queries: list[str], place: str) -> list[int]:
-    """Return the row numbers of the queries that are not blank."""
+    """Return the row indices of the queries that are not blank."""
     rows = []
     for row, query in enumerate(queries):
         if not is_blank(query):
@@ -323,18 +324,18 @@ def nonblank_rows(queries: list[str], place: str) -> list[int]:
 def check_search_options(args: argparse.Namespace) -> None:
     """Raise an error for contradictory options."""
     if bool(args.queries) == bool(args.input):
-        raise InputError("expected either sentences to search for, or --input FILE")
+        raise InputError("specify either sentences to search for, or --input FILE")
     if args.json and args.numbered:
-        raise InputError("--numbered with --json, which numbers the queries; omit --numbered")
+        raise InputError("--json already numbers the queries; omit --numbered")
     if args.numbered and not args.output:
-        raise InputError("--numbered without --output; add --output FILE.tsv")
+        raise InputError("--numbered requires --output; add --output FILE.tsv")
 
 
 def check_probes(probes: int, kind: str) -> None:
     """Raise an error if --probes is given for an index without inverted lists."""
     if probes != SearchOptions.probes and not kind.startswith("ivf"):
         raise InputError(
-            f"--probes {probes} with an index of kind {kind}, which has no lists; omit it"
+            f"--probes {probes} is invalid for an index of kind {kind}, which has no lists; omit it"
         )
 
 
@@ -343,8 +344,8 @@ def check_width(truncate_dim: int | None, index: "CorpusIndex") -> None:
     width = index.config["width"]
     if truncate_dim not in (None, width):
         raise InputError(
-            f"--truncate-dim {truncate_dim} with {index.folder}, whose vectors have {width} "
-            f"dimensions; expected {width}: leave it out, or build the index again"
+            f"--truncate-dim {truncate_dim} does not match {index.folder}, whose vectors have "
+            f"{width} dimensions; expected {width}: omit it, or build the index again"
         )
 
 
@@ -388,7 +389,7 @@ def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
 def index_model(index: "CorpusIndex", folder: Path) -> str:
     """Return the model folder that an index was built with.
 
-    Other models are not loaded because an index names them: it may come from anybody.
+    Other kinds of models are not loaded automatically, because an index may be untrusted.
     """
     from fairseq_lxsr.embeddings import is_model_folder
 
@@ -418,11 +419,11 @@ def write(
     """Write the results to a file as TSV, or to the screen as readable text.
 
     Args:
-        output: file to write; `-` is standard output, None the screen.
+        output: output file; `-` is standard output, None the screen.
         queries: text of the queries.
         results_by_query: hits of each query.
-        numbers: number of each query, from 0, for the first column of TSV; None for no such column.
-        has_ids: whether the index has ids of the user.
+        numbers: zero-based index of each query, for the first TSV column; None omits the column.
+        has_ids: whether the index has ids that the user assigned.
     """
     if output:
         names = [single_line(query) for query in queries]
@@ -433,7 +434,7 @@ def write(
                 for hit in hits:
                     stream.write(f"{name}\t{hit.score:.6f}\t{hit.id}\t{hit.sentence}\n")
         return
-    # Raises an error if standard output is closed.
+    # Raise an error if standard output is closed.
     results()
     for query, hits in zip(queries, results_by_query, strict=True):
         print(query)
@@ -449,7 +450,7 @@ def write_json(
     numbers: "Sequence[int]",
     has_ids: bool = False,
 ) -> None:
-    """Write one line of JSON per query, to a file or to standard output; arguments as `write`."""
+    """Write one line of JSON per query; the arguments are the same as for `write`."""
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
         for query, hits, number in zip(queries, results_by_query, numbers, strict=True):
             rows = [hit_fields(hit, has_ids) for hit in hits]

@@ -46,14 +46,14 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(
             f"--allow-edits without --index or without a key; expected --index FOLDER and {API_KEY}"
         )
-    # Loading the model takes seconds, so an address that cannot be used is refused first.
+    # Loading the model takes seconds, so an unusable address is rejected first.
     with listen(options.host, options.port) as listener:
         serve(args, options, listener)
     say("lxsr serve: stopped")
 
 
 def api_key(args: argparse.Namespace) -> str | None:
-    """Return the API key of the command line or of the environment; an empty key is none."""
+    """Return the API key from the command line or the environment; an empty key counts as none."""
     key = args.api_key
     place = "--api-key"
     if not key:

@@ -1,6 +1,6 @@
 """Standard streams for the command line that escape control characters.
 
-Text of a corpus and names of files may have sequences that a terminal would obey as commands.
+Corpus text and file names may contain sequences that a terminal would interpret as commands.
 """
 
 import contextlib
@@ -109,7 +109,7 @@ def results() -> TextIO:
         InputError: if standard output is closed.
     """
     if sys.stdout is None:
-        raise InputError("standard output is closed; expected --output FILE, or an open output")
+        raise InputError("standard output is closed; use --output FILE, or open standard output")
     if sys.stdout.isatty():
         return sys.stdout
     return getattr(sys.stdout, "exact", sys.stdout)

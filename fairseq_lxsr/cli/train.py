@@ -58,10 +58,10 @@ runpy.run_module("fairseq_cli.train", run_name="__main__", alter_sys=True)"""
 TOO_NEW = (3, 14)
 # Options that start training from trained weights.
 CONTINUING = {"--from-model", "--finetune-from-model", "--restore-file", "--continue-once"}
-EPILOG = """Options of fairseq-train replace those of the recipe; --no-X removes --X and its value.
+EPILOG = """Options of fairseq-train replace recipe options; --no-X removes --X and its value.
 --max-update and --max-epoch replace each other, and the learning rate reaches zero at the last
-update. SAVE_DIR/train.log has the complete log of fairseq-train; --log-format simple or json shows
-it on the screen. All options: fairseq-train --user-dir "$(lxsr user-dir)" --help"""
+update. SAVE_DIR/train.log contains the complete log of fairseq-train; --log-format simple or json
+shows it on the screen. All options: fairseq-train --user-dir "$(lxsr user-dir)" --help"""
 
 
 def add_parser(verbs) -> None:
@@ -75,16 +75,14 @@ def add_parser(verbs) -> None:
         metavar="DATA_BIN",
         help="data folder written by `lxsr prepare`; separate several shards with :",
     )
-    parser.add_argument(
-        "--recipe", metavar="NAME", help="training recipe, one of those that `lxsr recipes` lists"
-    )
+    parser.add_argument("--recipe", metavar="NAME", help="training recipe; see `lxsr recipes`")
     parser.add_argument(
         "--from",
         dest="start",
         type=FILE_NAME,
         metavar="MODEL",
         help="continue training a model without layers: a model folder, or a model of this "
-        "package. DATA_BIN is that of `lxsr prepare --from-model MODEL` (default recipe: "
+        "package. DATA_BIN is from `lxsr prepare --from-model MODEL` (default recipe: "
         "new_language if it has new word pieces, whose training leaves the old ones unchanged; "
         "otherwise new_domain)",
     )
@@ -112,7 +110,7 @@ def run_train(args: argparse.Namespace) -> None:
     command = train_command(recipe, args.data, args.others)
     if recipe.finetunes and not _continues_training(command):
         say(
-            f"lxsr train: warning: --recipe {name} starts from random weights here; it is made for "
+            f"lxsr train: warning: --recipe {name} starts from random weights here; it is for "
             f"--finetune-from-model CHECKPOINT of recipe {recipe.finetunes} and the same width"
         )
     if recipe.updates:
@@ -139,7 +137,7 @@ def choose_recipe(args: argparse.Namespace) -> tuple[str, "Recipe"]:
     if args.start:
         options = starting_options(args.start, shards_of(args)[0])
     if not name and not options:
-        raise InputError("--recipe is required: one of `lxsr recipes`, or --from MODEL")
+        raise InputError("specify --recipe NAME (see `lxsr recipes`) or --from MODEL")
     if not name and options["frozen-pieces"]:
         name = "new_language"
     if not name:
@@ -225,7 +223,7 @@ def _continues_training(command: Sequence[str]) -> bool:
 
 
 def add_user_dir(verbs) -> None:
-    description = "Print the folder that fairseq-train --user-dir takes."
+    description = "Print the folder to pass to fairseq-train --user-dir."
     verbs.add_parser("user-dir", description=description).set_defaults(run=print_user_dir)
 
 

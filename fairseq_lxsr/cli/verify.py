@@ -257,7 +257,7 @@ def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         if file.is_file():
             problem = ""
             if not rows_are_intact(file, about["counts"]):
-                problem = "damaged; delete it, the next run computes it again"
+                problem = "damaged; delete it: the next run recomputes it"
             yield file, problem
 
 
@@ -292,4 +292,4 @@ def _dataset(index: Path) -> str:
     has_size = text.is_file() and text.stat().st_size == expected_size
     if has_size and (starts == ends - size * lengths).all():
         return ""
-    return f"does not fit {text.name}; {advice}"
+    return f"does not match {text.name}; {advice}"
