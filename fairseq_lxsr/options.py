@@ -473,7 +473,12 @@ RETRIEVALS = ("max", "intersect", "fwd", "bwd", "all")
 # Maps each ranking metric from its name in options to its name in score signatures.
 RANKING_METRICS = {"nn": "nn-cosine", "csls": "csls-k10", "margin": "margin-ratio-k4-of-100"}
 # The same for passages.
-PASSAGE_METRICS = {"nn": "nn-cosine", "bm25": "bm25-k1.5-b0.75"}
+PASSAGE_METRICS = {
+    "nn": "nn-cosine",
+    "passages": "passages-maxsim-of-100",
+    "bm25": "bm25-k1.5-b0.75",
+    "hybrid": "hybrid-maxsim-of-100-plus-0.01-bm25",
+}
 
 # BUCC variants: learnt threshold, threshold tuned on the evaluation data, and mteb's two variants.
 BUCC_FORMS = ("learned", "oracle", "mteb-v2", "mteb-v1")

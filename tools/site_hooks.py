@@ -66,7 +66,7 @@ PUBLIC = {
         "Searches, mines and scores sentences. Their use: [Search](../searching.md),"
         " [Mine and clean](../mining.md).",
         "search",
-        ("corpus", "reranker", "bitext", "pairs", "options"),
+        ("corpus", "passages", "reranker", "bitext", "pairs", "options"),
     ),
     "vectors": PublicPage(
         "Vectors",

@@ -77,7 +77,7 @@ def check_edit(args: argparse.Namespace) -> str:
     if edit == "update" and not (args.ids or args.id_column):
         raise InputError("--update requires ids; add --ids FILE or --id-column")
     if edit:
-        _refuse(args, edit, ("kind", "lists", "truncate_dim", "ray"))
+        _refuse(args, edit, ("kind", "lists", "passages", "truncate_dim", "ray"))
     elif not args.model:
         raise InputError("--model is required; expected the model that embeds the sentences")
     if args.ray is not None and (args.ids or args.id_column):

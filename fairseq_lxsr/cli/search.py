@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairseq_lxsr.cli.index_edits import (
     add_id_options,
@@ -155,6 +155,8 @@ def run_index(args: argparse.Namespace) -> None:
         edit_index(args, edit, partial(_load_embedder, args))
         return
     if in_cluster(args):
+        if args.passages:
+            raise InputError("--passages with --ray, which builds shards; expected one of the two")
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
@@ -175,11 +177,13 @@ def run_index(args: argparse.Namespace) -> None:
             args.lists,
             model_folder(args),
             ids=ids,
+            passages=args.passages,
         )
     say_long(encoder)
+    unit = "passages" if args.passages else "sentences"
     skipped = left_out(line_counts, len(index))
     print(
-        f"{args.output}: {args.kind} index of {len(index):,} sentences{skipped}, "
+        f"{args.output}: {args.kind} index of {len(index):,} {unit}{skipped}, "
         f"model {encoder.fingerprint}"
     )
 
@@ -270,6 +274,7 @@ def run_search(args: argparse.Namespace) -> None:
     from fairseq_lxsr.embeddings import Text, model_files, refuse_idf
     from fairseq_lxsr.search import open_index
     from fairseq_lxsr.search.earlier import warn_if_cut
+    from fairseq_lxsr.search.passages import find_passage_ranker
     from fairseq_lxsr.search.reranker import find_reranker
 
     check_search_options(args)
@@ -298,6 +303,8 @@ def run_search(args: argparse.Namespace) -> None:
         options.probes,
         find_reranker(encoder, options),
         read_only_ids(args.only_ids),
+        ranker=find_passage_ranker(encoder) if index.has_passages else None,
+        hybrid=options.hybrid,
     )
     has_ids = index.config["ids"]
     if args.json:
@@ -432,15 +439,19 @@ def write(
         with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
             for name, hits in zip(names, results_by_query, strict=True):
                 for hit in hits:
-                    stream.write(f"{name}\t{hit.score:.6f}\t{hit.id}\t{hit.sentence}\n")
+                    row = f"{name}\t{hit.score:.6f}\t{hit.id}\t{hit.sentence}"
+                    if hit.match:
+                        row += f"\t{hit.match}"
+                    stream.write(f"{row}\n")
         return
     # Raise an error if standard output is closed.
     results()
     for query, hits in zip(queries, results_by_query, strict=True):
         print(query)
         for hit in hits:
-            place = f"  {hit.id}" if has_ids else ""
-            print(f"   {hit.score:.2f}{place}  {hit.sentence}")
+            # A passage is named by its id, because it may be long.
+            place = f"  {hit.id}" if has_ids or hit.match else ""
+            print(f"   {hit.score:.2f}{place}  {hit.match or hit.sentence}")
 
 
 def write_json(
@@ -451,6 +462,8 @@ def write_json(
     has_ids: bool = False,
 ) -> None:
     """Write one line of JSON per query; the arguments are the same as for `write`."""
+    from fairseq_lxsr.search.corpus import hit_fields
+
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
         for query, hits, number in zip(queries, results_by_query, numbers, strict=True):
             rows = [hit_fields(hit, has_ids) for hit in hits]
@@ -458,11 +471,3 @@ def write_json(
             query = query.encode(errors="replace").decode()
             answer = {"query": query, "number": number + 1, "hits": rows}
             stream.write(f"{json_line(answer)}\n")
-
-
-def hit_fields(hit: "Hit", has_ids: bool) -> dict[str, Any]:
-    """Return the fields of a hit in JSON."""
-    fields: dict[str, Any] = {"score": hit.score}
-    if has_ids:
-        fields["id"] = hit.id
-    return {**fields, "line": hit.line + 1, "text": hit.text}

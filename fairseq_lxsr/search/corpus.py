@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from fairseq_lxsr.search.index_folder import (
     write_index_folder,
 )
 from fairseq_lxsr.search.options import SearchOptions
+from fairseq_lxsr.search.passage_search import PassageSearch
+from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.segment import EmbedText
 from fairseq_lxsr.vectors import check_directions
@@ -55,17 +57,30 @@ class Hit:
         line: line number in the corpus, from 0. The output of `lxsr search` counts from 1.
         sentence: the text of the line.
         id: id of the sentence. In an index without ids of the user, it is the line number from 1.
+        match: in an index of passages, the sentence of the passage that matched best.
     """
 
     score: float
     line: int
     sentence: str
     id: str = ""
+    match: str = ""
 
     @property
     def text(self) -> str:
         """Alias of `sentence`."""
         return self.sentence
+
+
+def hit_fields(hit: Hit, has_ids: bool = False) -> dict[str, Any]:
+    """Return the fields of a hit for JSON, with lines from 1; only a passage has a `match`."""
+    fields: dict[str, Any] = {"score": hit.score}
+    if has_ids:
+        fields["id"] = hit.id
+    fields |= {"line": hit.line + 1, "text": hit.text}
+    if hit.match:
+        fields["match"] = hit.match
+    return fields
 
 
 class CorpusIndex:
@@ -85,6 +100,8 @@ class CorpusIndex:
 
     # Embeds text with the model of the index, which is loaded when it is first needed.
     _encode: EmbedText | None = None
+    # The model itself, for the ranking of passages.
+    _model: Any = None
 
     def __init__(self, stored: IndexFolder):
         self.folder = stored.path
@@ -120,6 +137,11 @@ class CorpusIndex:
         return self.config["model"]
 
     @property
+    def has_passages(self) -> bool:
+        """Whether the index was built with `passages`."""
+        return bool(self.config.get("split"))
+
+    @property
     def truncate_dim(self) -> int | None:
         """Number of dimensions that the vectors were cut to; None if they were not cut."""
         return truncate_dim_of(self.fingerprint)
@@ -144,6 +166,7 @@ class CorpusIndex:
         first: int = 0,
         truncate_dim: int | None = None,
         ids: Iterable[str | int] | None = None,
+        passages: bool = False,
     ) -> "CorpusIndex":
         """Build an index folder, which appears under its name only when it is complete.
 
@@ -164,6 +187,8 @@ class CorpusIndex:
             truncate_dim: number of leading dimensions to keep; None keeps all. A search cuts its
                 queries alike.
             ids: id of each sentence, text or a whole number; None to use the line numbers from 1.
+            passages: whether each text is a passage of any length, which questions find: its
+                sentences become vectors, and a search ranks passages, see `search.passages`.
 
         Returns:
             The index, open.
@@ -187,7 +212,8 @@ class CorpusIndex:
             model_folder = str(Path(encoder_folder).resolve())
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
-        settings = IndexSettings(fingerprint, kind, lists, model_folder)
+        split = "sentences" if passages else None
+        settings = IndexSettings(fingerprint, kind, lists, model_folder, split)
         embed = _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
@@ -196,6 +222,7 @@ class CorpusIndex:
         write_index_folder(folder, sentences, embed_truncated, settings, first, ids=ids)
         index = cls.load(folder)
         index._encode = embed
+        index._model = encode
         return index
 
     @classmethod
@@ -402,6 +429,7 @@ class CorpusIndex:
             encoder = load(Path(model))
             self.check_model(encoder)
             self._encode = encoder.embed
+            self._model = encoder
         return self._encode
 
     # -- searching
@@ -414,8 +442,13 @@ class CorpusIndex:
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
+        ranker: PassageRanker | None = None,
+        hybrid: bool = False,
     ) -> Any:
-        """Find the k nearest sentences of each query.
+        """Find the k nearest sentences of each query, or the k best passages.
+
+        An index of passages ranks them by the word pieces of the query, if the model has a table of
+        pieces, and by cosine similarity otherwise.
 
         Args:
             queries: one sentence, or N sentences.
@@ -429,6 +462,10 @@ class CorpusIndex:
                 own database; ids that the index does not have are ignored. Or a function that
                 returns whether a sentence with an id may be found, which is called for all ids.
                 None searches all.
+            ranker: ranks the passages of an index of passages; None makes one of `encode`, if that
+                is an encoder, or of the model of the index.
+            hybrid: whether passages are also searched with BM25, in an index of passages; the first
+                search reads all passages and keeps their words in memory.
 
         Returns:
             A list of hits for each query, best first; a single sentence gives its list alone. A
@@ -441,14 +478,17 @@ class CorpusIndex:
                 and the model of the index is missing, or if `where` is a single string.
         """
         if isinstance(encode, int | np.integer):
-            return self.search(queries, None, int(encode), probes, reranker, where)
+            return self.search(queries, None, int(encode), probes, reranker, where, ranker, hybrid)
         if isinstance(queries, str):
-            return self.search([queries], encode, k, probes, reranker, where)[0]
+            queries = [queries]
+            hits = self.search(queries, encode, k, probes, reranker, where, ranker, hybrid)
+            return hits[0]
         check_text_list("queries", queries)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
             return []
         self._check_encoders(encode, reranker)
+        self._check_ranking(reranker, ranker, hybrid)
         embed = self._load_model() if encode is None else _embed_function(encode)
         embeddings = first_dimensions(embed(text), self.truncate_dim)
         is_known = np.asarray(embeddings.any(axis=1))
@@ -456,11 +496,22 @@ class CorpusIndex:
         condition = None if where is None else checked_where(where)
         # Another thread may edit this object meanwhile; the copy keeps the opened files.
         index = copy(self)
+        search = partial(
+            index._search_known, k=k, probes=probes, reranker=reranker, where=condition
+        )
+        if self.has_passages:
+            ranker = ranker or find_passage_ranker(self._model if encode is None else encode)
+            search = partial(
+                index._search_passages,
+                k=k,
+                probes=probes,
+                ranker=ranker,
+                where=condition,
+                hybrid=hybrid,
+            )
         if is_known.all():
-            return index._search_known(text, embeddings, k, probes, reranker, condition)
-        known_text = Text(list(compress(text, is_known)))
-        known = embeddings[is_known]
-        hits = index._search_known(known_text, known, k, probes, reranker, condition)
+            return search(text, embeddings)
+        hits = search(Text(list(compress(text, is_known))), embeddings[is_known])
         all_hits: list[list[Hit]] = [[] for _ in text]
         for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
             all_hits[position] = hits_of_query
@@ -475,6 +526,56 @@ class CorpusIndex:
                 f"model {reranker.model}, whose word pieces differ; search without reranking, or "
                 "with the model of the index"
             )
+
+    def _check_ranking(
+        self, reranker: Reranker | None, ranker: PassageRanker | None, hybrid: bool
+    ) -> None:
+        """Refuse options that the index does not have."""
+        if self.has_passages and reranker:
+            raise InputError(
+                f"--rerank with {self.folder}, an index of passages, which ranks them by itself; "
+                "leave it out"
+            )
+        if hybrid and not self.has_passages:
+            raise InputError(
+                f"--hybrid with {self.folder}, an index of sentences; expected an index of "
+                "passages: build one with `lxsr index --passages`"
+            )
+        if ranker and ranker.model != model_of(self.fingerprint):
+            raise InputError(
+                f"{self.folder}: was made with model {self.fingerprint}, but the ranker uses "
+                f"model {ranker.model}; use the model of the index"
+            )
+
+    def _search_passages(
+        self,
+        text: Text,
+        embeddings: FloatArray,
+        k: int,
+        probes: int,
+        ranker: PassageRanker | None,
+        where: Condition | None,
+        hybrid: bool,
+    ) -> list[list[Hit]]:
+        """Search passages with query embeddings [N, D], none of which is zero."""
+        check_count("k", k)
+        if not len(self):
+            return [[] for _ in text]
+        stored = self._stored
+        allowed = None if where is None else stored.allowed(where)
+        found = PassageSearch(stored, ranker).search(text, embeddings, k, probes, allowed, hybrid)
+        documents = np.array(sorted({hit.document for hits in found for hit in hits}), dtype=int)
+        passages = stored.sentences(documents)
+        ids = stored.ids(documents)
+        results = []
+        for hits in found:
+            results.append(
+                [
+                    Hit(hit.score, *passages[hit.document], ids[hit.document], hit.match)
+                    for hit in hits
+                ]
+            )
+        return results
 
     def _search_known(
         self,

@@ -20,6 +20,7 @@ from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
 from fairseq_lxsr.files.records import is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
+from fairseq_lxsr.search.lexical import LexicalIndex
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import (
     FILES,
@@ -489,6 +490,13 @@ class IndexFolder:
             names = self.segments[number].ids_of(inside - self._document_starts[number])
             ids.update(zip(inside.tolist(), names, strict=True))
         return ids
+
+    @cached_property
+    def lexical(self) -> tuple[IntArray, LexicalIndex]:
+        """BM25 of the documents that are not deleted, and their numbers; made when first needed."""
+        numbers = np.flatnonzero(self._is_alive)
+        texts = [text for _, text in self.sentences(numbers).values()]
+        return numbers, LexicalIndex(texts)
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:

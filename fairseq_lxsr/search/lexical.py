@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
@@ -90,12 +91,15 @@ class LexicalIndex:
         """Return the number of passages."""
         return self._size
 
-    def nearest(self, queries: Sequence[str], k: int) -> tuple[FloatArray, IntArray]:
+    def nearest(
+        self, queries: Sequence[str], k: int, allowed: NDArray[np.bool_] | None = None
+    ) -> tuple[FloatArray, IntArray]:
         """Find the passages with the highest BM25 score.
 
         Args:
             queries: Q texts.
             k: number of passages per query.
+            allowed: which passages may be found [N]; None for all.
 
         Returns:
             Scores in descending order, float32 [Q, k], and rows of the passages [Q, k]; -1 where
@@ -109,8 +113,13 @@ class LexicalIndex:
             if self._is_empty or not terms:
                 continue
             all_scores = self._index.get_scores(terms)
-            best = np.argsort(-all_scores, kind="stable")[:depth]
-            best = best[all_scores[best] > 0]
+            if allowed is not None:
+                all_scores = np.where(allowed, all_scores, 0)
+            positive = np.flatnonzero(all_scores > 0)
+            if len(positive) > depth:
+                largest = np.argpartition(-all_scores[positive], depth - 1)[:depth]
+                positive = np.sort(positive[largest])
+            best = positive[np.argsort(-all_scores[positive], kind="stable")]
             scores[number, : len(best)] = all_scores[best]
             rows[number, : len(best)] = best
         return scores, rows

@@ -53,6 +53,9 @@ class SearchOptions(RerankOption):
         32,
         at_least(1),
     )
+    hybrid: bool = option(
+        "also search passages with BM25; needs an index of passages and bm25s (default: no)", False
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class IndexOptions:
     Args:
         kind: kind of the index. A shard with too few sentences for it, usually the last, is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
+        passages: whether each text is a passage.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
     """
@@ -78,6 +82,11 @@ class IndexOptions:
         "per 39 sentences)",
         None,
         at_least(1),
+    )
+    passages: bool = option(
+        "each line is a passage of any length, which questions find: its sentences become vectors, "
+        "and a search ranks passages (default: no)",
+        False,
     )
     model_folder: str = ""
     language: str = ""

@@ -4,6 +4,7 @@ The score is described in `vectors.pieces`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,28 @@ QUERY_BLOCK = 1024
 
 # A function that returns the texts of candidates, given their numbers [n].
 Read = Callable[[IntArray], Sequence[str]]
+
+
+def piece_encoder(encoder: Any, feature: str) -> Any:
+    """Return the `SentenceEncoder` of an encoder, after checking that it has a table of pieces.
+
+    Args:
+        encoder: a model folder, which may be truncated.
+        feature: what needs the table; begins the message.
+
+    Raises:
+        InputError: if the model has no vectors of word pieces.
+    """
+    if isinstance(encoder, TruncatedEncoder):
+        encoder = encoder.encoder
+    if not isinstance(encoder, ModelFolder):
+        raise InputError(
+            f"{feature}: the model has no word piece vectors; expected a model folder created by "
+            "`lxsr export folder`"
+        )
+    # Refuse a model without a piece table before any search.
+    encoder.encoder.check_table()
+    return encoder.encoder
 
 
 class Reranker:
@@ -44,18 +67,9 @@ class Reranker:
     def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
         at_least(1).check("rerank", depth)
         NON_NEGATIVE.check("weight", weight)
-        if isinstance(encoder, TruncatedEncoder):
-            encoder = encoder.encoder
-        if not isinstance(encoder, ModelFolder):
-            raise InputError(
-                "rerank: the model has no word piece vectors; expected a model folder created by "
-                "`lxsr export folder`"
-            )
         self.depth = depth
         self.weight = weight
-        self._encoder = encoder.encoder
-        # Refuse a model without a piece table before any search.
-        self._encoder.check_table()
+        self._encoder = piece_encoder(encoder, "rerank")
 
     @property
     def model(self) -> str:

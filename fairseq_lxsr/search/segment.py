@@ -21,6 +21,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.mapping import map_file
 from fairseq_lxsr.files.open import open_file, sha256, stamp
 from fairseq_lxsr.files.records import is_count, open_array
+from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.vectors import (
     build_index,
     check_directions,
@@ -47,7 +48,7 @@ OPTIONAL_FILES = (IDS_FILE, ROWS_FILE)
 RAW_VECTORS_FILE = "vectors.raw"
 # Functions that split a document into the texts of its rows, by the name that index.json has. Each
 # returns the first character of each text, and the character after its last.
-SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {}
+SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
 
 EmbedText = Callable[[Text], np.ndarray]
 Mask = NDArray[np.bool_]

@@ -34,8 +34,12 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
+from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.options import at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
+from fairseq_lxsr.search.corpus import hit_fields
+from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
+from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.answers import Answer, RequestError, as_json, list_as_json, refusal
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
@@ -334,7 +338,7 @@ class Service:
         """Search the index for the `k` best sentences of `query`, one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        check_names(fields, "query", "k", "only_ids", "model")
+        check_names(fields, "query", "k", "only_ids", "hybrid", "model")
         k = fields.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MAX_HITS:
             raise RequestError(400, f"k {shown(k)}; expected 1 to {MAX_HITS}", "k")
@@ -350,8 +354,16 @@ class Service:
                 f"{len(queries):,} queries with k {k:,}; expected at most {limit:,} hits in all",
                 "k",
             )
+        hybrid = fields.get("hybrid", False)
+        if type(hybrid) is not bool or (hybrid and not index.has_passages):
+            raise RequestError(
+                400,
+                f"hybrid {shown(hybrid)}; expected true or false; true needs an index of passages",
+                "hybrid",
+            )
+        ranker = find_passage_ranker(self.encoder) if index.has_passages else None
         embedded = await self.queue.embed(queries)
-        search = partial(search_index, index, k=k, where=where)
+        search = partial(search_index, index, k=k, where=where, ranker=ranker, hybrid=hybrid)
         hits = await self.hits(queries, embedded.embeddings, search)
         head: dict[str, Any] = {"model": self.name}
         if cut := self.cut_texts(embedded):
@@ -428,8 +440,11 @@ class Service:
 
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
         """Embed texts with those of other requests, and return what an edit looks them up with."""
-        embedded = await self.queue.embed(texts)
-        return embedded_texts(texts, embedded.embeddings)
+        lines = [single_line(text) for text in texts]
+        if self.open_index().has_passages:
+            lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
+        embedded = await self.queue.embed(lines)
+        return embedded_texts(lines, embedded.embeddings)
 
     async def edit(self, result: str, change: Callable[[CorpusIndex], int | None]) -> Answer:
         """Edit the index on disk, and report the number of texts under the name `result`."""
@@ -529,9 +544,13 @@ def search_index(
     embeddings: FloatArray,
     k: int,
     where: list[str | int] | None,
+    ranker: PassageRanker | None,
+    hybrid: bool,
 ) -> list[list[Hit]]:
     """Search an index for queries with these embeddings [N, D]."""
-    return index.search(queries, lambda text: embeddings, k, where=where)
+    return index.search(
+        queries, lambda text: embeddings, k, where=where, ranker=ranker, hybrid=hybrid
+    )
 
 
 def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
@@ -572,14 +591,6 @@ def checked_ids(given: Any, field: str) -> list[str | int]:
         if type(value) not in (str, int):
             raise RequestError(400, f"{field}[{row}] {shown(value)}; expected an id", field)
     return given
-
-
-def hit_fields(hit: Hit, has_ids: bool) -> dict[str, Any]:
-    """Return the fields of a hit in an answer."""
-    fields: dict[str, Any] = {"score": hit.score}
-    if has_ids:
-        fields["id"] = hit.id
-    return {**fields, "line": hit.line + 1, "text": hit.sentence}
 
 
 def is_blank(text: str) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.files.lines import single_line
 from fairseq_lxsr.files.open import file_identity
 from fairseq_lxsr.files.write import restore_folder
 from fairseq_lxsr.search import CorpusIndex, open_index
@@ -137,10 +136,8 @@ class LiveIndex:
 
 
 def embedded_texts(texts: Sequence[str], embeddings: FloatArray) -> Callable[[Text], Any]:
-    """Return a function that looks up the embeddings [N, D] of N texts."""
-    vectors = {}
-    for text, vector in zip(texts, embeddings, strict=True):
-        vectors[single_line(text)] = vector
+    """Return a function that looks up the embeddings [N, D] of N texts, each a single line."""
+    vectors = dict(zip(texts, embeddings, strict=True))
 
     def embed(text: Text) -> FloatArray:
         return np.stack([vectors[sentence] for sentence in text])

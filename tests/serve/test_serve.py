@@ -229,6 +229,38 @@ def test_wrong_requests_are_told_why(address, content, status, said):
 
 
 @needs_server
+def test_search_of_passages(encoder, tmp_path):
+    pytest.importorskip("bm25s")
+    passages = [" ".join(TEXTS), "Four green fish hear the mouse. Six black horses find a bird."]
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
+    with serving(encoder, index) as address:
+        _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1})
+        [hit] = answer["results"][0]["hits"]
+        assert (hit["line"], hit["text"]) == (2, passages[1])
+        assert hit["match"] in passages[1]
+        _, answer = ask(f"{address}/search", {"query": "horses", "k": 1, "hybrid": True})
+        assert answer["results"][0]["hits"][0]["line"] == 2
+        assert ask(f"{address}/search", {"query": "horses", "hybrid": 1})[0] == 400
+
+
+@needs_server
+def test_a_passage_is_added_over_http(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", [" ".join(TEXTS)], encoder, passages=True)
+    passage = "Four green fish hear the mouse. Six black horses find a bird."
+    with serving(encoder, index, allow_edits=True, api_key="k") as address:
+        key = {"Authorization": "Bearer k"}
+        status, answer = ask(f"{address}/index/add", {"texts": [passage]}, **key)
+        assert (status, answer["added"]) == (200, 1)
+        _, answer = ask(f"{address}/search", {"query": "Six black horses", "k": 1}, **key)
+        assert answer["results"][0]["hits"][0]["text"] == passage
+
+
+@needs_server
+def test_hybrid_needs_passages(address):
+    assert ask(f"{address}/search", {"query": "a", "hybrid": True})[0] == 400
+
+
+@needs_server
 def test_search(address, index, encoder):
     hits = index.search([TEXTS[1], TEXTS[2]], encoder.encode, 2)
     status, answer = ask(f"{address}/search", {"query": [TEXTS[1], TEXTS[2]], "k": 2})

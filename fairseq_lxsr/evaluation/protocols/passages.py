@@ -7,6 +7,7 @@ within one language.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ from fairseq_lxsr.evaluation.protocols.protocol import (
 from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, text_and_model
 from fairseq_lxsr.evaluation.texts import rank
 from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
+from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.lexical import LexicalIndex, lexical_name
+from fairseq_lxsr.search.passages import PassageRanker
 from fairseq_lxsr.vectors.rows import IntArray
 
 # Number of passages that are retrieved and scored.
@@ -80,7 +83,8 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     Args:
         test: queries and passages.
         encoder: encoder of both.
-        metric: `nn` ranks by cosine similarity, `bm25` by BM25 without the encoder.
+        metric: `nn` ranks by cosine similarity, `passages` as an index of passages does, `bm25` by
+            BM25 without the encoder, `hybrid` as an index of passages does with BM25.
 
     Returns:
         Row indices of the best passages [Q, at most 10]; -1 marks a missing passage.
@@ -91,9 +95,25 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
         index = LexicalIndex([test.passages[row] for row in order.tolist()])
         _, rows = index.nearest(test.queries.lines, depth)
         return np.where(rows < 0, -1, order[rows])
+    if metric != "nn":
+        return _search_index(test, encoder, depth, metric == "hybrid")
     queries = embed(encoder, test.queries)
     passages = embed(encoder, test.passages)
     return order[rank(queries, passages[order], depth, "nn")]
+
+
+def _search_index(test: PassageSet, encoder: Encoder, depth: int, hybrid: bool) -> IntArray:
+    """Build an index of the passages as a user does, and search it."""
+    ranker = PassageRanker(encoder)
+    with TemporaryDirectory() as folder:
+        index = CorpusIndex.build(
+            Path(folder) / "index", test.passages.lines, encoder, passages=True
+        )
+        all_hits = index.search(test.queries, encoder, depth, ranker=ranker, hybrid=hybrid)
+    rows = np.full((len(test.queries), depth), -1)
+    for number, hits in enumerate(all_hits):
+        rows[number, : len(hits)] = [hit.line for hit in hits]
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +155,9 @@ class Passages(Protocol):
         metavar="FILE",
     )
     metric: tuple[str, ...] = option(
-        f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas; bm25 is lexical search "
-        "with the library bm25s (default: nn)",
+        f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas: nn: the nearest vectors; "
+        "passages: as an index of passages ranks; bm25: lexical search, by the library bm25s; "
+        "hybrid: both together (default: nn)",
         ("nn",),
         type=comma_separated(f"names from {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
         metavar="NAMES",
@@ -201,7 +222,9 @@ class Passages(Protocol):
 
     def score(self, test: PassageSet, encoder: Encoder, metric: str) -> Score:
         """Measure one test set by one metric."""
-        model = lexical_name() if metric == "bm25" else encoder.fingerprint
+        model = encoder.fingerprint
+        if metric == "bm25":
+            model = lexical_name()
         settings: dict[str, Any] = {"dataset": self.dataset} if self.dataset else {}
         settings |= {
             "metric": PASSAGE_METRICS[metric],

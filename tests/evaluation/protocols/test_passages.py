@@ -5,9 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import random_model
 from conftest import COMPATIBILITY, lxsr_here, refused
 from golden_vectors import Vectors
 
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.passage_sets import read_passage_set, read_xquad
 from fairseq_lxsr.evaluation.protocols.passages import Passages, ranking_outcomes
@@ -102,6 +105,21 @@ def test_bm25_finds_words(files):
     assert score.values["R@1"] == 100
     assert score.signature.startswith("passages|metric:bm25-k1.5-b0.75|")
     assert "|model:bm25s-" in score.signature
+
+
+def test_an_index_of_passages_is_measured(files, tmp_path):
+    pytest.importorskip("bm25s")
+    folder = random_model.write_model(tmp_path / "m", gated=True, num_layers=0)
+    encoder = ModelFolder(SentenceEncoder.from_pretrained(folder))
+    options = dict(zip(("queries", "passages", "relevant"), files, strict=True))
+    protocol = Passages(**options, metric=("passages", "hybrid"))
+    [plain], [hybrid] = protocol.plan().measure(encoder)
+    assert plain.signature.startswith("passages|metric:passages-maxsim-of-100|")
+    assert hybrid.signature.startswith("passages|metric:hybrid-maxsim-of-100-plus-0.01-bm25|")
+    # Each query is found: the index returns all three passages.
+    assert plain.values["R@10"] == hybrid.values["R@10"] == 100
+    with pytest.raises(InputError, match=r"passages: .*word piece"):
+        list(protocol.plan().measure(Vectors(VECTORS)))
 
 
 def test_beir(beir):

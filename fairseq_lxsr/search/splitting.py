@@ -1,0 +1,118 @@
+"""Splits a passage into windows and sentences, each of which becomes a vector of an index.
+
+A window holds consecutive sentences, so few that a model reads it completely. A passage of ordinary
+length is one window. Lengths are in letters; a character of Chinese, Japanese or Korean counts as
+three.
+"""
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+# The end of a sentence: punctuation and a blank, or punctuation of scripts that need no blank.
+_END = re.compile(r"(?<=[.!?;:\u2026\u0964\u061f\u0589])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
+_IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]")
+IDEOGRAPH_LETTERS = 3
+# Shorter parts, such as abbreviations, are joined with the next sentence.
+SHORTEST = 30
+# Longer sentences are cut at a blank.
+LONGEST = 400
+LONGEST_WINDOW = 900
+
+# First character of a text, and the character after its last.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Consecutive sentences of a passage.
+
+    Attributes:
+        span: first character of the window, and the character after its last.
+        sentences: the same of each sentence.
+    """
+
+    span: Span
+    sentences: list[Span]
+
+
+def sentence_spans(text: str) -> list[Span]:
+    """Split a text into sentences by a simple rule.
+
+        sentence_spans("It rains. Where is the dog?")  # [(0, 9), (10, 27)]
+
+    Args:
+        text: text in any language, on one line.
+
+    Returns:
+        First character of each sentence, and the character after its last.
+    """
+    spans = []
+    start = 0
+    for match in _END.finditer(text):
+        if _size(text[start : match.start()]) >= SHORTEST:
+            spans += _cut(text, start, match.start())
+            start = match.end()
+    if text[start:].strip():
+        spans += _cut(text, start, len(text))
+    return spans
+
+
+def _cut(text: str, start: int, stop: int) -> list[Span]:
+    """Cut a long sentence at blanks into parts of about equal size."""
+    num_parts = -(-_size(text[start:stop]) // LONGEST)
+    spans = []
+    for part in range(num_parts, 1, -1):
+        middle = start + (stop - start) // part
+        blank = text.find(" ", middle, min(middle + LONGEST // 4, stop))
+        if blank < 0:
+            blank = middle
+        spans.append((start, blank))
+        start = blank + (text[blank : blank + 1] == " ")
+    spans.append((start, stop))
+    return [span for span in spans if text[span[0] : span[1]].strip()]
+
+
+def windows(text: str) -> list[Window]:
+    """Split a passage into windows of consecutive sentences.
+
+    Args:
+        text: text of the passage, on one line.
+
+    Returns:
+        Windows of about equal size, of at most about `LONGEST_WINDOW` letters.
+    """
+    num_windows = -(-_size(text) // LONGEST_WINDOW)
+    size = len(text) / max(num_windows, 1)
+    groups: list[list[Span]] = [[]]
+    for span in sentence_spans(text):
+        # A sentence belongs to the window in which its middle lies.
+        if groups[-1] and (span[0] + span[1]) / 2 > size * len(groups):
+            groups.append([])
+        groups[-1].append(span)
+    return [Window((group[0][0], group[-1][1]), group) for group in groups if group]
+
+
+def passage_rows(text: str) -> list[Span]:
+    """Return the texts of a passage that become vectors: each window, and its sentences.
+
+    Args:
+        text: text of the passage, on one line.
+    """
+    rows = []
+    for window in windows(text):
+        rows.append(window.span)
+        if len(window.sentences) > 1:
+            rows += window.sentences
+    return rows
+
+
+def window_at(all_windows: list[Window], character: int) -> int:
+    """Return the number of the window in which a character lies."""
+    starts = [window.span[0] for window in all_windows]
+    return max(bisect_right(starts, character) - 1, 0)
+
+
+def _size(text: str) -> int:
+    """Return the length of a text in letters."""
+    return len(text) + (IDEOGRAPH_LETTERS - 1) * len(_IDEOGRAPH.findall(text))

@@ -1,0 +1,247 @@
+"""An index of passages: its sentences, its ranking, and lexical search beside it."""
+
+import json
+
+import numpy as np
+import pytest
+import random_model
+import toy
+from conftest import lxsr_here, refused
+
+from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.search import CorpusIndex
+from fairseq_lxsr.search import passages as ranking
+from fairseq_lxsr.search.passages import Candidate, PassageRanker
+from fairseq_lxsr.search.reranker import Reranker
+from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
+
+SENTENCES = list(dict.fromkeys(english for english, _ in toy.sentences(300, seed=3)))
+# Twenty passages of four sentences, and one that is many windows long.
+PASSAGES = [" ".join(SENTENCES[start : start + 4]) for start in range(0, 80, 4)]
+LONG = " ".join(SENTENCES[100:260])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return random_model.write_model(
+        tmp_path_factory.mktemp("passages") / "m", gated=True, num_layers=0
+    )
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return ModelFolder(SentenceEncoder.from_pretrained(folder))
+
+
+@pytest.fixture(scope="module")
+def index(encoder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("index") / "index"
+    return CorpusIndex.build(path, [*PASSAGES, LONG], encoder, passages=True)
+
+
+# -- sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("One short.", ["One short."]),
+        (
+            "The dog sleeps in the red house. Where does the black cat sleep now? Nobody knows it today!",
+            [
+                "The dog sleeps in the red house.",
+                "Where does the black cat sleep now?",
+                "Nobody knows it today!",
+            ],
+        ),
+        (
+            "Dr. A. Smith lives in a large old house in London.",
+            ["Dr. A. Smith lives in a large old house in London."],
+        ),
+        ("今天早上下了很大的雨,街上没有人。猫在家里睡觉,狗在外面跑。", None),
+    ],
+)
+def test_sentences(text, sentences):
+    spans = sentence_spans(text)
+    if sentences is None:
+        sentences = ["今天早上下了很大的雨,街上没有人。", "猫在家里睡觉,狗在外面跑。"]
+    assert [text[start:stop] for start, stop in spans] == sentences
+
+
+@pytest.mark.parametrize("text", [LONG, "a" * 5000, "ab cd " * 1000, "ก" * 3000, "x. " * 900])
+def test_windows_cover_a_text_of_any_length(text):
+    all_windows = windows(text)
+    assert len(all_windows) > 1
+    covered = "".join(
+        text[start:stop] for window in all_windows for start, stop in window.sentences
+    )
+    assert covered.replace(" ", "") == text.replace(" ", "")
+    for window in all_windows:
+        assert window.span == (window.sentences[0][0], window.sentences[-1][1])
+        assert window.span[1] - window.span[0] < 1500
+    rows = passage_rows(text)
+    assert len(set(rows)) == len(rows)
+
+
+# -- ranking
+
+
+def test_score_is_the_formula(encoder):
+    """Against a loop over pieces."""
+    table = encoder.encoder.table
+    candidates = [
+        Candidate((0, 0), 0.3, SENTENCES[:3]),
+        Candidate((1, 0), 0.1, SENTENCES[5:6]),
+    ]
+    query = "three red dogs"
+    [ranked] = PassageRanker(encoder).rank([query], [candidates])
+    ids, _ = encoder.encoder.split([query])
+    units = table / np.linalg.norm(table, axis=1, keepdims=True).clip(1e-9)
+    rarity = np.maximum(np.log(ids + 2) - ranking.FREQUENT_PIECES, ranking.SMALLEST_WEIGHT)
+    weights = np.sqrt(np.linalg.norm(table[ids], axis=1)) * rarity
+    weights /= weights.sum()
+    for candidate, result in zip(candidates, ranked, strict=True):
+        parts = [encoder.encoder.split([text])[0] for text in candidate.sentences]
+        of_sentences = [weights @ (units[ids] @ units[part].T).max(axis=1) for part in parts]
+        pieces = np.concatenate(parts)
+        of_window = weights @ (units[ids] @ units[pieces].T).max(axis=1)
+        expected = (candidate.cosine + of_window + max(of_sentences)) / 3
+        expected -= ranking.LENGTH_PENALTY * np.log(len(pieces))
+        assert result.score == pytest.approx(expected, abs=1e-5)
+        assert result.sentence == int(np.argmax(of_sentences))
+
+
+def test_blocks_do_not_matter(encoder, monkeypatch):
+    queries = SENTENCES[:7]
+    candidates = [
+        [Candidate((row, 0), 0.1, SENTENCES[row : row + 3]) for row in range(number, number + 4)]
+        for number in range(7)
+    ]
+    whole = PassageRanker(encoder).rank(queries, candidates)
+    monkeypatch.setattr(ranking, "QUERY_BLOCK", 2)
+    parts = PassageRanker(encoder).rank(queries, candidates)
+    assert [[result.sentence for result in row] for row in parts] == [
+        [result.sentence for result in row] for row in whole
+    ]
+    np.testing.assert_allclose(
+        [[result.score for result in row] for row in parts],
+        [[result.score for result in row] for row in whole],
+        atol=1e-5,
+    )
+
+
+def test_a_hit_is_a_passage_and_names_its_sentence(index):
+    assert index.has_passages
+    assert len(index) == 21
+    assert index.num_rows > 21
+    query = SENTENCES[9]
+    [first, second] = index.search(query, k=2)
+    assert first.text == PASSAGES[2]
+    assert first.line == 2
+    assert first.match == SENTENCES[9]
+    assert first.score > second.score
+    assert first.line != second.line
+
+
+def test_the_end_of_a_long_passage_is_found(index):
+    hits = index.search(SENTENCES[258], k=3)
+    assert hits[0].line == 20
+    assert SENTENCES[258] in hits[0].match
+    assert len({hit.line for hit in hits}) == 3
+
+
+def test_all_kinds_and_all_passages(encoder, tmp_path):
+    pytest.importorskip("faiss")
+    for kind in ("int8", "binary"):
+        path = tmp_path / kind
+        other = CorpusIndex.build(path, PASSAGES, encoder, kind=kind, passages=True)
+        hits = CorpusIndex.load(path).search(SENTENCES[9], encoder, k=50)
+        assert hits[0].line == 2
+        assert sorted(hit.line for hit in hits) == list(range(20))
+        assert len(other) == 20
+
+
+def test_passages_are_added_and_deleted(encoder, tmp_path):
+    ids = [f"note-{number}" for number in range(20)]
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, ids=ids, passages=True)
+    index.add([LONG, SENTENCES[290]], ids=["long", "short"])
+    hit = index.search(SENTENCES[258], k=1)[0]
+    assert (hit.id, hit.line) == ("long", 20)
+    assert index.search(SENTENCES[290], k=1)[0].match == SENTENCES[290]
+    index.delete(["long"])
+    assert index.search(SENTENCES[258], k=1)[0].id != "long"
+    index.update(["note-0"], [f"{SENTENCES[280]} {SENTENCES[281]}"])
+    index.compact()
+    hits = CorpusIndex.load(tmp_path / "index").search([SENTENCES[280]], encoder, k=1)
+    assert hits[0][0].id == "note-0"
+    hits = index.search(SENTENCES[280], k=30, where=["note-3", "note-5"])
+    assert sorted(hit.id for hit in hits) == ["note-3", "note-5"]
+
+
+def test_a_model_without_pieces_ranks_by_cosine(encoder, tmp_path):
+    def embed(text):
+        return encoder.embed(text)
+
+    index = CorpusIndex.build(tmp_path / "index", PASSAGES, embed, "model", passages=True)
+    hit = index.search(SENTENCES[9], embed, k=1)[0]
+    assert (hit.line, hit.match) == (2, SENTENCES[9])
+    assert hit.score == pytest.approx(1, abs=1e-5)
+
+
+def test_a_passage_without_known_words_is_left_out(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "i", [PASSAGES[0], "", "\u4e00"], encoder, passages=True)
+    assert len(index) == 1
+
+
+# -- lexical search
+
+
+def test_hybrid_adds_to_passages_with_a_rare_word(encoder, tmp_path):
+    pytest.importorskip("bm25s")
+    passages = [*PASSAGES, f"{SENTENCES[200]} zzyzx {SENTENCES[201]}"]
+    index = CorpusIndex.build(tmp_path / "index", passages, encoder, passages=True)
+    plain = index.search("zzyzx dog", k=21)
+    hybrid = index.search("zzyzx dog", k=21, hybrid=True)
+    plain_scores = {hit.line: hit.score for hit in plain}
+    gains = {hit.line: hit.score - plain_scores[hit.line] for hit in hybrid}
+    assert max(gains, key=gains.get) == 20
+    assert min(gains.values()) == pytest.approx(0, abs=1e-6)
+    hits = index.search("zzyzx dog", k=3, hybrid=True, where=["1", "2"])
+    assert sorted(hit.id for hit in hits) == ["1", "2"]
+
+
+def test_what_does_not_fit_together(index, encoder, tmp_path):
+    plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:5], encoder)
+    with pytest.raises(InputError, match=r"--rerank .*index of passages"):
+        index.search("dog", k=1, reranker=Reranker(encoder, 10))
+    with pytest.raises(InputError, match=r"--hybrid .*plain"):
+        plain.search("dog", k=1, hybrid=True)
+    with pytest.raises(InputError, match="k is 0"):
+        index.search("dog", k=0)
+
+
+# -- commands
+
+
+def test_commands(folder, tmp_path):
+    text = tmp_path / "passages.txt"
+    text.write_text("".join(f"{passage}\n" for passage in PASSAGES))
+    path = tmp_path / "index"
+    built = lxsr_here("index", "--model", folder, "--input", text, "--output", path, "--passages")
+    assert "20 passages" in built.stdout
+    done = lxsr_here("search", "--index", path, "--k", "1", SENTENCES[9])
+    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")
+    done = lxsr_here("search", "--index", path, "--k", "1", "--json", SENTENCES[9])
+    [hit] = json.loads(done.stdout)["hits"]
+    assert (hit["line"], hit["text"], hit["match"]) == (3, PASSAGES[2], SENTENCES[9])
+    done = lxsr_here("search", "--index", path, "--k", "1", "--output", "-", SENTENCES[9])
+    query, _, line, passage, match = done.stdout.rstrip("\n").split("\t")
+    assert (query, line, passage, match) == (SENTENCES[9], "3", PASSAGES[2], SENTENCES[9])
+    refused(
+        lxsr_here("search", "--index", path, "--rerank", "10", "dog", check=False),
+        "--rerank",
+        path,
+    )
