@@ -20,7 +20,7 @@ install:
 
 demo:
 	@$(PYTHON) tools/install.py demo
-	@.venv/bin/lxsr run $(or $(DATA),demo) --lang-pair $(or $(SRC),en)-$(or $(TGT),fr) $(if $(WORK),--work $(WORK)) --recipe $(or $(RECIPE),best) $(if $(UPDATES),--max-update $(UPDATES))
+	@.venv/bin/lxsr run $(or $(DATA),demo) --lang-pair $(or $(SRC),en)-$(or $(TGT),fr) $(if $(WORK),--work $(WORK)) --recipe $(or $(RECIPE),best) $(if $(UPDATES),--max-update $(UPDATES)) $(if $(DATA),,--no-short-pairs)
 
 # in the order of the folders: the longest files, in integration/, do not come last, where one process would wait
 test: install

@@ -34,10 +34,11 @@ class FolderExport:
         metavar="FILE.pt",
     )
     output: str = option(OUTPUT_HELP, **_FOLDER)
-    dtype: str = option(
+    dtype: str | None = option(
         "data type of the stored weights: float16 halves the file size, int8 reduces it to a "
-        "quarter, int4 reduces the token embeddings to an eighth",
-        "float32",
+        "quarter, int4 reduces the token embeddings to an eighth (default: float32, or with "
+        "`lxsr train --from` the type of the model that training continued from)",
+        None,
         STORED_TYPES,
     )
     ema: bool = option(

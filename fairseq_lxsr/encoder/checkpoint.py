@@ -17,12 +17,14 @@ from fairseq_lxsr.files.open import stamp
 from fairseq_lxsr.files.records import check_archive
 
 # Keys in a checkpoint's task state: dictionary hash, target languages, hash of training and
-# validation text, language pairs of the model that training continued from, probability of
-# splitting each piece in training [V], and network name (one of `all_networks`).
+# validation text, language pairs and type of the stored weights of the model that training
+# continued from, probability of splitting each piece in training [V], and network name (one of
+# `all_networks`).
 DICTIONARY_HASH = "dictionary_sha256"
 LANGUAGES = "target_languages"
 DATA_HASH = "data_sha256"
 FROM_LANG_PAIRS = "from_lang_pairs"
+FROM_DTYPE = "from_dtype"
 SPLIT_PROBABILITY = "split_probability"
 ARCHITECTURE = "architecture"
 

@@ -6,11 +6,18 @@ Their embeddings are weighted sums of word piece embeddings, so new word pieces 
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import safe_open
+
 from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.model_folder import WEIGHTS_FILE
+from fairseq_lxsr.encoder.numpy_network import TABLE
 from fairseq_lxsr.errors import InputError, listed
 from fairseq_lxsr.text.data_folder import find_dictionary
 from fairseq_lxsr.text.languages import is_same_language, split_pair, split_pairs
 from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
+
+# Types of `lxsr export folder --dtype`, by the safetensors type of the stored embeddings.
+STORED_DTYPES = {"F16": "float16", "BF16": "bfloat16", "I8": "int8", "U8": "int4"}
 
 
 def open_starting_model(model: str | Path) -> SentenceEncoder:
@@ -89,6 +96,24 @@ def trained_pairs(encoder: SentenceEncoder) -> str:
     """
     training = encoder.config.get("training", {})
     return training.get("lang_pairs") or ",".join(training.get("pairs") or ())
+
+
+def stored_dtype(encoder: SentenceEncoder) -> str:
+    """Return the type of the stored embeddings of a model, such as int4.
+
+    `float32` stands for folders of sentence-transformers too.
+
+    Args:
+        encoder: the model, loaded from a folder.
+    """
+    path = (encoder.folder or Path()) / WEIGHTS_FILE
+    if not path.is_file():
+        return "float32"
+    with safe_open(path, "np") as weights:
+        names = set(weights.keys())
+        if TABLE not in names:
+            return "float32"
+        return STORED_DTYPES.get(weights.get_slice(TABLE).get_dtype(), "float32")
 
 
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:

@@ -96,6 +96,14 @@ def paired_bootstrap(
     return float(low), float(high), float((beyond + 1) / (draws + 1))
 
 
+def pooled(scores: Sequence[Score], value: str) -> Outcomes:
+    """Join the outcomes of one value over several tasks, for example both directions of a pair."""
+    hits: list[float] = []
+    for score in scores:
+        hits += score.outcomes[value].hits
+    return Outcomes(hits)
+
+
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:

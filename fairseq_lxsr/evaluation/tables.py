@@ -68,6 +68,29 @@ def _column_means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return means
 
 
+def systems_table(scores_by_system: Mapping[str, Sequence[Score]], value: str) -> str:
+    """Format one value of several systems: one row per system, one column per task, and the mean.
+
+    Args:
+        scores_by_system: scores of the same tasks, by the name of the system.
+        value: the value to show, for example P@1, by the first metric of each system.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for system, scores in scores_by_system.items():
+        row: dict[str, float] = {}
+        for score in of_first_metric(scores):
+            row[score.task] = score.values[value]
+        row["mean"] = float(np.mean(list(row.values())))
+        rows[system] = row
+    return format_table(rows)
+
+
+def of_first_metric(scores: Sequence[Score]) -> list[Score]:
+    """Select the scores that have the similarity metric of the first one."""
+    metric = scores[0].settings.get("metric")
+    return [score for score in scores if score.settings.get("metric") == metric]
+
+
 def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
     """Average over pairs of train and test language, as T-LASER reports.
 

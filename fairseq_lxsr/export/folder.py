@@ -13,6 +13,7 @@ from fairseq_lxsr.encoder.checkpoint import (
     ARCHITECTURE,
     DICTIONARY_HASH,
     ENCODER_PREFIX,
+    FROM_DTYPE,
     FROM_LANG_PAIRS,
     NETWORK_PREFIX,
     SPLIT_PROBABILITY,
@@ -23,6 +24,7 @@ from fairseq_lxsr.encoder.model_folder import DEFAULT_ARCHITECTURE, TEACHER, che
 from fairseq_lxsr.encoder.torch_network import build_network, save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork, all_networks
+from fairseq_lxsr.options import STORED_TYPES
 from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, kept_text
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
@@ -62,7 +64,7 @@ def export_checkpoint(
     data: str | Path | None = None,
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
     ema: bool = False,
 ) -> Path:
     """Convert a fairseq checkpoint of this plugin into a model folder.
@@ -79,7 +81,8 @@ def export_checkpoint(
             next to the dictionary.
         lowercase: whether the data was lower-cased; by default as `lxsr prepare` recorded it next
             to the dictionary.
-        dtype: dtype of the stored weights.
+        dtype: dtype of the stored weights; by default float32, or after training with --from that
+            of the model that training continued from.
         ema: export the moving average of the weights (fairseq-train --store-ema).
 
     Returns:
@@ -114,9 +117,23 @@ def export_checkpoint(
     except InputError as error:
         raise InputError(f"{checkpoint}: {error}; choose another file") from None
     save_folder(
-        output, model, text.dictionary, text.sentencepiece_model, text.options, training, dtype
+        output,
+        model,
+        text.dictionary,
+        text.sentencepiece_model,
+        text.options,
+        training,
+        dtype or _starting_dtype(state),
     )
     return Path(output)
+
+
+def _starting_dtype(state: dict[str, Any]) -> str:
+    """Return the type of the weights of the model that training continued from, else float32."""
+    dtype = state["task_state"].get(FROM_DTYPE)
+    if dtype in STORED_TYPES:
+        return dtype
+    return "float32"
 
 
 def _moving_average(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,12 @@ from fairseq_lxsr.text.tokenizer import (
 
 # Maximum line length in bytes; SentencePiece silently skips longer lines.
 LINE_BYTES = 4192
+# Default vocabulary size, by the smallest number of training pairs for which it is used.
+VOCAB_SIZES = {0: 8_000, 20_000: 16_000, 500_000: 32_000}
 # SentencePiece silently skips lines with this character, which marks unknown characters.
 RESERVED = "\u2585"
+# The error of SentencePiece that names the largest possible vocabulary size.
+TOO_MANY_PIECES = re.compile(r"<= (\d+)")
 
 
 def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOptions) -> dict:
@@ -53,9 +57,13 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
     files = [path for corpus in corpora for path in sorted(corpus.glob("train.*"))]
     characters = simplified_characters() if options.simplify_chinese else ""
     text_options = TextOptions(options.lowercase, options.split_han, TEXT_VERSION, characters)
+    is_default_size = options.vocab_size is None
+    num_pairs = count_training_pairs(corpora)
+    if is_default_size:
+        options = replace(options, vocab_size=default_vocab_size(num_pairs))
 
     def build(work: Path) -> dict:
-        model = call_in_subprocess(train_model, files, options, text_options)
+        model = call_in_subprocess(train_model, files, options, text_options, is_default_size)
         (work / SENTENCEPIECE_FILE).write_bytes(model)
         pieces = list(dictionary_pieces(work / SENTENCEPIECE_FILE))
         entries = "".join(f"{piece} 1\n" for piece in pieces)
@@ -70,9 +78,29 @@ def train_subwords(folder: Path, corpora: Sequence[Path], options: SubwordOption
         details += ", lower case"
     if options.simplify_chinese:
         details += ", simplified Chinese"
+    if is_default_size:
+        details += f", as usual for {num_pairs:,} pairs (--vocab-size N for another size)"
     size = report["dictionary"]
     print(f"{folder}: SentencePiece {options.model_type}, dictionary of {size:,} entries{details}")
     return report
+
+
+def count_training_pairs(corpora: Sequence[Path]) -> int:
+    """Count the training pairs of all corpora."""
+    count = 0
+    for corpus in corpora:
+        # Both sides have the same number of lines.
+        for path in sorted(corpus.glob("train.*"))[:1]:
+            count += count_file_lines(path)
+    return count
+
+
+def default_vocab_size(num_pairs: int) -> int:
+    """Return the vocabulary size that suits a number of training pairs.
+
+    Source: docs/train-your-pairs.md.
+    """
+    return VOCAB_SIZES[max(least for least in VOCAB_SIZES if least <= num_pairs)]
 
 
 def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
@@ -121,13 +149,19 @@ def short_lines(line: str) -> Iterator[str]:
         yield line
 
 
-def train_model(files: Sequence[Path], options: SubwordOptions, text_options: TextOptions) -> bytes:
+def train_model(
+    files: Sequence[Path],
+    options: SubwordOptions,
+    text_options: TextOptions,
+    accept_fewer: bool = False,
+) -> bytes:
     """Train a SentencePiece model.
 
     Args:
         files: text files LINES.LANGUAGE.
         options: word piece options.
         text_options: text normalization options.
+        accept_fewer: if the text does not yield as many pieces, learn as many as it yields.
 
     Returns:
         Content of the model file.
@@ -165,6 +199,9 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
     except InputError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
+        limit = TOO_MANY_PIECES.search(str(error))
+        if limit and accept_fewer:
+            return train_model(files, replace(options, vocab_size=int(limit[1])), text_options)
         raise InputError(_explain(str(error), options)) from None
     return model.getvalue()
 
@@ -172,7 +209,7 @@ def train_model(files: Sequence[Path], options: SubwordOptions, text_options: Te
 def _explain(error: str, options: SubwordOptions) -> str:
     """Rewrite a SentencePiece error for users."""
     size = f"--vocab-size {options.vocab_size:,}"
-    limit = re.search(r"<= (\d+)", error)
+    limit = TOO_MANY_PIECES.search(error)
     if limit:
         return f"{size}: this text yields at most {int(limit[1]):,} pieces; choose a smaller size"
     if "required_chars" in error:

@@ -76,6 +76,18 @@ class TorchAdam(FairseqOptimizer):
             torch.nn.utils.clip_grads_with_norm_(self.params, max_norm, norm, foreach=True)
         return norm
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with moments of few rows packed.
+
+        If a small text trains a large table, most rows have no moments, and a checkpoint would be
+        three times as large.
+        """
+        state = super().state_dict()
+        packed = {}
+        for number, moments in state["state"].items():
+            packed[number] = {name: pack_rows(value) for name, value in moments.items()}
+        return state | {"state": packed}
+
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
     ) -> None:
@@ -84,6 +96,10 @@ class TorchAdam(FairseqOptimizer):
         Raises:
             InputError: if the checkpoint's AMSGrad setting or moment shapes do not match this run.
         """
+        # In place, because fairseq's optimizers for 16 bits read the same dict again.
+        for moments in state_dict["state"].values():
+            for name, value in moments.items():
+                moments[name] = unpack_rows(value)
         had_amsgrad = any(group["amsgrad"] for group in state_dict["param_groups"])
         if had_amsgrad != self.cfg.amsgrad:
             prepositions = {True: "with", False: "without"}
@@ -108,3 +124,23 @@ class TorchAdam(FairseqOptimizer):
     def supports_flat_params(self) -> bool:
         """True: every weight is updated independently, so fairseq may join all weights into one."""
         return True
+
+
+def pack_rows(value: Any) -> Any:
+    """Return a matrix in which most rows are zero as its other rows, and other values unchanged."""
+    if not isinstance(value, Tensor) or value.dim() != 2:
+        return value
+    rows = value.any(dim=1).nonzero()[:, 0]
+    if 2 * len(rows) > len(value):
+        return value
+    return {"rows": rows, "values": value[rows], "length": len(value)}
+
+
+def unpack_rows(value: Any) -> Any:
+    """Return the matrix of `pack_rows`, and other values unchanged."""
+    if not isinstance(value, dict):
+        return value
+    values = value["values"]
+    matrix = values.new_zeros(value["length"], values.shape[1])
+    matrix[value["rows"]] = values
+    return matrix

@@ -12,45 +12,35 @@ from benchmarks.quality import add_language
 LETTERS = {ord("a") + number: 0x430 + number for number in range(26)}
 
 
-def write_data(data) -> None:
-    """Text of a new language, its set, and a set of an old language."""
-    sides = dict(zip(("en", "hu"), map(list, zip(*toy.sentences(700), strict=True)), strict=True))
-    sides["hu"] = [line.lower().translate(LETTERS) for line in sides["hu"]]
-    for language, lines in sides.items():
-        toy.pack(data / f"more/made.en-hu.{language}", lines)
-        toy.pack(
-            data / f"eval/tatoeba-v1.hun-eng.{ {'en': 'eng', 'hu': 'hun'}[language] }", lines[:60]
-        )
-    for language, lines in zip(("en", "fr"), zip(*toy.sentences(60, 2), strict=True), strict=True):
-        toy.pack(data / f"eval/pud.{language}", lines)
+def write_text(folder, kind, pairs) -> None:
+    """Text of a new language, whose letters the model does not know."""
+    toy.pack(folder / f"{kind}.en-gl.en", [source for source, _ in pairs])
+    toy.pack(folder / f"{kind}.en-gl.gl", [line.lower().translate(LETTERS) for _, line in pairs])
 
 
 @pytest.mark.usefixtures("python_is_a_fork")
-def test_both_ways_are_measured_once(tmp_path):
-    write_data(tmp_path)
+def test_a_way_is_measured_once(tmp_path, monkeypatch):
+    """On text of its own kind, which is not trained on, on another kind, and on an old language."""
+    monkeypatch.setattr(add_language, "TEST_PAIRS", 60)
+    write_text(tmp_path, "help", toy.sentences(700))
+    write_text(tmp_path, "game", toy.sentences(60, 2))
+    english, french = zip(*toy.sentences(60, 3), strict=True)
+    toy.pack(tmp_path / "eval/pud.en", english)
+    toy.pack(tmp_path / "eval/pud.fr", french)
+    for side in ("eng", "glg"):
+        toy.pack(tmp_path / f"eval/tatoeba-v1.glg-eng.{side}", english)
     model = small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
-    words = [
-        "--data",
-        tmp_path,
-        "--work",
-        tmp_path / "work",
-        "--output",
-        tmp_path / "found.json",
-        "--model",
-        model,
-    ]
-    words += [
-        "--new",
-        "hu",
-        "--pairs",
-        600,
-        "--options",
-        "--max-update 3 --batch-size 64 --num-workers 0",
-    ]
-    main_here(add_language, *words, "--ways", "from")
-    found = json.loads((tmp_path / "found.json").read_text())
-    [row] = found["rows"]
-    assert (row["way"], row["pairs"]) == ("from", 600)
-    assert row["P@1"]["fr"] == found["before"]["fr"]
-    assert min(row["P@1"]["hu"]["Tatoeba"]) > 50
-    assert main_here(add_language, *words, "--ways", "from").stdout == ""
+    output = tmp_path / "scores.json"
+    words = ["--data", tmp_path, "--work", tmp_path / "work", "--output", output, "--model", model]
+    words += ["--new", "gl", "--pairs", 600, "--seeds", 1, "--ways", "from"]
+    words += ["--options", "--max-update 3 --batch-size 64 --num-workers 0"]
+    main_here(add_language, *words)
+    scores = json.loads(output.read_text())
+    [row] = scores["rows"]
+    assert (row["way"], row["pairs"], row["seed"]) == ("from", 600, 1)
+    assert row["old languages"]["fr"] == scores["before"]["old languages"]["fr"]
+    assert min(row["P@1"]["help"]) > max(scores["before"]["gl"]["help"]) + 20
+    assert set(row["P@1"]) == {"help", "game", "Tatoeba"}
+    made = (tmp_path / "work" / "gl.600.from.1" / "scores.json").stat().st_mtime_ns
+    main_here(add_language, *words)
+    assert (tmp_path / "work" / "gl.600.from.1" / "scores.json").stat().st_mtime_ns == made

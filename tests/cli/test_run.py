@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 import small_model
@@ -10,8 +11,9 @@ from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr.cli.main import parse
 from fairseq_lxsr.cli.options import data_first
-from fairseq_lxsr.cli.run import DEMO
-from fairseq_lxsr.evaluation.score import read_scores
+from fairseq_lxsr.cli.run import DEMO, Run, verdict
+from fairseq_lxsr.evaluation.score import Outcomes, Score, read_scores
+from fairseq_lxsr.files.lines import read_parallel
 
 
 def test_the_text_of_the_demo_is_small_and_says_its_licence():
@@ -30,7 +32,7 @@ def finished(tmp_path_factory):
     toy.write(folder / "text", toy.sentences(1200), ("en", "xx"))
     words = ["run", folder / "text", "--lang-pair", "en-xx", "--work", folder / "work"]
     words += ["--vocab-size", 200, "--max-update", 8, "--encoder-embed-dim", 32]
-    words += ["--cpu", "--num-workers", 0]
+    words += ["--no-short-pairs", "--cpu", "--num-workers", 0]
     return words, folder / "work", lxsr(*words).stdout
 
 
@@ -41,6 +43,39 @@ def test_from_text_to_scores(finished):
     assert after[0].values["P@1"] > before[0].values["P@1"] + 20
 
 
+def test_the_last_table_compares_with_the_model_of_the_package(finished):
+    """Both are also re-ranked; one sentence says which is better."""
+    _, work, said = finished
+    table = [line for line in said.splitlines() if re.search(r"(\d+\.\d +){2}\d+\.\d$", line)]
+    assert [re.split("  +", line)[0] for line in table] == [
+        "random weights",
+        "lxsr-static",
+        "lxsr-static, --rerank 10",
+        "trained",
+        "trained, --rerank 10",
+    ]
+    assert re.search(r"lxsr-static.*points, 95 % interval [-+]", said)
+    assert f"lxsr search --index {work / 'index'} --rerank 10" in said
+
+
+@pytest.mark.parametrize(
+    ("trained", "packaged", "said"),
+    [
+        (90, 50, "The trained model is better"),
+        (50, 51, "as good without this training"),
+        (50, 90, "better without this training"),
+    ],
+)
+def test_it_is_said_when_the_packaged_model_is_as_good(trained, packaged, said):
+    def scores(right):
+        hits = Outcomes([1] * right + [0] * (100 - right))
+        names = ("en->xx", "xx->en")
+        settings = {"metric": "nn-cosine"}
+        return [Score("xsr", name, {}, settings, {"P@1": hits}) for name in names]
+
+    assert said in verdict(scores(trained), scores(packaged))
+
+
 @pytest.mark.slow
 def test_a_quiet_rerun_trains_nothing_and_prints_scores_alone(finished):
     """In processes that import everything themselves, because imports print warnings too."""
@@ -48,7 +83,7 @@ def test_a_quiet_rerun_trains_nothing_and_prints_scores_alone(finished):
     checkpoint = work / "checkpoints" / "checkpoint_best.pt"
     written = checkpoint.stat().st_mtime_ns
     done = lxsr(*words, "--quiet", preloaded=())
-    assert "trained:" in done.stdout
+    assert "lxsr-static, --rerank 10" in done.stdout
     assert done.stderr == ""
     assert not [word for word in ("==", "fairseq", "INFO") if word in done.stdout]
     assert checkpoint.stat().st_mtime_ns == written
@@ -56,7 +91,7 @@ def test_a_quiet_rerun_trains_nothing_and_prints_scores_alone(finished):
 
 @pytest.mark.slow
 def test_a_language_is_added_to_a_model_and_again(tmp_path):
-    """Its letters are unknown to the model, which is not measured then; a rerun trains nothing."""
+    """Its letters are unknown to the model; a rerun trains nothing."""
     small_model.write_folder(tmp_path / "old", num_layers=0, gated=True)
     letters = {ord("a") + number: 0x430 + number for number in range(26)}
     pairs = [(one, two.lower().translate(letters)) for one, two in toy.sentences(800)]
@@ -75,7 +110,8 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     said = lxsr(*words).stdout
     assert f"from {tmp_path / 'old'}" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 50
-    assert not (tmp_path / "work" / "before.jsonl").exists()
+    # The starting model does not know the letters of the new language.
+    assert read_scores(tmp_path / "work" / "before.jsonl")[0].values["P@1"] < 50
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
     lxsr(*words)
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
@@ -190,12 +226,85 @@ def test_without_validation_all_text_trains_and_the_last_checkpoint_is_taken(
         "fairseq_lxsr.cli.run.Run._lxsr",
         lambda _run, verb, *words, **_: calls.update({verb: words}),
     )
+    monkeypatch.setattr("fairseq_lxsr.cli.run.Run.count_pairs", lambda _run: 30_000)
+    monkeypatch.setattr("fairseq_lxsr.cli.run.Run.evaluate", lambda _run: None)
+    monkeypatch.setattr("fairseq_lxsr.cli.run.Run.can_rerank", lambda _run: True)
     lxsr_here("run", data, "--work", tmp_path, *flags)
     given = calls["prepare"]
     assert [
         str(value) for option, value in itertools.pairwise(given) if option == "--valid-size"
     ] == sizes
     assert tmp_path / "checkpoints" / f"checkpoint_{checkpoint}.pt" in calls["export"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "flags", "has_short_pairs"),
+    [
+        (5_000, (), True),
+        (5_000, ("--no-short-pairs",), False),
+        (30_000, (), False),
+        (30_000, ("--short-pairs",), True),
+        (5_000, ("--recipe", "paper"), False),
+        (5_000, ("--from", "lxsr-static"), False),
+        (30_000, ("--dictionary", "words"), True),
+        (5_000, ("--lang-pair", "en-ja"), False),
+        (5_000, ("--lang-pair", "zh_TW-en"), False),
+    ],
+)
+def test_short_pairs_are_chosen_by_the_number_of_pairs(
+    pairs, flags, has_short_pairs, tmp_path, monkeypatch, capsys
+):
+    """What is chosen is said with the option that turns it off."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("en", "xx"):
+        (tmp_path / f"words.{language}").write_text("word\n")
+    run = Run.from_args(parse(["run", "text", "--lang-pair", "en-xx", *flags]))
+    monkeypatch.setattr(run, "count_pairs", lambda: pairs)
+    run.check()
+    run.choose_training()
+    assert run.short_pairs == has_short_pairs
+    assert ("--no-short-pairs" in capsys.readouterr().err) == (has_short_pairs and not flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        (("--short-pairs", "--from", "lxsr-static"), "--from"),
+        (("--near-batches", "--from", "lxsr-static"), "--from"),
+        (("--near-batches", "--max-epoch", "3"), "--max-epoch"),
+        (("--dictionary", "none"), "none.en"),
+        (("--dictionary", "none", "--no-short-pairs"), "--no-short-pairs"),
+    ],
+)
+def test_training_that_cannot_be_is_refused(flags, value, tmp_path):
+    done = lxsr_here("run", "demo", "--work", tmp_path / "work", *flags, check=False)
+    refused(done, flags[0], value)
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.slow
+def test_short_pairs_are_cut_by_a_first_model_and_near_batches_follow(tmp_path):
+    """The text of the second training has three sources, and its second half near batches."""
+    toy.write(tmp_path / "text", toy.sentences(1200))
+    toy.write(tmp_path / "words", [(f"{word} indeed", f"{word} vraiment") for word in toy.NOUNS])
+    work = tmp_path / "work"
+    words = ["run", tmp_path / "text", "--work", work, "--dictionary", tmp_path / "words"]
+    words += ["--near-batches", "--max-update", 40, "--encoder-embed-dim", 32]
+    words += ["--batch-size", 128, "--cpu", "--num-workers", 0]
+    said = lxsr(*words).stdout
+    commands = [line for line in said.splitlines() if line.startswith("fairseq-train ")]
+    assert ["--batches near" in command for command in commands] == [False, False, True]
+    assert ["--source-temperature 5" in command for command in commands] == [False, True, True]
+    updates = [re.search(r"--max-update (\d+)", command)[1] for command in commands]
+    assert updates == ["40", "20", "20"]
+    corpus = work / "short" / "corpus" / "en-fr"
+    pairs = list(read_parallel(corpus / "train.en", corpus / "train.fr"))
+    assert ("red dog", "chien rouge") in pairs
+    sources = json.loads((work / "short/data-bin/train.en-fr.sources.json").read_text())
+    assert list(sources) == ["text", "short", "dictionary"]
+    assert sources["short"] > 200
+    assert 0 < sources["dictionary"] <= len(toy.NOUNS)
+    assert read_scores(work / "trained.jsonl")[0].values["P@1"] > 50
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):

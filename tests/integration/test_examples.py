@@ -14,7 +14,6 @@ from conftest import ROOT, checked, forked_environment, load_script, main_here, 
 
 from fairseq_lxsr.evaluation.score import read_scores
 from fairseq_lxsr.evaluation.tables import CAUTION
-from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.files.open import sha256
 
 
@@ -77,60 +76,6 @@ def test_quickstart_spares_the_checkpoints_of_others(tmp_path):
     program = ["env", f"WORK={tmp_path}", "bash", ROOT / "examples" / "quickstart" / "run.sh"]
     refused(subprocess.run(program, capture_output=True, text=True), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-
-
-SMALL = ("--cpu", "--num-workers", 0, "--encoder-embed-dim", 32, "--batch-size", 128)
-
-
-def trained_twice(folder, name: str, updates: int, **variables) -> str:
-    """An example that trains on the toy corpus, and again on what it found with the first model."""
-    toy.write(folder / "text", toy.sentences(1200))
-    sizes = {"WORK": folder / "work", "VOCAB": 200, "HELD_OUT": 100, "UPDATES": updates}
-    return run_example(folder, name, folder / "text", "en-fr", *SMALL, **sizes, **variables)
-
-
-@pytest.mark.smoke
-def test_short_pairs_are_cut_from_the_training_text(tmp_path):
-    toy.write(tmp_path / "words", [(f"{word} indeed", f"{word} vraiment") for word in toy.NOUNS])
-    output = trained_twice(tmp_path, "phrases", 40, DICTIONARY=tmp_path / "words")
-    pairs = list(read_parallel(tmp_path / "work" / "short.en", tmp_path / "work" / "short.fr"))
-    assert f"{len(pairs):,} of them kept" in output
-    assert ("red dog", "chien rouge") in pairs  # in another order
-    assert max(len(source.split()) for source, _ in pairs) == 4
-    words = {**toy.NUMBERS, **toy.COLOURS, **toy.NOUNS, **toy.VERBS, "the": "le"}
-    expected = [" ".join(words[word] for word in source.lower().split()) for source, _ in pairs]
-    right = [
-        sorted(one.split()) == sorted(pair[1].lower().split())
-        for one, pair in zip(expected, pairs, strict=True)
-    ]
-    assert sum(right) > 0.9 * len(right) > 200
-    sources = json.loads(
-        (tmp_path / "work" / "second" / "data-bin" / "train.en-fr.sources.json").read_text()
-    )
-    assert list(sources) == ["text", "phrases", "dictionary"]
-    assert sources["phrases"] > 200
-    assert 0 < sources["dictionary"] <= len(toy.NOUNS)
-
-
-@pytest.mark.smoke
-def test_near_pairs_are_found_by_the_first_half(tmp_path):
-    output = trained_twice(tmp_path, "near", 60)
-    first, second = (
-        line
-        for line in output.splitlines()
-        if line.startswith("fairseq-train ") and " --arch " in line
-    )
-    assert "--batches near" not in first
-    assert "--batches near" in second
-    assert "--finetune-from-model" in second
-    assert "maxsim-of-10" in output
-    scores = [
-        float(line.split()[1])
-        for line in output.splitlines()
-        if line.startswith(("en->fr", "fr->en"))
-    ]
-    assert len(scores) == 2
-    assert min(scores) > 80
 
 
 ACTS = {"name": "acts", "files": "acts.{pair}", "pairs": {"en-fr": 3}, "kind": "law"}

@@ -7,7 +7,14 @@ import sentencepiece
 
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation.config import SubwordOptions
-from fairseq_lxsr.preparation.subwords import LINE_BYTES, sample, short_lines, train_model
+from fairseq_lxsr.preparation.subwords import (
+    LINE_BYTES,
+    default_vocab_size,
+    sample,
+    short_lines,
+    train_model,
+    train_subwords,
+)
 from fairseq_lxsr.text.tokenizer import TextOptions
 
 WORDS = {
@@ -86,3 +93,21 @@ def test_long_lines_count_by_their_bytes(tmp_path):
 def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
     with pytest.raises(InputError, match=r"train\.xx: contains no text"):
         pieces_of(tmp_path, [line] * 3)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "size"), [(0, 8000), (19_999, 8000), (20_000, 16_000), (600_000, 32_000)]
+)
+def test_the_default_size_follows_the_number_of_pairs(pairs, size):
+    assert default_vocab_size(pairs) == size
+
+
+def test_a_small_text_gives_as_many_pieces_as_it_can(tmp_path, capsys):
+    """By default; a number that is asked for and too large is an error."""
+    for language in ("en", "xx"):
+        (tmp_path / f"train.{language}").write_text("one word\nno other\n" * 20)
+    report = train_subwords(tmp_path / "subwords", [tmp_path], SubwordOptions())
+    assert 20 < report["dictionary"] < 100
+    assert "40 pairs" in capsys.readouterr().out
+    with pytest.raises(InputError, match="--vocab-size 8,000"):
+        train_subwords(tmp_path / "more", [tmp_path], SubwordOptions(vocab_size=8000))

@@ -141,3 +141,18 @@ def test_moments_of_other_weights_are_refused():
     made[300].load_state_dict(made[300].state_dict())
     with pytest.raises(InputError, match=r"torch_adam.*--reset-optimizer"):
         made[300].load_state_dict(made[2].state_dict())
+
+
+def test_moments_of_few_rows_take_little_space_and_are_restored():
+    """A text that has few pieces of a large table moves these rows only."""
+    table = torch.nn.Parameter(torch.ones(100, 8))
+    made = optimizer("torch_adam", [table])
+    table[[3, 50]].square().sum().backward()
+    made.step()
+    expected = made.optimizer.state_dict()["state"][0]
+    packed = made.state_dict()
+    assert packed["state"][0]["exp_avg"]["values"].shape == (2, 8)
+    restored = optimizer("torch_adam", [torch.nn.Parameter(torch.ones(100, 8))])
+    restored.load_state_dict(packed)
+    moments = restored.optimizer.state_dict()["state"][0]
+    assert all(torch.equal(moments[name], expected[name]) for name in expected)

@@ -14,8 +14,12 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_lxsr.encoder.checkpoint import FROM_LANG_PAIRS
-from fairseq_lxsr.encoder.starting_model import open_starting_model, trained_pairs
+from fairseq_lxsr.encoder.checkpoint import FROM_DTYPE, FROM_LANG_PAIRS
+from fairseq_lxsr.encoder.starting_model import (
+    open_starting_model,
+    stored_dtype,
+    trained_pairs,
+)
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import FileName, at_least, below, option
@@ -296,7 +300,10 @@ class XlingSentTask(PairTask):
         symbols = self.dictionary.symbols[: self.num_symbols]
         corpora = list(self.read_corpora("train", epoch=1).values())
         start_from(encoder, model.encoder, symbols, corpora)
-        self.state.merge_state_dict({FROM_LANG_PAIRS: trained_pairs(encoder)})
+        # `lxsr export folder` reads both.
+        self.state.merge_state_dict(
+            {FROM_LANG_PAIRS: trained_pairs(encoder), FROM_DTYPE: stored_dtype(encoder)}
+        )
 
     def _start_from_lsi(self, model: Any) -> None:
         weight = model.encoder.embed_tokens.weight

@@ -61,7 +61,7 @@ def write_model(folder, dtype="float32"):
     return folder
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
+@pytest.fixture(scope="module", params=["float32", "int4"])
 def work(request, tmp_path_factory):
     """A model, and text of a new language prepared for it."""
     work = tmp_path_factory.mktemp(request.param)
@@ -135,7 +135,8 @@ def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
         same = torch.equal(after[TABLE][4:count], table[4:count])
         moved[name] = same, torch.equal(after[ORDER], torch.from_numpy(old["order"]))
     assert moved == {"free": (False, False), "frozen": (True, True)}
-    export(tmp_path / "frozen" / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
+    checkpoint = tmp_path / "frozen" / "checkpoint_last.pt"
+    export(checkpoint, tmp_path / "m", "--data", work / "data-bin", "--dtype", "float32")
     rows = load_file(tmp_path / "m" / "model.safetensors")["embed_tokens.weight"]
     assert np.array_equal(rows[:count], old["embed_tokens.weight"][:count])
     lines = list(read_lines(work / "corpus" / "en-xx" / "test.en"))
@@ -144,6 +145,24 @@ def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
         for folder in (work / "old", tmp_path / "m")
     )
     assert np.array_equal(before, after)
+
+
+def test_the_exported_weights_have_the_type_of_the_starting_model(work, tmp_path):
+    """Old pieces keep their stored embeddings, as new pieces get codes and scales of their own."""
+    checked(go_on(work, tmp_path / "run", max_update=1))
+    export(tmp_path / "run" / "checkpoint_last.pt", tmp_path / "m", "--data", work / "data-bin")
+    name = "embed_tokens.weight"
+    before, after = (
+        load_file(folder / "model.safetensors")[name] for folder in (work / "old", tmp_path / "m")
+    )
+    assert after.dtype == before.dtype
+    count = count_old(work)
+    assert np.array_equal(after[:count], before[:count])
+    rows = [
+        SentenceEncoder.from_pretrained(folder).weights[name][:count]
+        for folder in (work / "old", tmp_path / "m")
+    ]
+    np.testing.assert_allclose(rows[1], rows[0], rtol=1e-6)
 
 
 def test_first_rows_find_translations(work, tmp_path):

@@ -1,0 +1,209 @@
+"""Cuts short pairs, words and phrases that translate each other, from sentence pairs.
+
+Two words are linked if each is the nearest of the other, by the embeddings of a model that was
+trained on the text, and by the positions of the words (Jalili Sabet et al. 2020, "Argmax" with
+distortion). A phrase is a run of words whose links all lie in one run of the other sentence, and
+vice versa (Koehn, Och and Marcu 2003). Words are separated by spaces and punctuation.
+"""
+
+import re
+import shutil
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.files.lines import read_lines, read_parallel
+from fairseq_lxsr.files.progress import Progress
+from fairseq_lxsr.files.write import atomic_write
+from fairseq_lxsr.preparation.corpus import SOURCES_FILE
+from fairseq_lxsr.preparation.splits import keys_of, sentence_key
+from fairseq_lxsr.text.data_folder import write_sources
+from fairseq_lxsr.vectors import normalise_rows
+from fairseq_lxsr.vectors.rows import FloatArray
+
+# Longer sentences are skipped, in words.
+LONGEST_SENTENCE = 40
+# Largest number of words of a phrase; the other side may have one more.
+LONGEST_PHRASE = 4
+# Least cosine similarity of linked words.
+LEAST_COSINE = 0.3
+# Subtracted from the cosine of the first word of one sentence and the last word of the other.
+DISTORTION = 0.2
+# Least share of the occurrences of a phrase, on either side, that have this translation.
+LEAST_SHARE = 0.2
+HELD_OUT_SPLITS = ("valid", "test")
+
+Pair = tuple[str, str]
+
+
+def _is_mark(letter: str) -> bool:
+    return unicodedata.category(letter).startswith("M")
+
+
+# Marks and joiners, which \w leaves out, belong to the letter before. Marks beyond U+FFFF, of rare
+# scripts, would make the expression ten times as slow.
+MARKS = "".join(filter(_is_mark, map(chr, range(0x10000))))
+# An apostrophe belongs to the word before it.
+WORD = re.compile(rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?")
+
+
+def write_with_short_pairs(
+    encoder: SentenceEncoder,
+    corpus: Path,
+    languages: Pair,
+    output: Path,
+    dictionary: Iterable[Pair] = (),
+) -> int:
+    """Copy a corpus folder, with short pairs cut from its training text as a second source.
+
+    Train on it with `--source-temperature`, because by their number most pairs may be short ones.
+    Sentences that are held out for validation or testing are left out.
+
+    Args:
+        encoder: a model that was trained on the text.
+        corpus: the corpus folder of a language pair.
+        languages: the languages of the pair.
+        output: the corpus folder to write.
+        dictionary: words and their translations, a third source.
+
+    Returns:
+        The number of short pairs.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    held_out = []
+    for split in HELD_OUT_SPLITS:
+        for language in languages:
+            path = corpus / f"{split}.{language}"
+            shutil.copyfile(path, output / path.name)
+            held_out.append(read_lines(path))
+    held_out_keys = keys_of(held_out)
+    source_name, target_name = [f"train.{language}" for language in languages]
+    pairs = list(read_parallel(corpus / source_name, corpus / target_name))
+    short_pairs = _not_held_out(frequent(count_phrases(encoder, pairs)), held_out_keys)
+    sources = {"text": pairs, "short": short_pairs}
+    words = _not_held_out(dictionary, held_out_keys)
+    if words:
+        sources["dictionary"] = words
+    with atomic_write(output / source_name) as source, atomic_write(output / target_name) as target:
+        for source_line, target_line in chain.from_iterable(sources.values()):
+            source.write(f"{source_line}\n")
+            target.write(f"{target_line}\n")
+    sizes = {name: len(source_pairs) for name, source_pairs in sources.items()}
+    write_sources(output / SOURCES_FILE, sizes)
+    return len(short_pairs)
+
+
+def _not_held_out(pairs: Iterable[Pair], held_out: Collection[int]) -> list[Pair]:
+    """Return the pairs of which no side is held out; `held_out` has the keys of sentences."""
+    usable = []
+    for pair in pairs:
+        if not any(sentence_key(side) in held_out for side in pair):
+            usable.append(pair)
+    return usable
+
+
+def link(cosines: FloatArray) -> list[int]:
+    """Link words of two sentences.
+
+    Args:
+        cosines: similarities of the words of one sentence and the other, [N, M].
+
+    Returns:
+        For each of the N words the number of the linked word, or -1.
+    """
+    rows, columns = (np.arange(size) / size for size in cosines.shape)
+    scores = cosines - DISTORTION * np.abs(np.subtract.outer(rows, columns))
+    nearest = scores.argmax(axis=1)
+    is_mutual = scores.argmax(axis=0)[nearest] == np.arange(len(scores))
+    is_linked = is_mutual & (scores.max(axis=1) > LEAST_COSINE)
+    return np.where(is_linked, nearest, -1).tolist()
+
+
+def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[slice, slice]]:
+    """Find the phrases of a sentence pair.
+
+    Args:
+        links: see `link`.
+        most: largest number of words; the other side may have one more.
+
+    Yields:
+        The words of the source and of the target. The first and last source words are linked.
+    """
+    source_of = {target: source for source, target in enumerate(links) if target >= 0}
+    for first, start in enumerate(links):
+        if start < 0:
+            continue
+        low = high = start
+        for last in range(first, min(len(links), first + most)):
+            if links[last] < 0:
+                continue
+            low = min(low, links[last])
+            high = max(high, links[last])
+            if high - low > most:
+                break
+            sources = (source_of.get(target, first) for target in range(low, high + 1))
+            if all(first <= source <= last for source in sources):
+                yield slice(first, last + 1), slice(low, high + 1)
+
+
+class _Side:
+    """The words of one side of the text, with their unit-length embeddings."""
+
+    def __init__(self, encoder: SentenceEncoder, sentences: Sequence[str]):
+        words = sorted(set(chain.from_iterable(map(WORD.findall, sentences))))
+        self.numbers = {word: number for number, word in enumerate(words)}
+        self.vectors = normalise_rows(encoder.encode(words))
+
+    def read(self, sentence: str) -> tuple[list[tuple[int, int]], FloatArray]:
+        """Return starts and ends of the N words of a sentence, and their vectors [N, D]."""
+        words = list(WORD.finditer(sentence))
+        numbers = [self.numbers[word[0]] for word in words]
+        return [word.span() for word in words], self.vectors[numbers]
+
+
+def count_phrases(encoder: SentenceEncoder, pairs: Sequence[Pair]) -> Counter[Pair]:
+    """Count the phrases of all sentence pairs."""
+    source_side, target_side = (_Side(encoder, lines) for lines in zip(*pairs, strict=True))
+    counts = Counter[Pair]()
+    for source, target in Progress(pairs, desc="cut short pairs", unit=" pairs"):
+        source_spans, source_vectors = source_side.read(source)
+        target_spans, target_vectors = target_side.read(target)
+        if not source_spans or not target_spans:
+            continue
+        if max(len(source_spans), len(target_spans)) > LONGEST_SENTENCE:
+            continue
+        links = link(source_vectors @ target_vectors.T)
+        for source_words, target_words in phrases(links):
+            phrase = _cut(source, source_spans[source_words])
+            translation = _cut(target, target_spans[target_words])
+            counts[phrase, translation] += 1
+    return counts
+
+
+def _cut(sentence: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text from the first word to the last."""
+    return sentence[spans[0][0] : spans[-1][1]]
+
+
+def frequent(phrase_counts: Counter[Pair]) -> list[Pair]:
+    """Choose phrases that seldom have another translation.
+
+    Phrases that are the same on both sides are left out.
+    """
+    pairs = list(phrase_counts)
+    counts = np.array(list(phrase_counts.values()))
+    is_frequent = np.ones(len(pairs), bool)
+    for side in zip(*pairs, strict=True):
+        _, numbers = np.unique(np.array(side, dtype=object), return_inverse=True)
+        totals = np.bincount(numbers, weights=counts)[numbers]
+        is_frequent &= counts >= LEAST_SHARE * totals
+    chosen = []
+    for pair, is_chosen in zip(pairs, is_frequent, strict=True):
+        if is_chosen and pair[0].lower() != pair[1].lower():
+            chosen.append(pair)
+    return chosen
