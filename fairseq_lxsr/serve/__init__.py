@@ -17,12 +17,12 @@ from fairseq_lxsr.options import (
 # Name of the environment variable that contains the API key.
 API_KEY = "LXSR_API_KEY"
 MODEL_TOKENS = "model"
-# Supported token vocabularies: tiktoken's encodings and the model's own subwords.
+# Supported token vocabularies: tiktoken encodings, and the subwords of the model.
 TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
-# Treatments of texts without a known word.
+# How to handle texts without a known word.
 ON_EMPTY = ("zero", "error")
 MEBIBYTE = 2**20
-# Name of the `Connection` in the state of a request; only in `lxsr serve`.
+# Key of the `Connection` in the state of a request; only `lxsr serve` sets it.
 CONNECTION = "lxsr_connection"
 HOST_NAME = FileName(description="an address")
 
@@ -51,7 +51,7 @@ class ServeOptions:
         HOST_NAME,
         metavar="HOST",
     )
-    port: int = option("port to listen on; 0 for a free one", 8000, at_least(0, 65535))
+    port: int = option("port to listen on; 0 chooses a free port", 8000, at_least(0, 65535))
     name: str | None = option(
         "model name for clients (default: name of the model folder)", None, metavar="NAME"
     )
@@ -78,7 +78,7 @@ class ServeOptions:
     )
     on_empty: str = option(
         "how to answer a text without a known word, for example one emoji: zero returns a zero "
-        "embedding and lists the text in the field `empty`, error refuses the request",
+        "embedding and lists the text in the field `empty`, error rejects the request",
         ON_EMPTY[0],
         ON_EMPTY,
     )
@@ -100,19 +100,19 @@ class ServeOptions:
         "maximum number of concurrent requests; others receive status 503", 256, at_least(1)
     )
     max_connections: int = option(
-        "maximum number of open connections; for one more, the one that is idle longest is closed",
+        "maximum number of open connections; beyond it, the longest idle connection is closed",
         4096,
         at_least(1),
     )
     max_waiting: int = option(
-        "memory in MiB for requests that are received and answers that are sent; if it is "
-        "exceeded, the slowest of these clients is cut off",
+        "memory limit in MiB for requests being received and answers being sent; if it is "
+        "exceeded, the slowest client is disconnected",
         128,
         at_least(1),
     )
     timeout: float = option(
-        "seconds until a request fails that is not received, answered and sent, until a connection "
-        "without a request is closed, and that a stopping server waits for running requests",
+        "time limit in seconds for receiving and answering a request, for idle connections, and "
+        "for running requests when the server stops",
         30.0,
         positive(),
     )
@@ -127,17 +127,17 @@ def check_key(place: str, key: str) -> None:
     """Check that clients can send an API key in a header; messages do not show the key.
 
     Raises:
-        InputError: if it is blank, has blanks around it, or contains a control character.
+        InputError: if the key is blank, has spaces around it, or contains a control character.
     """
     problem = ""
     if not key.strip():
         problem = "is blank"
     elif key != key.strip():
-        problem = "begins or ends with a blank or a line end"
+        problem = "begins or ends with a space or a line end"
     elif not key.isprintable():
         problem = "contains a control character"
     if problem:
         raise InputError(
-            f"{place}: the key {problem}; expected printable characters without blanks around "
+            f"{place}: the key {problem}; expected printable characters without spaces around "
             "them: no client could send it in a header"
         )

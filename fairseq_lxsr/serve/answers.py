@@ -1,4 +1,4 @@
-"""Answers of the server; long ones are made and sent in parts."""
+"""Responses of the server; long responses are created and sent in parts."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -25,16 +25,16 @@ class RequestError(Exception):
 
 
 class Answer(Response):
-    """JSON response that is complete only when the operating system has taken all of it.
+    """JSON response that is complete only when the operating system has accepted all of it.
 
-    A part is made after the previous one was taken, so that a client that does not read keeps
-    little memory. Between two parts, the event loop serves other requests.
+    Each part is created after the previous part was accepted, so that a client that does not read
+    occupies little memory. Between two parts, the event loop serves other requests.
 
     Args:
         parts: parts of the body.
         size: bytes of memory that the answer needs until it is sent.
         status: HTTP status.
-        length: bytes of the body; None if they are not known.
+        length: size of the body in bytes; None if unknown.
     """
 
     media_type = "application/json"
@@ -60,7 +60,7 @@ class Answer(Response):
         for part in self.parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
             await asyncio.sleep(0)
-        # `send` waits until the previous parts were taken. It does not wait for the last one.
+        # `send` waits until the previous parts were accepted, but not for the last part.
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -84,8 +84,8 @@ def list_as_json(
         head: the other fields.
         name: name of the list.
         count: number of elements.
-        step: number of elements in a part of the answer.
-        elements: returns the elements from one number to another. NumPy arrays become lists.
+        step: number of elements per part of the answer.
+        elements: returns the elements from a start to an end index. NumPy arrays become lists.
         size: bytes of memory that the elements need until they are sent.
     """
     parts = _list_parts(head, name, count, step, elements)

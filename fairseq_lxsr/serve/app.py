@@ -54,15 +54,15 @@ logger = logging.getLogger(__name__)
 MAX_HITS = 1000
 # A request of the maximum number of queries may have this many hits per query.
 HITS_PER_TEXT = 10
-# Queries that are searched at once. Other requests wait for them.
+# Number of queries to search at once. Other requests wait meanwhile.
 QUERIES_AT_ONCE = 64
-# Size of the parts of an answer. Other requests wait while a part is made.
+# Size of the parts of an answer. Other requests wait while a part is created.
 PART_BYTES = 2**17
 HITS_IN_PART = 1000
 # Bytes of a number in JSON, and of a hit in memory without its text; approximations.
 NUMBER_BYTES = 12
 HIT_BYTES = 200
-# Status for nobody: nginx counts requests with it whose client closed the connection.
+# Status that is never sent: nginx also uses it to count requests whose client disconnected.
 CLOSED_STATUS = 499
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -94,7 +94,7 @@ def make_app(
 
 
 class Service:
-    """Endpoints and their shared state; the arguments are those of `make_app`."""
+    """Endpoints and their shared state; the arguments are the same as for `make_app`."""
 
     def __init__(
         self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None
@@ -115,15 +115,13 @@ class Service:
             "lxsr_request_seconds", "Time of a request", ["path"], registry=self.registry
         )
         self.texts = Counter("lxsr_texts", "Texts that were embedded", registry=self.registry)
-        self.cut = Counter(
-            "lxsr_texts_cut", "Texts of which the model read the beginning", registry=self.registry
-        )
+        self.cut = Counter("lxsr_texts_cut", "Texts that were truncated", registry=self.registry)
         self.batches = Counter(
-            "lxsr_batches", "Batches that these were embedded in", registry=self.registry
+            "lxsr_batches", "Batches of texts that were embedded", registry=self.registry
         )
-        Gauge("lxsr_requests_running", "Requests at work", registry=self.registry).set_function(
-            lambda: self.running
-        )
+        Gauge(
+            "lxsr_requests_running", "Requests being processed", registry=self.registry
+        ).set_function(lambda: self.running)
         model = {"name": name, "fingerprint": encoder.fingerprint, "version": __version__}
         Gauge("lxsr_model", "The model", list(model), registry=self.registry).labels(**model).set(1)
         self.openai_tokens = OpenaiTokens(options.tokens)
@@ -160,7 +158,7 @@ class Service:
             exception_handlers={HTTPException: self.unknown_route},
             lifespan=self.lifespan,
         )
-        # A redirect would lead to the host name that the client sent.
+        # A redirect would point to the host name that the client sent.
         app.router.redirect_slashes = False
         return app
 
@@ -275,19 +273,19 @@ class Service:
         return embeddings_as_json(head, rows.astype("<f4", copy=False), encoding)
 
     def embedding_options(self, fields: dict[str, Any]) -> tuple[str, int]:
-        """Return the encoding and the number of dimensions that a request asks for."""
+        """Return the requested encoding and number of dimensions."""
         encoding = fields.get("encoding_format", "float")
         width = fields.get("dimensions", self.width)
         if encoding not in ("float", "base64"):
             raise RequestError(
                 400,
-                f"encoding_format {shown(encoding)}; expected float or base64",
+                f"encoding_format is {shown(encoding)}; expected float or base64",
                 "encoding_format",
             )
         if type(width) is not int or not 1 <= width <= self.width:
             raise RequestError(
                 400,
-                f"dimensions {shown(width)}; expected 1 to {self.width}",
+                f"dimensions is {shown(width)}; expected 1 to {self.width}",
                 "dimensions",
             )
         return encoding, width
@@ -309,7 +307,7 @@ class Service:
         return head
 
     def cut_texts(self, embedded: TextVectors) -> list[int]:
-        """Return the numbers of the texts that were cut, and count them."""
+        """Return the indices of the texts that were truncated, and count them."""
         limit = self.encoder.max_seq_length
         if self.options.on_long != "cut" or limit is None:
             return []
@@ -318,13 +316,13 @@ class Service:
         return cut
 
     def check_empty(self, texts: list[str], empty: list[int]) -> None:
-        """Raise an error for a blank text, or for one without a known word if these are refused.
+        """Raise an error for a blank text, or one without a known word if `on_empty` is `error`.
 
         A zero embedding has no direction: its cosine similarity with any other is undefined.
 
         Args:
             texts: texts of a request.
-            empty: numbers of the texts with zero embeddings.
+            empty: indices of the texts with zero embeddings.
         """
         for row in empty:
             if is_blank(texts[row]) or self.options.on_empty == "error":
@@ -341,7 +339,7 @@ class Service:
         check_names(fields, "query", "k", "only_ids", "hybrid", "model")
         k = fields.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MAX_HITS:
-            raise RequestError(400, f"k {shown(k)}; expected 1 to {MAX_HITS}", "k")
+            raise RequestError(400, f"k is {shown(k)}; expected 1 to {MAX_HITS}", "k")
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
         index = self.open_index()
         where = fields.get("only_ids")
@@ -388,7 +386,7 @@ class Service:
         """
         known = np.flatnonzero(embeddings.any(axis=1))
         if not len(known):
-            # The index says why these queries have no neighbours.
+            # The index explains why these queries have no neighbours.
             known = np.arange(len(queries))
         hits: list[list[Hit]] = [[] for _ in queries]
         for start in range(0, len(known), QUERIES_AT_ONCE):
@@ -464,7 +462,7 @@ class Service:
             if len(content) > limit:
                 raise RequestError(
                     413,
-                    f"request larger than {self.options.max_body} MiB; send fewer texts at once",
+                    f"request is larger than {self.options.max_body} MiB; send fewer texts at once",
                 )
         self.waiting.release(request.state.deadline)
         try:
@@ -481,7 +479,9 @@ class Service:
         """Raise an error if another model is requested, as its embeddings are not comparable."""
         if fields.get("model", self.name) != self.name:
             raise RequestError(
-                404, f"model {shown(fields['model'])}; this server has {self.name!r}", "model"
+                404,
+                f"unknown model {shown(fields['model'])}; this server has {self.name!r}",
+                "model",
             )
 
     async def texts_of(self, given: Any) -> list[str]:
@@ -526,7 +526,7 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         raise RequestError(
-            400, f"{field} {shown(given)}; expected a text, or a list of texts", field
+            400, f"{field} is {shown(given)}; expected a text, or a list of texts", field
         )
     if len(texts) > most:
         raise RequestError(
@@ -534,7 +534,7 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
         )
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise RequestError(400, f"{field}[{row}] {shown(text)}; expected a text", field)
+            raise RequestError(400, f"{field}[{row}] is {shown(text)}; expected a text", field)
     return texts
 
 
@@ -594,20 +594,20 @@ def checked_ids(given: Any, field: str) -> list[str | int]:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether nothing of a text can be seen."""
+    """Return whether a text has no visible characters."""
     return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 class Endpoint:
-    """Endpoint with checks, a time limit, counters and error responses.
+    """Endpoint with checks, a time limit, counters, and error responses.
 
-    A request is at work until its answer was sent.
+    A request is being processed until its answer was sent.
 
     Args:
         service: the service of the handler.
-        path: path of the endpoint; without the key and within any number of requests, only /health
-            is answered. It is also the name of the counters: with a counter for each path that is
-            requested, a client could fill the memory.
+        path: path of the endpoint; only /health is answered without the key and beyond the request
+            limit. The path is also the name of the counters: with a counter for each requested
+            path, a client could fill the memory.
         handler: returns the answer to a request.
     """
 
@@ -653,11 +653,11 @@ class Endpoint:
         if answer is None:
             answer = refusal(self.timeout_error(deadline.when() != end))
             with contextlib.suppress(TimeoutError):
-                # A client that does not read previous answers gets no message either.
+                # A client that does not read answers would not read this message either.
                 async with asyncio.timeout(1):
                     await answer(request.scope, request.receive, send)
                     return answer.status_code
-        # Other servers close the connection because the answer is not complete.
+        # Other servers close the connection, because the answer is incomplete.
         if connection:
             connection.cut_off()
         return CLOSED_STATUS
@@ -678,7 +678,7 @@ class Endpoint:
             return refusal(RequestError(CLOSED_STATUS, "the client has disconnected"))
         except Exception:
             logger.exception("%s", self.path)
-            return refusal(RequestError(500, "internal server error; see the log of the server"))
+            return refusal(RequestError(500, "internal server error; see the server log"))
 
     async def send(self, answer: Answer, request: Request, send: Send) -> None:
         """Send an answer, and note the progress."""
@@ -690,7 +690,7 @@ class Endpoint:
         await answer(request.scope, request.receive, send_and_note)
 
     def timeout_error(self, is_early: bool) -> RequestError:
-        """Return the error for a request that was ended before it had an answer.
+        """Return the error for a request that was ended before it was answered.
 
         Args:
             is_early: whether it was ended because its memory was needed.

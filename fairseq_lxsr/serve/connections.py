@@ -14,11 +14,11 @@ from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.serve import CONNECTION
 from fairseq_lxsr.serve.waiting import end_now
 
-# Connections that the operating system accepts before the server does.
+# Maximum number of connections that wait for the server to accept them.
 BACKLOG = 512
-# Bytes of an answer in the memory of the operating system.
+# Size in bytes of the operating system's send buffer.
 SEND_BUFFER = 2**18
-# Bytes that are read at once. They may have hundreds of small requests.
+# Number of bytes to read at once. They may contain hundreds of small requests.
 SLICE = 2**13
 # Requests that a client may send before it has an answer.
 MAX_PIPELINE = 32
@@ -33,7 +33,7 @@ class Connections:
 
     Args:
         timeout: seconds after which a connection without a whole request header is closed.
-        limit: largest number of connections. For one more, the connection that has waited longest
+        limit: maximum number of connections. Beyond it, the connection that has waited longest
             is closed.
     """
 
@@ -47,11 +47,11 @@ class Connections:
         return Connection(self, **arguments)
 
     def add(self, connection: "Connection") -> None:
-        """Note that a connection begins to wait for a request."""
+        """Record that a connection begins to wait for a request."""
         self._waiting_since.pop(connection, None)
         self._waiting_since[connection] = asyncio.get_running_loop().time()
         if len(self._waiting_since) > self._limit:
-            # The new connection itself is closed if all others are at work.
+            # The new connection itself is closed if all others are busy.
             idle = next(filter(Connection.is_idle, self._waiting_since), connection)
             self.remove(idle)
             idle.cut_off()
@@ -67,8 +67,8 @@ class Connections:
             seconds = now - since
             if seconds <= self._timeout:
                 break
-            # The header and the answer may take as long each. The answers that are not of an
-            # endpoint have no time limit of their own.
+            # The header and the answer may each take this long. Answers that do not come from an
+            # endpoint have no other time limit.
             is_stalled = seconds > 2 * self._timeout + 2
             if is_stalled or connection.is_idle():
                 connection.cut_off()
@@ -78,7 +78,7 @@ class Connection(AutoHTTPProtocol):
     """A connection of uvicorn that is listed in `Connections`.
 
     Attributes:
-        deadline: time limit of the request at work, which ends when the client disconnects.
+        deadline: time limit of the current request, which ends when the client disconnects.
         is_closed: whether the connection is closed.
     """
 
@@ -90,15 +90,15 @@ class Connection(AutoHTTPProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Sending waits until the operating system has taken everything: an answer that is not read
-        # then counts as a request at work.
+        # Sending waits until the operating system has taken everything: an unread answer
+        # then counts as a running request.
         transport.set_write_buffer_limits(0)
         # The operating system would keep up to 4 MB of an answer that is not read.
         transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER)
         self._listed.add(self)
 
     def data_received(self, data: bytes) -> None:
-        # uvicorn would take all requests that a client sends without reading the answers.
+        # uvicorn would accept all requests that a client sends without reading the answers.
         for start in range(0, len(data), SLICE):
             super().data_received(data[start : start + SLICE])
             if len(getattr(self, "pipeline", ())) > MAX_PIPELINE:
@@ -111,7 +111,7 @@ class Connection(AutoHTTPProtocol):
         self.is_closed = True
         super().connection_lost(exc)
         if self.deadline is not None:
-            # Nobody waits for the answer.
+            # No client waits for the answer.
             end_now(self.deadline)
 
     def on_response_complete(self) -> None:
@@ -119,21 +119,21 @@ class Connection(AutoHTTPProtocol):
         self._listed.add(self)
 
     def is_idle(self) -> bool:
-        """Return whether no request is at work."""
+        """Return whether no request is being processed."""
         return self.cycle is None or self.cycle.response_complete
 
     def cut_off(self) -> None:
-        """Close the connection without sending what its client does not read."""
+        """Close the connection, and discard the data that its client does not read."""
         if self.cycle is not None:
-            # uvicorn reports an incomplete answer as an error of the application otherwise.
+            # Otherwise uvicorn reports an incomplete answer as an application error.
             self.cycle.disconnected = True
         self.transport.abort()
 
 
 class Server(uvicorn.Server):
-    """A server of uvicorn that reports connections it cannot accept in one line a minute.
+    """A uvicorn server that reports connections it cannot accept, in at most one line per minute.
 
-    asyncio reports each of them with a traceback, 2,000 in a second.
+    asyncio would print a traceback for each of them, up to 2,000 per second.
     """
 
     async def startup(self, sockets: Any = None) -> None:
@@ -157,21 +157,21 @@ def make_server(app: Any, timeout: float, max_connections: int) -> Server:
         app: ASGI application.
         timeout: seconds that a client may take for a request header, and that a stopping server
             waits for running requests.
-        max_connections: largest number of connections; fewer if the process cannot open as many
+        max_connections: maximum number of connections; lower if the process cannot open as many
             files.
     """
     limit, backlog = connection_limits(max_connections)
     if limit < max_connections:
         say(
-            f"--max-connections {max_connections}: {limit} are possible, because the process has a "
-            "limit of open files; raise it with `ulimit -n`"
+            f"--max-connections {max_connections}: only {limit} are possible, because of the limit "
+            "of open files; raise it with `ulimit -n`"
         )
     connections = Connections(timeout, limit)
     config = uvicorn.Config(
         app,
         http=connections.protocol,
         ws="none",
-        # A client can cause a warning with every request.
+        # Otherwise a client could cause a warning with every request.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -188,7 +188,7 @@ def connection_limits(most: int) -> tuple[int, int]:
     """Raise the limit of open files, and return the numbers of connections it allows.
 
     Args:
-        most: largest number of connections.
+        most: maximum number of connections.
 
     Returns:
         The number of connections, at most `most`, and the number that the operating system may

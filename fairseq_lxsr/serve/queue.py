@@ -13,9 +13,9 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 Result = TypeVar("Result")
-# Largest batch. Requests that arrive meanwhile wait for it.
+# Maximum number of texts per batch. Requests that arrive meanwhile wait for the batch.
 BATCH_TEXTS = 512
-# Texts that a request may add to a batch, even if many requests wait.
+# Number of texts that a request may add to a batch even if many requests wait.
 SHARE_TEXTS = 16
 
 
@@ -42,7 +42,7 @@ class _Request:
     def __init__(self, texts: list[str]):
         self.texts = texts
         self.result: asyncio.Future[TextVectors] = asyncio.get_running_loop().create_future()
-        # Number of texts that a batch has taken.
+        # Number of texts that batches have taken so far.
         self.taken = 0
         self._encoded: list[TextVectors] = []
         self._missing = len(texts)
@@ -75,7 +75,7 @@ class EncodingQueue:
     """Queue of requests that are encoded in batches by one thread.
 
     Texts that arrive while the encoder runs become the next batch. The requests take turns: a
-    request of many texts is encoded in several batches, so that others need not wait for it.
+    request with many texts is encoded in several batches, so that other requests need not wait.
 
         embedded = await EncodingQueue(encoder, "cut", 2048).embed(["A dog."])
 
@@ -85,7 +85,7 @@ class EncodingQueue:
     Args:
         encoder: encoder of the texts.
         on_long: as for `SentenceEncoder.encode`.
-        max_texts: largest batch.
+        max_texts: maximum number of texts per batch.
         count: called with the number of texts of every batch.
     """
 
@@ -101,7 +101,7 @@ class EncodingQueue:
         self._max_texts = min(max_texts, BATCH_TEXTS)
         self._count = count
         self._waiting: deque[_Request] = deque()
-        # Requests of which some texts were encoded.
+        # Partly encoded requests.
         self._begun: deque[_Request] = deque()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._work: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class EncodingQueue:
         return await request.result
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function in the encoder thread, after the batch that is encoded now."""
+        """Call a function in the encoder thread, after the current batch."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class EncodingQueue:
                 request.fail(request_error)
 
     def _next_batch(self) -> Batch:
-        """Return texts of the new requests first, then of those that were begun."""
+        """Return texts of new requests first, then of partly encoded requests."""
         batch: Batch = []
         begun = []
         free = self._max_texts
@@ -169,7 +169,7 @@ class EncodingQueue:
 
     def _encode(self, texts: list[str]) -> TextVectors:
         self._count(len(texts))
-        # The answers name the texts that were cut; without a counter, `encode` would log them.
+        # The answers list the truncated texts; without a counter, `encode` would log them.
         counts: Counter[str] = Counter()
         embeddings = self._encoder.encode(texts, on_long=self._on_long, counts=counts)
         return TextVectors(embeddings, self._encoder.tokenizer.encode_flat(texts)[1])

@@ -11,7 +11,7 @@ from fairseq_lxsr.machine import is_missing
 from fairseq_lxsr.serve.answers import RequestError
 
 logger = logging.getLogger(__name__)
-# Seconds after which an encoding that could not be loaded is tried again.
+# Seconds after which to retry an encoding that could not be loaded.
 RETRY = 600.0
 
 
@@ -21,7 +21,7 @@ def is_tokens(given: Any) -> bool:
 
 
 def token_lists(given: Any) -> list[list[int]] | None:
-    """Return the token ids of one or several texts, or None if an input is something else."""
+    """Return the token ids of one or several texts, or None for any other input."""
     if is_tokens(given):
         return [given]
     if isinstance(given, list) and given and all(map(is_tokens, given)):
@@ -32,7 +32,7 @@ def token_lists(given: Any) -> list[list[int]] | None:
 class OpenaiTokens:
     """An encoding of tiktoken, which is downloaded on first use.
 
-    If it cannot be loaded, requests are refused at once until `RETRY` seconds later.
+    If it cannot be loaded, requests are rejected for the next `RETRY` seconds.
 
     Args:
         name: name of the encoding.

@@ -6,28 +6,28 @@ import asyncio
 class WaitingData:
     """Sizes of the requests that are received and of the answers that are sent.
 
-    If they need more memory than the limit, the request that made no progress for the longest time
-    is ended, because its client probably neither sends nor reads.
+    If they exceed the memory limit, the request without progress for the longest time is ended,
+    because its client probably neither sends nor reads.
 
         async with asyncio.timeout(30) as deadline:
             waiting.hold(deadline, 2**20)
 
     Args:
-        limit: bytes in all.
+        limit: memory limit in bytes.
     """
 
     def __init__(self, limit: int):
         self._limit = limit
-        # The request with the latest progress is the last.
+        # Ordered by progress: the request with the latest progress is last.
         self._sizes: dict[asyncio.Timeout, int] = {}
         self._total = 0
 
     def hold(self, deadline: asyncio.Timeout, size: int) -> None:
-        """Note the progress of a request.
+        """Record the progress of a request.
 
         Args:
             deadline: time limit of the request, which ends at once if its memory is needed.
-            size: bytes that it needs now.
+            size: bytes that the request needs now.
         """
         self.release(deadline)
         self._sizes[deadline] = size
@@ -38,7 +38,7 @@ class WaitingData:
             end_now(stalled)
 
     def release(self, deadline: asyncio.Timeout) -> None:
-        """Note that a request no longer waits for its client."""
+        """Record that a request no longer waits for its client."""
         self._total -= self._sizes.pop(deadline, 0)
 
 
