@@ -454,6 +454,8 @@ CPU_PRECISIONS = ("float32", "bfloat16", "auto")
 # Data types of a trained model's weights, and of stored weights.
 WEIGHT_TYPES = ("float32", "float16", "bfloat16")
 STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
+# Types of weights in a sentence-transformers folder of a model without layers.
+STATIC_TYPES = ("float32", "float16", "int8")
 # Source of replacement sentences for training on monolingual text.
 CONTEXT_NEGATIVES = ("language", "corpus")
 # Names of the pooling functions in modules/pooling.py.

@@ -17,6 +17,14 @@ from typing import TYPE_CHECKING, Any
 from fairseq_lxsr.errors import InputError, check_text_list
 
 if TYPE_CHECKING:
+    from fairseq_lxsr.clients.bertalign import BertalignEncoder
+    from fairseq_lxsr.clients.chroma import ChromaEmbeddingFunction
+    from fairseq_lxsr.clients.haystack import HaystackDocumentEmbedder, HaystackTextEmbedder
+    from fairseq_lxsr.clients.lance import LanceEmbeddingFunction
+    from fairseq_lxsr.clients.langchain import LangChainEmbeddings
+    from fairseq_lxsr.clients.llama_index import LlamaIndexEmbedding
+    from fairseq_lxsr.clients.opusfilter import LxsrFilter
+    from fairseq_lxsr.clients.sklearn import SentenceVectors
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.vectors.rows import FloatArray
 
@@ -33,7 +41,18 @@ CLASSES = {
     "LxsrFilter": ("opusfilter", "opusfilter"),
     "SentenceVectors": ("sklearn", "scikit-learn"),
 }
-__all__ = [*CLASSES, "filters_of_opuscleaner"]
+__all__ = [
+    "BertalignEncoder",
+    "ChromaEmbeddingFunction",
+    "HaystackDocumentEmbedder",
+    "HaystackTextEmbedder",
+    "LanceEmbeddingFunction",
+    "LangChainEmbeddings",
+    "LlamaIndexEmbedding",
+    "LxsrFilter",
+    "SentenceVectors",
+    "filters_of_opuscleaner",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,24 +7,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import numpy as np
 
 from fairseq_lxsr.encoder.locate import find_model
 from fairseq_lxsr.encoder.model_folder import TEACHER, read_config, size_of
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag, read_bag
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
     is_sentence_transformers_folder,
     module_folder,
     read_sentence_transformers_folder,
 )
 from fairseq_lxsr.encoder.st_names import (
+    EncodeOptions,
+    LibraryOptions,
     SentenceTransformersMethods,
     accept_sentence_transformers_options,
     as_list,
 )
-from fairseq_lxsr.errors import InputError, SentenceError, check_text_list
+from fairseq_lxsr.errors import InputError, SentenceError, check_text_list, shown
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
@@ -33,6 +36,8 @@ from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import unit_rows
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fairseq_lxsr.encoder.torch_network import NetworkCopies
     from fairseq_lxsr.modules import SentenceNetwork
 
@@ -48,30 +53,48 @@ class SentenceEncoder(SentenceTransformersMethods):
         embeddings = encoder.encode(["The dog sleeps.", "Le chien dort."])
         similarities = encoder.similarity(embeddings, embeddings)
 
-    `embeddings` is float32 [2, D], and `similarities` is float32 [2, 2].
+    `embeddings` is float32 [2, D], and `similarities` is float32 [2, 2]. `from_pretrained` loads a
+    model, `encode` embeds sentences, `similarity` compares embeddings, and `languages` lists the
+    languages of the training text.
 
     An encoder without layers runs in NumPy whenever possible (in float32 on the CPU), and then
-    works without torch. To load a model, use `from_pretrained`; the constructor takes the parts of
-    a loaded model.
+    works without torch.
 
     Args:
-        model: encoder network, or the `Bag` that computes the same embeddings in NumPy.
+        model: what `from_pretrained` accepts, such as `"lxsr-static"`. To build an encoder from its
+            parts, pass the network, or the `Bag` that computes the same embeddings in NumPy; it
+            needs a tokenizer and a config.
         tokenizer: splits text into word pieces and maps them to dictionary ids.
         config: content of config.json.
         device: default device, `cpu` or `cuda`; None uses CUDA for networks if available.
         untrained: whether the weights are random instead of trained.
-        folder: path of the model folder.
+        folder: path of the model folder, if the encoder is built from its parts.
+
+    Raises:
+        InputError: as in `from_pretrained`, or if a part is missing.
     """
 
     def __init__(
         self,
-        model: "SentenceNetwork | Bag",
-        tokenizer: Tokenizer,
-        config: dict[str, Any],
+        model: "str | Path | SentenceNetwork | Bag",
+        tokenizer: Tokenizer | None = None,
+        config: dict[str, Any] | None = None,
         device: str | None = None,
         untrained: bool = False,
         folder: Path | None = None,
     ):
+        if isinstance(model, str | Path):
+            if tokenizer is not None or config is not None or folder is not None:
+                raise InputError(
+                    f"model is {shown(str(model))}, with tokenizer, config or folder; expected the "
+                    "name or folder of a model alone, or a network"
+                )
+            model, tokenizer, config, folder = _read_parts(model, device, untrained)
+        if tokenizer is None or config is None:
+            raise InputError(
+                f"model is a {type(model).__name__} without tokenizer or config; expected the name "
+                'or folder of a model, as in SentenceEncoder.from_pretrained("lxsr-static")'
+            )
         self.untrained = untrained
         self.folder = folder
         self.tokenizer = tokenizer
@@ -110,139 +133,57 @@ class SentenceEncoder(SentenceTransformersMethods):
             InputError: if a file is missing, changed or invalid, an archive cannot be downloaded,
                 the model has layers and torch is not installed, or the device does not exist.
         """
-        check_device(device)
-        folder = module_folder(find_model(folder))
-        if is_sentence_transformers_folder(folder):
-            bag, tokenizer, config = read_sentence_transformers_folder(folder)
-            return cls(bag, tokenizer, config, device, untrained, folder)
-        config = read_config(folder)
-        if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
-            bag, tokenizer = read_bag(folder, config)
-            return cls(bag, tokenizer, config, device, untrained, folder)
-        require("torch", "torch", f"{folder}: this model")
-        from fairseq_lxsr.encoder.torch_network import read_model
+        return cls(folder, device=device, untrained=untrained)
 
-        network, tokenizer = read_model(folder, config, untrained)
-        return cls(network, tokenizer, config, device, untrained, folder)
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 256,
+        device: str | None = None,
+        dtype: str = "float32",
+        normalize: bool = False,
+        truncate_dim: int | None = None,
+        show_progress: bool = False,
+        on_long: str = "cut",
+        counts: Counter[str] | None = None,
+        *,
+        convert_to_numpy: Literal[True] = True,
+        convert_to_tensor: Literal[False] = False,
+        **options: Unpack[LibraryOptions],
+    ) -> np.ndarray: ...
 
-    @property
-    def model(self) -> Any:
-        """The torch network; reading this property imports torch.
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 256,
+        *,
+        convert_to_tensor: Literal[True],
+        **options: Unpack[EncodeOptions],
+    ) -> "Tensor": ...
 
-        The type is not declared, because exports use attributes that only some architectures have.
-        """
-        return self._copies().network
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 256,
+        *,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        **options: Unpack[EncodeOptions],
+    ) -> Any: ...
 
-    @property
-    def device(self) -> str:
-        """Default device for encoding: `cpu`, `cuda` or `cuda:0`."""
-        return str(self._networks.device) if self._networks else "cpu"
-
-    @property
-    def size(self) -> Any:
-        """Sizes of the encoder, such as `embed_dim`, `output_dim` and `max_positions`."""
-        return self._bag.config if self._bag else self.model.config
-
-    @property
-    def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name, as float32 arrays; for an encoder without layers, torch is not
-        imported."""
-        if self._bag:
-            return self._bag.weights
-        return {
-            name: value.detach().float().cpu().numpy()
-            for name, value in self.model.state_dict().items()
-        }
-
-    @property
-    def output_dim(self) -> int:
-        """Sentence embedding width D; the token embedding width is `size.embed_dim`."""
-        return self.size.output_dim
-
-    @property
-    def table(self) -> np.ndarray:
-        """Word piece embeddings before gated layers, float32 [V, D]; row indices are dictionary
-        ids.
-
-        Without layers, a sentence embedding is the weighted mean of its word piece embeddings. For
-        a few rows, `table_rows` needs less memory.
-
-        Raises:
-            InputError: if the layers are not gated, because piece embeddings then depend on
-                context.
-        """
-        self.check_table()
-        return self.weights[TABLE]
-
-    def table_rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of some word pieces (see `table`).
-
-            ids, lengths = encoder.split(["The dog sleeps."])
-            rows, places = encoder.table_rows(ids)
-            vectors = rows[places]
-
-        In an 8-bit or 4-bit table, only the rows of these pieces are converted to float32.
-
-        Args:
-            ids: dictionary ids of word pieces, int64 [P].
-
-        Returns:
-            Vectors float32 [R, D], and the position of each word piece among them, int64 [P].
-
-        Raises:
-            InputError: as `table` does.
-        """
-        self.check_table()
-        if self._bag:
-            return self._bag.rows(ids)
-        return self.weights[TABLE], ids
-
-    def check_table(self) -> None:
-        """Check that the model has a fixed vector for each word piece.
-
-        Raises:
-            InputError: if the layers are not gated.
-        """
-        if not getattr(self.size, "sums_rows", False):
-            raise InputError(
-                f"{self.folder or 'model'}: an encoder with layers has no fixed vector per word "
-                "piece; use a model without layers, or with gated layers"
-            )
-
-    @property
-    def parameters(self) -> int:
-        """Number of trained parameters."""
-        if self._bag:
-            return self._bag.parameters
-        return sum(value.numel() for value in self.model.state_dict().values())
-
-    @property
-    def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that identify encoders with identical embeddings.
-
-        The text normalization version is excluded, because embeddings of all versions are
-        comparable.
-        """
-        # The hash of the weights covers the architecture as well.
-        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
-        essence["text"] = dict(essence["text"])
-        essence["text"].pop("version", None)
-        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
-        fingerprint = digest[:12]
-        if self._max_seq_length:
-            fingerprint += f"-max{self._max_seq_length}"
-        if self.untrained:
-            fingerprint += "-untrained"
-        return fingerprint
-
-    @property
-    def space(self) -> str:
-        """Fingerprint that models with comparable embeddings share.
-
-        For a distilled model it is the teacher's fingerprint, otherwise the model's own.
-        """
-        teacher = self.config.get("training", {}).get(TEACHER)
-        return teacher if teacher and not self.untrained else self.fingerprint
+    @overload
+    def encode(
+        self,
+        *,
+        sentences: str | Iterable[str],
+        batch_size: int = 256,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        **options: Unpack[EncodeOptions],
+    ) -> Any: ...
 
     @accept_sentence_transformers_options
     def encode(
@@ -345,6 +286,135 @@ class SentenceEncoder(SentenceTransformersMethods):
         embeddings = embeddings[:, :truncate_dim]
         return unit_rows(embeddings) if normalize else embeddings
 
+    if TYPE_CHECKING:
+        # They have the types of `encode`.
+        encode_query = encode
+        encode_document = encode
+
+    @property
+    def model(self) -> Any:
+        """The torch network; reading this property imports torch.
+
+        The type is not declared, because exports use attributes that only some architectures have.
+        """
+        return self._copies().network
+
+    @property
+    def device(self) -> str:
+        """Default device for encoding: `cpu`, `cuda` or `cuda:0`."""
+        return str(self._networks.device) if self._networks else "cpu"
+
+    @property
+    def size(self) -> Any:
+        """Sizes of the encoder, such as `embed_dim`, `output_dim` and `max_positions`."""
+        return self._bag.config if self._bag else self.model.config
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Weights by name, as float32 arrays; for an encoder without layers, torch is not
+        imported."""
+        if self._bag:
+            return self._bag.weights
+        return {
+            name: value.detach().float().cpu().numpy()
+            for name, value in self.model.state_dict().items()
+        }
+
+    @property
+    def output_dim(self) -> int:
+        """Sentence embedding width D; the token embedding width is `size.embed_dim`."""
+        return self.size.output_dim
+
+    @property
+    def table(self) -> np.ndarray:
+        """Word piece embeddings before gated layers, float32 [V, D]; row indices are dictionary
+        ids.
+
+        Without layers, a sentence embedding is the weighted mean of its word piece embeddings. For
+        a few rows, `table_rows` needs less memory.
+
+        Raises:
+            InputError: if the layers are not gated, because piece embeddings then depend on
+                context.
+        """
+        self.check_table()
+        return self.weights[TABLE]
+
+    def table_rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors of some word pieces (see `table`).
+
+            ids, lengths = encoder.split(["The dog sleeps."])
+            rows, places = encoder.table_rows(ids)
+            vectors = rows[places]
+
+        In an 8-bit or 4-bit table, only the rows of these pieces are converted to float32.
+
+        Args:
+            ids: dictionary ids of word pieces, int64 [P].
+
+        Returns:
+            Vectors float32 [R, D], and the position of each word piece among them, int64 [P].
+
+        Raises:
+            InputError: as `table` does.
+        """
+        self.check_table()
+        if self._bag:
+            return self._bag.rows(ids)
+        return self.weights[TABLE], ids
+
+    @property
+    def packed_table(self) -> PackedTable | None:
+        """The table in 8 or 4 bits, as the model folder has it; None if it has other types."""
+        return self._bag.packed_table if self._bag else None
+
+    def check_table(self) -> None:
+        """Check that the model has a fixed vector for each word piece.
+
+        Raises:
+            InputError: if the layers are not gated.
+        """
+        if not getattr(self.size, "sums_rows", False):
+            raise InputError(
+                f"{self.folder or 'model'}: an encoder with layers has no fixed vector per word "
+                "piece; use a model without layers, or with gated layers"
+            )
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        if self._bag:
+            return self._bag.parameters
+        return sum(value.numel() for value in self.model.state_dict().values())
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that identify encoders with identical embeddings.
+
+        The text normalization version is excluded, because embeddings of all versions are
+        comparable.
+        """
+        # The hash of the weights covers the architecture as well.
+        essence = {name: self.config[name] for name in ("encoder", "text", "files")}
+        essence["text"] = dict(essence["text"])
+        essence["text"].pop("version", None)
+        digest = hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
+        fingerprint = digest[:12]
+        if self._max_seq_length:
+            fingerprint += f"-max{self._max_seq_length}"
+        if self.untrained:
+            fingerprint += "-untrained"
+        return fingerprint
+
+    @property
+    def space(self) -> str:
+        """Fingerprint that models with comparable embeddings share.
+
+        For a distilled model it is the teacher's fingerprint, otherwise the model's own.
+        """
+        teacher = self.config.get("training", {}).get(TEACHER)
+        return teacher if teacher and not self.untrained else self.fingerprint
+
     def split(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Split sentences into the word pieces that `encode` uses, truncating long sentences.
 
@@ -446,6 +516,29 @@ class SentenceEncoder(SentenceTransformersMethods):
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")
         return self._networks
+
+
+def _read_parts(
+    model: str | Path, device: str | None, untrained: bool
+) -> "tuple[SentenceNetwork | Bag, Tokenizer, dict[str, Any], Path]":
+    """Read the network, the tokenizer, the content of config.json and the folder of a model.
+
+    The arguments are those of `SentenceEncoder.from_pretrained`.
+    """
+    check_device(device)
+    folder = module_folder(find_model(model))
+    if is_sentence_transformers_folder(folder):
+        bag, tokenizer, config = read_sentence_transformers_folder(folder)
+        return bag, tokenizer, config, folder
+    config = read_config(folder)
+    if device in (None, "cpu") and not untrained and getattr(size_of(config), "is_bag", False):
+        bag, tokenizer = read_bag(folder, config)
+        return bag, tokenizer, config, folder
+    require("torch", "torch", f"{folder}: this model")
+    from fairseq_lxsr.encoder.torch_network import read_model
+
+    network, tokenizer = read_model(folder, config, untrained)
+    return network, tokenizer, config, folder
 
 
 def _copies_of(model: Any, device: str | None) -> "NetworkCopies":

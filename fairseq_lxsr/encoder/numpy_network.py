@@ -82,6 +82,12 @@ class Bag:
         return self._weights
 
     @property
+    def packed_table(self) -> PackedTable | None:
+        """The table in 8 or 4 bits; None if it is in float32."""
+        table = self._weights[TABLE]
+        return table if isinstance(table, PackedTable) else None
+
+    @property
     def parameters(self) -> int:
         """Number of trained parameters."""
         return sum(value.size for value in self._weights.values())

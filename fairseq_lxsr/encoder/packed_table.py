@@ -117,9 +117,14 @@ def to_float32(codes: np.ndarray, scales: np.ndarray, out: np.ndarray | None = N
     Returns:
         Rows in float32 [N, D].
     """
+    return np.multiply(to_bytes(codes), scales[:, None], out=out, dtype=np.float32)
+
+
+def to_bytes(codes: np.ndarray) -> np.ndarray:
+    """Return the codes of N rows as int8 [N, D]; the arguments are those of `to_float32`."""
     if codes.dtype == np.uint8:
-        codes = np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
-    return np.multiply(codes, scales[:, None], out=out, dtype=np.float32)
+        return np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
+    return codes
 
 
 def _without_repeats(ids: np.ndarray, limit: int) -> np.ndarray:

@@ -49,6 +49,8 @@ from fairseq_lxsr.text.tokenizer import (
 TOKENIZER_FILE = "tokenizer.json"
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
+# Name of the factor of each row in model2vec weights.
+FACTORS = "weights"
 # Oldest major version that imports no module that only a local folder names.
 OLDEST_VERSION = 6
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
@@ -170,8 +172,12 @@ def _read_table(path: Path) -> np.ndarray:
     with safe_open(path, "np") as stored:
         stored_names = set(stored.keys())
         for name in TABLE_NAMES:
-            if name in stored_names:
-                return np.array(stored.get_tensor(name), dtype=np.float32)
+            if name not in stored_names:
+                continue
+            rows = np.array(stored.get_tensor(name), dtype=np.float32)
+            if FACTORS in stored_names:
+                rows *= stored.get_tensor(FACTORS)[:, None]
+            return rows
     raise InputError(f"{path.name} has neither {' nor '.join(TABLE_NAMES)}")
 
 

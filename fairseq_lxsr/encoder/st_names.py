@@ -4,10 +4,11 @@ They let code written for sentence-transformers run unchanged.
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from safetensors import numpy as arrays
@@ -51,6 +52,33 @@ PRECISION_OPTIONS = ("precision", "output_dtype")
 ACCEPTED = {*OPTION_NAMES, *SWITCHES, *FIXED_OPTIONS, *PRECISION_OPTIONS}
 
 
+class LibraryOptions(TypedDict, total=False):
+    """Options of sentence-transformers that `encode` accepts."""
+
+    normalize_embeddings: bool
+    show_progress_bar: bool | None
+    precision: str | None
+    output_dtype: str | None
+    prompt: None
+    prompt_name: None
+    output_value: str
+    pool: None
+    chunk_size: None
+    task: None
+
+
+class EncodeOptions(LibraryOptions, total=False):
+    """Options of `encode` by name, see there."""
+
+    device: str | None
+    dtype: str
+    normalize: bool
+    truncate_dim: int | None
+    show_progress: bool
+    on_long: str
+    counts: Counter[str] | None
+
+
 def _binary(embeddings: FloatArray) -> np.ndarray:
     codes = np.packbits(embeddings > 0, axis=1)
     return (codes - np.uint8(128)).view(np.int8)
@@ -91,7 +119,7 @@ def as_list(texts: Iterable[str]) -> list[str]:
 
 def accept_sentence_transformers_options(
     encode: Callable[..., FloatArray],
-) -> Callable[..., np.ndarray]:
+) -> Callable[..., Any]:
     """Decorator that lets `encode` also accept a single text and sentence-transformers options.
 
     For a single text, the result is one embedding [D] instead of [N, D].
@@ -221,6 +249,20 @@ class SentenceTransformersMethods:
         return self.encode(texts, *arguments, **options)  # type: ignore[attr-defined]
 
     encode_document = encode_query
+
+    @property
+    def languages(self) -> list[str]:
+        """Languages of the training text, as sorted codes such as `en`; empty if they are unknown.
+
+        The vectors of other languages are of little use.
+        """
+        training = self.config.get("training") or {}  # type: ignore[attr-defined]
+        pairs = list(training.get("pairs") or {})
+        pairs += (training.get("lang_pairs") or "").split(",")
+        languages = set()
+        for pair in pairs:
+            languages.update(pair.strip().split("-"))
+        return sorted(languages - {""})
 
     def similarity(self, first: Any, second: Any) -> FloatArray:
         """Return the cosine similarities between all pairs of rows.
@@ -365,23 +407,13 @@ class SentenceTransformersMethods:
             name = self.folder.name
         else:
             name = "no folder"
-        languages = " ".join(self._languages()) or "languages unknown"
+        languages = " ".join(self.languages) or "languages unknown"
         sizes = (
             f"{self.output_dim} wide, "  # type: ignore[attr-defined]
             f"{self.size.vocab_size:,} pieces, "  # type: ignore[attr-defined]
             f"{self.parameters:,} parameters"  # type: ignore[attr-defined]
         )
         return f"SentenceEncoder({name!r}: {languages}; {sizes})"
-
-    def _languages(self) -> list[str]:
-        """Return the languages of the training pairs, sorted."""
-        training = self.config.get("training") or {}  # type: ignore[attr-defined]
-        pairs = list(training.get("pairs") or {})
-        pairs += (training.get("lang_pairs") or "").split(",")
-        languages = set()
-        for pair in pairs:
-            languages.update(pair.strip().split("-"))
-        return sorted(languages - {""})
 
 
 def _unit_rows(embeddings: Any, name: str) -> FloatArray:

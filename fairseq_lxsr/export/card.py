@@ -16,6 +16,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT
+from fairseq_lxsr.export.earlier_card import INDEX_FIELD, SCORES, SIZE, TEXT, EarlierCard
 from fairseq_lxsr.export.st_folder import unsupported_feature
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.records import parse_json
@@ -136,7 +137,8 @@ OPTIONS_OF_WEIGHT = {
     "sim_weight": ("sim_reduction",),
 }
 NO_SCORES = (
-    "## Scores\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, then `lxsr export card`.\n"
+    f"## {SCORES}\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, "
+    "then `lxsr export card`.\n"
 )
 
 
@@ -148,6 +150,7 @@ def write_card(
     name: str = "",
     library: str = OURS,
     exported: Any = None,
+    earlier: EarlierCard | None = None,
 ) -> None:
     """Write README.md into a model folder.
 
@@ -160,6 +163,7 @@ def write_card(
         library: library name for model hubs: `OURS` (fairseq-lxsr), or `ST` if
             sentence-transformers loads the folder.
         exported: the encoder in the folder if it differs from `encoder`.
+        earlier: a card of `encoder`, from which missing sources and scores are copied.
 
     Raises:
         InputError: if a score belongs to another model.
@@ -176,14 +180,27 @@ def write_card(
     training = encoder.config["training"]
     metadata = _metadata(training, sources, is_static)
     metadata["library_name"] = library
-    if is_evaluated:
-        metadata |= _model_index(name, scores)
-    sections = [_front_matter(metadata), _heading(name, library, is_static, needs_flag)]
+    text_section = ""
     if sources is not None:
-        sections.append(_text_section(sources))
+        text_section = _text_section(sources)
+    elif earlier is not None and earlier.licence:
+        text_section = earlier.sections[TEXT]
+        metadata |= earlier.licence
+    scores_section = _scores_section(scores)
+    index = _model_index(name, scores)
+    has_scores = bool(scores)
+    if not scores and earlier is not None and earlier.has_scores:
+        scores_section = earlier.sections[SCORES]
+        index = earlier.index(name)
+        has_scores = True
+    if is_evaluated:
+        metadata |= index
+    sections = [_front_matter(metadata), _heading(name, library, is_static, needs_flag)]
+    if text_section:
+        sections.append(text_section)
     sections.append(_training_section(training, encoder.size))
-    sections.append(_scores_section(scores))
-    if scores and not is_evaluated:
+    sections.append(scores_section)
+    if has_scores and not is_evaluated:
         sections.append(
             "The scores were measured with word-order coefficients, which this folder omits.\n"
         )
@@ -278,7 +295,7 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
                 "metrics": metrics,
             }
         )
-    return {"model-index": [{"name": name, "results": results}]}
+    return {INDEX_FIELD: [{"name": name, "results": results}]}
 
 
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
@@ -319,7 +336,7 @@ embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 
 def _text_section(sources: TextSources) -> str:
     rows = [source.cells for source in sources.sources]
     table = _table(("source", "licence", "attribution", "pairs"), rows)
-    return f"## Text\n\n{sources.note}\n\n{table}"
+    return f"## {TEXT}\n\n{sources.note}\n\n{table}"
 
 
 def _training_section(training: dict[str, Any], size: Any) -> str:
@@ -377,7 +394,7 @@ def _scores_section(scores: Sequence[Score]) -> str:
     # Scores of several tasks may share a signature.
     signatures = dict.fromkeys(f"    {score.signature}" for score in last_scores)
     lines = "\n".join(signatures)
-    return "## Scores\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
+    return f"## {SCORES}\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
 
 
 def _format_value(metric: str, value: float) -> str:
@@ -418,7 +435,7 @@ def _size_section(folder: Path, encoder: Any) -> str:
         ),
         ("fingerprint", encoder.fingerprint),
     ]
-    return "## Size and speed\n\n" + _table(("", ""), rows)
+    return f"## {SIZE}\n\n" + _table(("", ""), rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -23,17 +23,20 @@ from fairseq_lxsr.encoder.model_folder import (
     DEFAULT_ARCHITECTURE,
     ST_MODULE,
     WEIGHTS_FILE,
+    to_int8,
     write_folder,
 )
 from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.packed_table import PackedTable, to_bytes
 from fairseq_lxsr.encoder.sentence_transformers_folder import (
+    FACTORS,
     TABLE_NAMES,
     TOKENIZER_FILE,
     require_library,
     text_files,
 )
 from fairseq_lxsr.encoder.st_checksums import MODULES_FILE, add_checksums, check_export
-from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.export.fast_tokenizer import (
     EXPORT_SIGN,
     EXPORTED_BY,
@@ -45,6 +48,7 @@ from fairseq_lxsr.export.fast_tokenizer import (
 )
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import is_missing
+from fairseq_lxsr.options import STATIC_TYPES
 from fairseq_lxsr.text.sentencepiece_model import read_sentencepiece
 from fairseq_lxsr.text.tokenizer import MASK, PAD, UNK
 
@@ -58,7 +62,6 @@ NORMALIZE = "sentence_transformers.models.Normalize"
 MODEL2VEC = {
     "model_type": "model2vec",
     "architectures": ["StaticModel"],
-    "embedding_dtype": "float32",
 }
 # Word pieces after which model2vec cuts a text; its own models have this number too.
 MODEL2VEC_LENGTH = 1_000_000
@@ -82,6 +85,7 @@ def export_sentence_transformers(
     sample: Sequence[str] = (),
     normalize: bool = False,
     drop_order: bool = False,
+    dtype: str = "float32",
 ) -> float | None:
     """Write a folder for sentence-transformers, after checking that the embeddings match.
 
@@ -96,20 +100,23 @@ def export_sentence_transformers(
         drop_order: omit the word-order coefficients, so that the folder of a model without
             layers loads in sentence-transformers and model2vec without this package. The result
             is worse at distinguishing sentences that differ only in word order.
+        dtype: type of the stored weights, one of `options.STATIC_TYPES`; only a model without
+            layers and word order can have another than float32. With int8, each row has a factor.
 
     Returns:
         The largest difference in any coordinate of any sentence's embeddings; None
         if a model without layers could not be compared, because sentence-transformers is missing.
 
     Raises:
-        InputError: if a library is missing, if the embeddings differ, or if `drop_order` is set
-            for a model with layers.
+        InputError: if a library is missing, if the embeddings differ, or if `drop_order` or
+            `dtype` is set for a model that cannot have it.
     """
     if drop_order:
         encoder = without_order(encoder)
     check_libraries(encoder)
+    check_dtype(encoder, dtype)
     with atomic_folder(output, MODULES_FILE, sign=EXPORT_SIGN) as work:
-        difference = write_for_st(encoder, work, normalize, sample)
+        difference = write_for_st(encoder, work, normalize, sample, dtype)
         add_checksums(work)
     return difference
 
@@ -120,19 +127,44 @@ def check_libraries(encoder: SentenceEncoder) -> None:
         require_library("this export")
 
 
+def check_dtype(encoder: SentenceEncoder, dtype: str) -> None:
+    """Check that a model can be exported in a type of weights.
+
+    Raises:
+        InputError: if the type is unknown, or the model needs float32.
+    """
+    if dtype not in STATIC_TYPES:
+        raise InputError(f"dtype is {shown(dtype)}; expected one of {', '.join(STATIC_TYPES)}")
+    feature = unsupported_feature(encoder)
+    if not feature and not getattr(encoder.size, "is_bag", False):
+        feature = "its layers"
+    if dtype != "float32" and feature:
+        raise InputError(
+            f"{encoder.folder or 'model'}: dtype {dtype} is not supported because of {feature}; "
+            "expected float32"
+        )
+
+
 def write_for_st(
-    encoder: SentenceEncoder, work: Path, normalize: bool = False, sample: Sequence[str] = ()
+    encoder: SentenceEncoder,
+    work: Path,
+    normalize: bool = False,
+    sample: Sequence[str] = (),
+    dtype: str = "float32",
 ) -> float | None:
     """Write the files into an existing folder and compare the embeddings.
 
     The arguments and the result are the same as for `export_sentence_transformers`.
     """
+    original = encoder
+    if dtype != "float32":
+        encoder = _rounded(encoder, dtype)
     needs_package = bool(unsupported_feature(encoder))
     is_bag = getattr(encoder.size, "is_bag", False)
     if is_bag and needs_package:
         write_module(encoder, work, normalize)
     elif is_bag:
-        write_static(encoder, work, normalize)
+        write_static(encoder, work, normalize, dtype)
     else:
         _save_with_layers(encoder, work, normalize, needs_package)
     # Only a folder that names its exporter is replaced by a later export. sentence-transformers
@@ -147,7 +179,11 @@ def write_for_st(
         # package returns zeros.
         _, lengths = encoder.tokenizer.encode_known(sentences)
         sentences = list(compress(sentences, lengths))
-    return _compare(encoder, work, sentences, normalize)
+    difference = _compare(encoder, work, sentences, normalize)
+    if encoder is original:
+        return difference
+    rounded = encoder.encode(sentences, normalize=normalize)
+    return float(np.abs(rounded - original.encode(sentences, normalize=normalize)).max())
 
 
 def _save_with_layers(
@@ -178,10 +214,24 @@ def without_order(encoder: SentenceEncoder) -> SentenceEncoder:
     size = encoder.size
     if not getattr(size, "is_bag", False):
         raise InputError("drop_order does not support layers; use a model without layers")
-    bag = Bag(replace(size, order_coefficients=0), {TABLE: encoder.weights[TABLE]})
+    table = encoder.packed_table or encoder.weights[TABLE]
+    bag = Bag(replace(size, order_coefficients=0), {TABLE: table})
     sizes = encoder.config["encoder"] | {"order_coefficients": 0}
     config = encoder.config | {"encoder": sizes}
     return SentenceEncoder(bag, encoder.tokenizer, config, folder=encoder.folder)
+
+
+def _rounded(encoder: SentenceEncoder, dtype: str) -> SentenceEncoder:
+    """Return an encoder whose table has the values that a folder of this type stores."""
+    table: np.ndarray | PackedTable
+    if dtype == "int8":
+        # Codes of 4 bits are exact in 8 bits.
+        table = encoder.packed_table or PackedTable(*to_int8(encoder.weights[TABLE]))
+    else:
+        root = np.float32(encoder.size.embed_dim**0.5)
+        table = (encoder.weights[TABLE] * root).astype(dtype).astype(np.float32) / root
+    bag = Bag(encoder.size, {TABLE: table})
+    return SentenceEncoder(bag, encoder.tokenizer, encoder.config, folder=encoder.folder)
 
 
 def _compare(
@@ -260,10 +310,13 @@ def write_module(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
     _write_settings(folder, ST_MODULE, OUR_MODULE, normalize)
 
 
-def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> None:
+def write_static(
+    encoder: SentenceEncoder, folder: Path, normalize: bool, dtype: str = "float32"
+) -> None:
     """Write an encoder without layers and word order as a `StaticEmbedding`; torch is not needed.
 
-    model2vec reads the same files.
+    model2vec reads the same files. For other types than float32, the table has the values of the
+    type already, see `_rounded`.
     """
     size = encoder.size
     symbols = extended_symbols(encoder.tokenizer, size.vocab_size)
@@ -273,9 +326,9 @@ def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
         # model2vec excludes unknown pieces from the mean, so they are mapped to a new symbol.
         unknown = _unused_character(symbols)
         symbols.append(unknown)
-    rows = _with_unknown(encoder.weights[TABLE], len(symbols), encoder.tokenizer.unknown)
-    # The network scales embeddings by the square root of their dimension.
-    weights = {TABLE_NAMES[0]: rows * np.float32(size.embed_dim**0.5)}
+    weights = {}
+    for name, values in _static_weights(encoder, dtype).items():
+        weights[name] = _with_unknown(values, len(symbols), encoder.tokenizer.unknown)
     (folder / WEIGHTS_FILE).write_bytes(arrays.save(weights, {"format": "pt"}))
     tokenizer = tokenizer_json(encoder.tokenizer, symbols, None, unknown=unknown)
     content = json.dumps(tokenizer, indent=2, ensure_ascii=False)
@@ -286,8 +339,24 @@ def write_static(encoder: SentenceEncoder, folder: Path, normalize: bool) -> Non
         "max_length": MODEL2VEC_LENGTH,
         "normalize": normalize,
     }
-    _write_json(folder / CONFIG_FILE, MODEL2VEC | settings | EXPORTED_BY)
+    types = {"embedding_dtype": dtype}
+    _write_json(folder / CONFIG_FILE, MODEL2VEC | types | settings | EXPORTED_BY)
     _write_settings(folder, "", STATIC, normalize)
+
+
+def _static_weights(encoder: SentenceEncoder, dtype: str) -> dict[str, np.ndarray]:
+    """Return the rows of the table [V, D] and, for other types than float32, their factors [V]."""
+    # The network scales embeddings by the square root of their dimension.
+    root = np.float32(encoder.size.embed_dim**0.5)
+    if dtype == "int8":
+        packed = encoder.packed_table
+        assert packed is not None
+        return {TABLE_NAMES[0]: to_bytes(packed.codes), FACTORS: packed.scales * root}
+    rows = encoder.weights[TABLE] * root
+    if dtype == "float32":
+        return {TABLE_NAMES[0]: rows}
+    # With factors, sentence-transformers computes in float32.
+    return {TABLE_NAMES[0]: rows.astype(dtype), FACTORS: np.ones(len(rows), np.float32)}
 
 
 def _unused_character(symbols: Sequence[str]) -> str:
@@ -347,7 +416,7 @@ def _with_unknown(rows: np.ndarray, num_symbols: int, unknown: int) -> np.ndarra
     """Append copies of the unknown piece's row for the pieces that are not in the dictionary.
 
     Args:
-        rows: embedding table [V, D].
+        rows: embedding table [V, D], or a value for each of its rows [V].
         num_symbols: number of rows of the result, at least V.
         unknown: row index of the unknown piece.
     """

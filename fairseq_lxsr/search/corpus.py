@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -434,6 +434,29 @@ class CorpusIndex:
 
     # -- searching
 
+    # A string is a sequence of strings, too; the first overload that fits is used.
+    @overload
+    def search(  # type: ignore[overload-overlap]
+        self,
+        queries: str,
+        encode: Any = None,
+        k: int = SearchOptions.k,
+        probes: int = SearchOptions.probes,
+        reranker: Reranker | None = None,
+        where: Where | None = None,
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self,
+        queries: Sequence[str],
+        encode: Any = None,
+        k: int = SearchOptions.k,
+        probes: int = SearchOptions.probes,
+        reranker: Reranker | None = None,
+        where: Where | None = None,
+    ) -> list[list[Hit]]: ...
+
     def search(
         self,
         queries: str | Sequence[str],
@@ -473,9 +496,9 @@ class CorpusIndex:
             if an approximate index finds fewer. It is empty if the query has no known word.
 
         Raises:
-            InputError: if no query has a known word, if k or probes is less than 1, if the model of
-                `encode` or of the reranker differs from that of the index, if `encode` is None
-                and the model of the index is missing, or if `where` is a single string.
+            InputError: if k or probes is less than 1, if the model of `encode` or of the reranker
+                differs from that of the index, if `encode` is None and the model of the index is
+                missing, or if `where` is a single string.
         """
         if isinstance(encode, int | np.integer):
             return self.search(queries, None, int(encode), probes, reranker, where, ranker, hybrid)
@@ -492,8 +515,10 @@ class CorpusIndex:
         embed = self._load_model() if encode is None else _embed_function(encode)
         embeddings = first_dimensions(embed(text), self.truncate_dim)
         is_known = np.asarray(embeddings.any(axis=1))
-        check_directions(embeddings, text.where, zeros=bool(is_known.any()))
+        check_directions(embeddings, text.where, zeros=True)
         condition = None if where is None else checked_where(where)
+        if not is_known.any():
+            return [[] for _ in text]
         # Another thread may edit this object meanwhile; the copy keeps the opened files.
         index = copy(self)
         search = partial(

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from fairseq_lxsr.characters import ARABIC_MARKS, DEFAULT_IGNORABLE, visible, without_marks
+from fairseq_lxsr.characters import (
+    ARABIC_MARKS,
+    DEFAULT_IGNORABLE,
+    in_brackets,
+    visible,
+    without_marks,
+)
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import BLANKS, read_lines
 from fairseq_lxsr.options import at_least, check_fields, option
@@ -72,6 +78,7 @@ _ODD_BLOCKS = (
     (0x130, 0x130),
     (0x307, 0x307),
 )
+_ODD = re.compile(f"[{in_brackets(_ODD_BLOCKS)}]")
 
 
 @dataclass(frozen=True)
@@ -162,19 +169,45 @@ def normalise(text: str, options: TextOptions) -> str:
 
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Normalize each text; faster than calling `normalise` for every text."""
+    """Normalize each text, faster than calling `normalise` for each."""
+    # All versions agree on texts without odd characters, and version 1 is the fastest
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
         part = texts[start : start + TEXTS_PER_SEARCH]
-        # All versions agree on texts without such characters, and version 1 is the fastest.
-        is_odd = options.version > 1 and _is_odd("".join(part))
-        part_options = options if is_odd else plain_options
-        normalised += [normalise(text, part_options) for text in part]
+        if options.version == 1 or not _is_odd("".join(part)):
+            normalised += _normalise_plain(part, plain_options)
+            continue
+        # Usually only a few of them have such characters
+        odd_texts = {text: normalise(text, options) for text in part if _ODD.search(text)}
+        plain_texts = [text for text in part if text not in odd_texts]
+        rest = iter(_normalise_plain(plain_texts, plain_options))
+        for text in part:
+            normalised.append(odd_texts[text] if text in odd_texts else next(rest))
     return normalised
 
 
-# Cached because creating options validates their fields, which takes time.
+def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
+    """Normalize texts as version 1 of `normalise` does."""
+    joined = "".join(texts)
+    if options.split_han or "  " in joined or not joined.isprintable():
+        return [normalise(text, options) for text in texts]
+    if not texts:
+        return []
+    # Only letters change, so the texts can be normalized as one, between line breaks
+    return _with_other_letters("\n".join(texts), options).split("\n")
+
+
+def _with_other_letters(text: str, options: TextOptions) -> str:
+    """Replace letters as in version 1 of `normalise`, and remove blanks at line breaks."""
+    if options.read_as and not text.isascii():
+        text = text.translate(options.table)
+    if options.lowercase:
+        text = text.lower()
+    return text.replace(" \n", "\n").replace("\n ", "\n").strip(" ")
+
+
+# Cached because creating options validates the fields, which takes time
 @cache
 def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)

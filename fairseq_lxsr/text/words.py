@@ -4,7 +4,7 @@ This requires that SentencePiece splits each word independently of its neighbour
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,11 @@ PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
 LOOKUP_TEXTS = 4096
 # Texts shorter than this, in bytes, are looked up in a dict, which is faster for few words.
 SHORT_TEXT_BYTES = 2000
-# Maximum number of cached words, and of their characters; the cache takes about 30 MB.
-CACHED_WORDS = 1 << 17
-CACHED_CHARACTERS = 1 << 22
+# Maximum number of cached words; those in the table take about 30 MB
+CACHED_WORDS = 1 << 19
+# Maximum number of words in the dict, and of their bytes; they take about 30 MB
+DICT_WORDS = 1 << 17
+DICT_BYTES = 1 << 22
 
 # The concatenated ids of all texts [P], and the number of ids per text [N].
 FlatIds = tuple[np.ndarray, np.ndarray]
@@ -63,22 +65,6 @@ def is_marked(pieces: Iterable[str]) -> bool:
     return WORD_START in "".join(pieces)
 
 
-class _Numbers(dict[bytes, int]):
-    """Assigns consecutive numbers to words, in the order of their first lookup.
-
-    `new` lists the words whose pieces are not yet known.
-    """
-
-    def __init__(self) -> None:
-        self.new: list[str] = []
-
-    def __missing__(self, word: bytes) -> int:
-        self.new.append(word.decode("utf-8", "surrogatepass"))
-        number = len(self)
-        self[word] = number
-        return number
-
-
 class WordPieces:
     """A thread-safe cache that maps words to their pieces.
 
@@ -86,11 +72,12 @@ class WordPieces:
         ids, lengths = word_pieces.encode_flat(["the dog", "the cat"])
 
     Args:
-        encode: computes the ids of texts with SentencePiece, as `FlatIds`.
-        lookup_texts: number of texts to look up together.
-        short_text_bytes: texts shorter than this are looked up in a dict instead of the table.
-        cached_words: number of words at which the cache is emptied.
-        cached_characters: total number of characters of cached words at which the cache is emptied.
+        encode: computes the ids of texts by SentencePiece, as `FlatIds`.
+        lookup_texts: number of texts that are looked up together.
+        short_text_bytes: shorter texts are looked up in a dict instead of the table.
+        cached_words: number of words after which the cache is emptied.
+        dict_words: number of words in the dict after which the cache is emptied.
+        dict_bytes: number of bytes of words in the dict after which the cache is emptied.
     """
 
     def __init__(
@@ -99,13 +86,15 @@ class WordPieces:
         lookup_texts: int = LOOKUP_TEXTS,
         short_text_bytes: int = SHORT_TEXT_BYTES,
         cached_words: int = CACHED_WORDS,
-        cached_characters: int = CACHED_CHARACTERS,
+        dict_words: int = DICT_WORDS,
+        dict_bytes: int = DICT_BYTES,
     ):
         self._encode = encode
         self.lookup_texts = lookup_texts
         self.short_text_bytes = short_text_bytes
         self.cached_words = cached_words
-        self.cached_characters = cached_characters
+        self.dict_words = dict_words
+        self.dict_bytes = dict_bytes
         self._lock = ThreadLock(self._forget)
         self._forget()
 
@@ -116,7 +105,8 @@ class WordPieces:
             "lookup_texts": self.lookup_texts,
             "short_text_bytes": self.short_text_bytes,
             "cached_words": self.cached_words,
-            "cached_characters": self.cached_characters,
+            "dict_words": self.dict_words,
+            "dict_bytes": self.dict_bytes,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -124,14 +114,23 @@ class WordPieces:
 
     def _forget(self) -> None:
         """Empty the cache."""
-        self._numbers = _Numbers()
-        # Looks up many short words at once.
+        # Numbers of the words of short texts, and of words that are too long for the table.
+        self._numbers: dict[bytes, int] = {}
+        self._dict_bytes = 0
+        # Finds the numbers of many short words at once.
         self._table = WordTable()
         # The concatenated ids of all words.
         self._ids = np.zeros(0, dtype=np.int64)
         # End of each word in `_ids`, with a leading 0.
         self._ends = np.zeros(1, dtype=np.int64)
-        self._characters = 0
+
+    def _is_full(self) -> bool:
+        """Return whether the cache has reached one of its limits."""
+        return (
+            len(self._ends) > self.cached_words
+            or len(self._numbers) > self.dict_words
+            or self._dict_bytes > self.dict_bytes
+        )
 
     def encode_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the concatenated ids of texts, int64 [P], and the number of ids per text [N]."""
@@ -153,17 +152,13 @@ class WordPieces:
         with self._lock:
             try:
                 numbers = self._look_up(data)
-                self._learn()
             except BaseException:
-                # Some words may already have numbers, but no pieces yet.
+                # Some words may have pieces, but no number.
                 self._forget()
                 raise
             ids = self._ids
             ends = self._ends
-            is_full = (
-                len(self._numbers) > self.cached_words or self._characters > self.cached_characters
-            )
-            if is_full:
+            if self._is_full():
                 self._forget()
         word_lengths = ends[numbers + 1] - ends[numbers]
         # Number of ids before each word in the block, followed by the total.
@@ -181,32 +176,53 @@ class WordPieces:
         """
         if len(data) < self.short_text_bytes:
             words = data[: -len(PADDING)].split(b" ")
-            return self._numbers_of(words)
+            return self._numbers_in_dict(words)
         starts, ends = split_at_blanks(data)
         keys = word_keys(data, starts, ends)
         numbers = self._table.find(keys)
         # The remaining words are either new or too long for the table.
         rest = np.flatnonzero(numbers < 0)
-        rest_bounds = zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
-        words = [data[start:end] for start, end in rest_bounds]
-        numbers[rest] = self._numbers_of(words)
-        first = rest[np.unique(numbers[rest], return_index=True)[1]]
-        short = first[ends[first] - starts[first] <= MAX_KEY_BYTES]
-        self._table.add(keys[:, short], numbers[short])
+        is_short = ends[rest] - starts[rest] <= MAX_KEY_BYTES
+        short = rest[is_short]
+        long = rest[~is_short]
+        numbers[long] = self._numbers_in_dict(_slices(data, starts[long], ends[long]))
+        numbers[short] = self._numbers_of(_slices(data, starts[short], ends[short]), {})
+        first = short[np.unique(numbers[short], return_index=True)[1]]
+        self._table.add(keys[:, first], numbers[first])
         return numbers
 
-    def _numbers_of(self, words: Sequence[bytes]) -> np.ndarray:
-        return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int64, count=len(words))
+    def _numbers_in_dict(self, words: Sequence[bytes]) -> np.ndarray:
+        """Return the numbers of words, int64 [n]; new words are added to the dict."""
+        known_count = len(self._numbers)
+        numbers = self._numbers_of(words, self._numbers)
+        if len(self._numbers) > known_count:
+            new_words = islice(reversed(self._numbers), len(self._numbers) - known_count)
+            self._dict_bytes += sum(map(len, new_words))
+        return numbers
 
-    def _learn(self) -> None:
-        """Compute the pieces of new words with SentencePiece."""
-        new_words = self._numbers.new
+    def _numbers_of(self, words: Sequence[bytes], known: dict[bytes, int]) -> np.ndarray:
+        """Return the numbers of words, int64 [n]; the pieces of new words are computed.
+
+        Args:
+            words: n words.
+            known: numbers of known words, to which those of new words are added.
+        """
+        new_words = [word for word in dict.fromkeys(words) if word not in known]
         if new_words:
-            ids, lengths = self._encode(new_words)
+            first = len(self._ends) - 1
+            # SentencePiece is fast for many words at once.
+            texts = [word.decode("utf-8", "surrogatepass") for word in new_words]
+            ids, lengths = self._encode(texts)
             self._ids = np.concatenate([self._ids, ids])
             self._ends = np.concatenate([self._ends, self._ends[-1] + lengths.cumsum()])
-            self._characters += sum(map(len, new_words))
-            self._numbers.new = []
+            known.update(zip(new_words, range(first, first + len(new_words)), strict=True))
+        return np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
+
+
+def _slices(data: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
+    """Return parts of a text, given their first bytes and the bytes after them [n]."""
+    bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+    return [data[start:end] for start, end in bounds]
 
 
 # Number of 8-byte parts in a key; the last byte of the last part is the word length.

@@ -209,3 +209,23 @@ def test_cosines_of_extreme_lengths_and_of_codes(encoder):
         encoder.similarity([[1.0, 2.0], [np.nan, 1.0]], [[1.0, 2.0]])
     with pytest.raises(InputError, match=r"output_dtype.*precision"):
         encoder.encode(TEXTS, precision="binary", output_dtype="binary")
+
+
+def test_a_name_or_a_folder_in_the_place_of_a_network(encoder):
+    rows = encoder.encode(TEXTS)
+    for model in (FOLDER, str(FOLDER)):
+        opened = SentenceEncoder(model)
+        assert opened.folder == FOLDER
+        np.testing.assert_array_equal(opened.encode(TEXTS), rows)
+    with pytest.raises(InputError, match="without tokenizer or config"):
+        SentenceEncoder(encoder.model)
+    with pytest.raises(InputError, match="with tokenizer, config or folder"):
+        SentenceEncoder(str(FOLDER), encoder.tokenizer)
+
+
+def test_languages_of_the_training_text(encoder):
+    assert encoder.languages == ["en", "fr"]
+    encoder.config = {"training": {"pairs": {"en-fr": 2}, "lang_pairs": "de-en, en-it"}}
+    assert encoder.languages == ["de", "en", "fr", "it"]
+    encoder.config = {}
+    assert encoder.languages == []

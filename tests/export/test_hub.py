@@ -12,7 +12,9 @@ from conftest import refused
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.locate import model_names
 from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.export.earlier_card import EarlierCard
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.st_folder import without_order
 
@@ -67,6 +69,54 @@ def test_a_folder_for_a_hub(model, tmp_path):
     np.testing.assert_allclose(
         opened.encode(SAMPLE), without_order(encoder).encode(SAMPLE), atol=1e-6
     )
+
+
+@pytest.fixture
+def scored_model(tmp_path):
+    """A model folder whose card has sources and scores."""
+    folder = write_model(tmp_path / "scored", gated=True, num_layers=0)
+    fingerprint = SentenceEncoder.from_pretrained(folder, "cpu").fingerprint
+    settings = {"metric": "nn", "queries": 20, "model": fingerprint}
+    append_scores(tmp_path / "scores.jsonl", [Score("xsr", "en->fr", {"P@1": 91.25}, settings)])
+    (tmp_path / "s.json").write_text(json.dumps({"note": "All.", "sources": [SOURCE]}))
+    options = ("--scores", tmp_path / "scores.jsonl", "--sources", tmp_path / "s.json")
+    lxsr("export", "card", "--model", folder, *options)
+    return folder
+
+
+def test_licence_sources_and_scores_come_from_the_card_of_the_model(scored_model, tmp_path):
+    options = ("--model", scored_model, "--output", tmp_path / "my-model", "--dtype", "int8")
+    done = lxsr("export", "hub", *options)
+    assert "without" not in done.stderr
+    before, _ = metadata_of(scored_model)
+    data, text = metadata_of(tmp_path / "my-model")
+    assert data["license"] == "other"
+    assert data["model-index"][0]["name"] == "my-model"
+    assert data["model-index"][0]["results"] == before["model-index"][0]["results"]
+    for content in ("a ministry", "CC BY 4.0", "P@1 91.2", "## Size and speed"):
+        assert text.count(content) == 1
+
+
+def test_the_card_of_another_model_is_not_used(scored_model, tmp_path):
+    card = scored_model / "README.md"
+    fingerprint = SentenceEncoder.from_pretrained(scored_model, "cpu").fingerprint
+    text = card.read_text("utf-8").replace(f"| fingerprint | {fingerprint} |", "| model | 0 |")
+    card.write_text(text, "utf-8")
+    done = lxsr("export", "hub", "--model", scored_model, "--output", tmp_path / "hub")
+    assert f"{tmp_path / 'hub' / 'README.md'}: without licence" in done.stderr
+    assert fingerprint in done.stderr
+    data, text = metadata_of(tmp_path / "hub")
+    assert data["license"] == "unknown"
+    assert "91.2" not in text
+
+
+def test_cards_of_packaged_models_can_be_used():
+    for name in model_names():
+        encoder = SentenceEncoder.from_pretrained(name)
+        card = EarlierCard.read(encoder.folder / "README.md")
+        assert card.fingerprint == encoder.fingerprint
+        assert card.licence["license"] == "other"
+        assert card.has_scores
 
 
 def test_the_graph_reads_the_same_tokenizer(model, tmp_path):

@@ -15,6 +15,9 @@ from random_model import write_model
 from safetensors.numpy import load_file, save_file
 
 from fairseq_lxsr import SentenceEncoder
+from fairseq_lxsr.encoder.model_folder import to_int4
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
@@ -49,7 +52,10 @@ def by_model2vec(folder, sentences) -> np.ndarray:
     try:
         from model2vec import StaticModel
     except ImportError:
-        rows = load_file(folder / "model.safetensors")["embeddings"]
+        weights = load_file(folder / "model.safetensors")
+        rows = weights["embeddings"]
+        if "weights" in weights:
+            rows = rows * weights["weights"][:, None]
         config = json.loads((folder / "config.json").read_text())
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.enable_truncation(config["max_length"])
@@ -74,6 +80,42 @@ def test_model2vec_gives_our_vectors(kind, normalize, tmp_path):
     export_sentence_transformers(encoder, tmp_path / "st", SENTENCES, normalize)
     expected = encoder.encode(SENTENCES, normalize=normalize)
     np.testing.assert_allclose(by_model2vec(tmp_path / "st", SENTENCES), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("float16", 0.6), ("int8", 0.4)])
+def test_other_types_of_weights(dtype, share, tmp_path):
+    encoder = model_of(tmp_path / "random")
+    sizes = {}
+    for name in ("float32", dtype):
+        folder = tmp_path / name
+        options = ("--model", encoder.folder, "--dtype", name, "--output", folder)
+        lxsr("export", "sentence-transformers", *options)
+        sizes[name] = (folder / "model.safetensors").stat().st_size
+    assert sizes[dtype] < share * sizes["float32"]
+    opened = SentenceEncoder.from_pretrained(folder)
+    embeddings = opened.encode(SENTENCES)
+    cosines = opened.similarity_pairwise(embeddings, encoder.encode(SENTENCES))
+    assert cosines[embeddings.any(axis=1)].min() > 0.999
+    np.testing.assert_allclose(by_model2vec(folder, SENTENCES), embeddings, atol=2e-3)
+
+
+def test_codes_of_4_bits_are_exact_in_8(tmp_path):
+    encoder = model_of(tmp_path / "random")
+    table = PackedTable(*to_int4(encoder.table))
+    packed = SentenceEncoder(
+        Bag(encoder.size, {TABLE: table}), encoder.tokenizer, encoder.config, folder=encoder.folder
+    )
+    export_sentence_transformers(packed, tmp_path / "st", dtype="int8")
+    opened = SentenceEncoder.from_pretrained(tmp_path / "st")
+    np.testing.assert_allclose(opened.encode(SENTENCES), packed.encode(SENTENCES), atol=1e-6)
+
+
+def test_models_with_order_need_float32(tmp_path):
+    encoder = model_of(tmp_path / "random", order_coefficients=1)
+    options = ("--model", encoder.folder, "--output", tmp_path / "st", "--dtype", "int8")
+    done = lxsr("export", "sentence-transformers", *options, check=False)
+    refused(done, str(encoder.folder), "dtype int8")
+    assert not (tmp_path / "st").exists()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -38,6 +38,14 @@ def test_built_by_an_encoder_and_searched_by_text(encoder, tmp_path):
     assert named.search(FRENCH[3], 1)[0].text == FRENCH[3]
 
 
+def test_queries_without_a_known_word_find_nothing(encoder, tmp_path):
+    index = CorpusIndex.build(tmp_path / "index", FRENCH, encoder)
+    assert index.search("\ua66e") == []
+    assert index.search(["\ua66e"]) == [[]]
+    assert index.search(["", "\ua66e"], k=1) == [[], []]
+    assert [len(hits) for hits in index.search(["\ua66e", FRENCH[0]], k=2)] == [0, 2]
+
+
 @pytest.mark.parametrize("kind", ["flat", "int8"])
 def test_sentences_are_added_after_the_others(encoder, tmp_path, kind):
     corpus = ["", FRENCH[0], " ", *FRENCH[1:20], "", "\ua66e"]  # the last one has no known word

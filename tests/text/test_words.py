@@ -15,7 +15,7 @@ import pytest
 import sentencepiece
 import toy
 
-from fairseq_lxsr.text.tokenizer import UNK, TextOptions, Tokenizer
+from fairseq_lxsr.text.tokenizer import UNK, TextOptions, Tokenizer, normalise, normalise_all
 from fairseq_lxsr.text.words import SHORT_TEXT_BYTES
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -148,12 +148,34 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path):
         "short_text_bytes": 0,
         "lookup_texts": 7,
         "cached_words": 20,
-        "cached_characters": 90,
+        "dict_words": 10,
+        "dict_bytes": 90,
     }.items():
         setattr(tokenizer._words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
-    assert len(tokenizer._words._numbers) <= 20
+    assert len(tokenizer._words._numbers) <= 10
+
+
+def test_words_of_long_texts_need_no_dict(tmp_path):
+    """A dict takes three times the memory of the table; only words too long for that are in it."""
+    tokenizer = build(tmp_path)
+    texts = [side for pair in toy.sentences(400, seed=5) for side in pair]
+    texts.append("dog" * 20)
+    expected = tokenizer._encode_texts(texts)
+    for _ in range(2):
+        for ids, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
+            np.testing.assert_array_equal(ids, right)
+    assert list(tokenizer._words._numbers) == [b"dog" * 20]
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_texts_are_normalised_together_as_each_alone(version):
+    options = TextOptions(lowercase=True, version=version, read_as="\u9ad4\u4f53")
+    texts = ["ΟΔΟΣ", " Σ", "Α ", " ", "", "İ", "\u9ad4 Ａ", "a  b", "a\nb", "a\tb", "\u0640\u064e"]
+    for count in (1, 2, 64):
+        batch = [*(texts * 20)[:count], "b"]
+        assert normalise_all(batch, options) == [normalise(text, options) for text in batch]
 
 
 def test_threads_copies_and_interruptions(tmp_path, monkeypatch):

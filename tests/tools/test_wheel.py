@@ -12,10 +12,11 @@ import pytest
 from conftest import ROOT, python
 
 BUILD = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
-# a program of a user: `revealed` has the types that mypy finds, and two lines are wrong
+# a program of a user: `revealed` has the types that mypy finds, and five lines are wrong
 PROGRAM = """
 import numpy as np
 from fairseq_lxsr import SentenceEncoder, __version__
+from fairseq_lxsr.search import CorpusIndex
 
 encoder = SentenceEncoder.from_pretrained("lxsr-static")
 reveal_type(encoder)
@@ -23,7 +24,15 @@ reveal_type(encoder.encode(["a dog"]))
 version: str = __version__
 text: str = encoder.encode(["a dog"])
 encoder.no_such_method()
+encoder.encode(3)
+encoder.encode("a dog", wrong=3)
+encoder.encode_query(3)
+index = CorpusIndex.load("index")
+reveal_type(index.search("a dog"))
+reveal_type(index.search(["a dog"], k=3))
 """
+# The line from which on four lines are wrong
+FIRST_WRONG = PROGRAM.split("\n").index("encoder.no_such_method()") + 1
 
 
 def built(what: str, source: Path, output: Path) -> Path:
@@ -94,9 +103,15 @@ def test_programs_of_users_have_types(wheel_and_files, tmp_path):
     done = subprocess.run(
         [*command, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    for number in range(FIRST_WRONG, FIRST_WRONG + 4):
+        assert any(line.startswith(f"program.py:{number}: ") for line in errors), done.stdout
     lines = [line.partition(" ")[2] for line in done.stdout.splitlines()]
+    hit = "fairseq_lxsr.search.corpus.Hit"
+    for returned in (f"list[{hit}]", f"list[list[{hit}]]"):
+        assert f'Revealed type is "{returned}"' in done.stdout
     assert lines[0].endswith('Revealed type is "fairseq_lxsr.encoder.SentenceEncoder"'), done.stdout
     assert 'Revealed type is "numpy.ndarray[' in lines[1], done.stdout
     assert lines[2].startswith("error: Incompatible types in assignment")
-    assert lines[-2].startswith('error: "SentenceEncoder" has no attribute "no_such_method"')
-    assert lines[-1].startswith("2 errors in 1 file"), done.stdout
+    assert lines[3].startswith('error: "SentenceEncoder" has no attribute "no_such_method"')
+    assert lines[-1].startswith("6 errors in 1 file"), done.stdout

@@ -1,0 +1,81 @@
+"""Reads the licence, the sources and the scores in the model card of a model folder."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TEXT = "Text"
+SCORES = "Scores"
+SIZE = "Size and speed"
+LICENCE_FIELDS = ("license", "license_name", "license_link")
+INDEX_FIELD = "model-index"
+# The row of the fingerprint; `model` is its name in the cards of earlier versions
+_FINGERPRINT = re.compile(r"^\| (?:fingerprint|model) \| (\S+) \|$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class EarlierCard:
+    """The parts of a model card that `write_card` wrote.
+
+    Attributes:
+        metadata: values of the front matter by name.
+        sections: the sections by heading, with their headings.
+    """
+
+    metadata: Mapping[str, Any]
+    sections: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> "EarlierCard":
+        """Read a card; a file that is missing or not a card has no parts."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return cls({}, {})
+        front_matter, _, body = text.removeprefix("---\n").partition("\n---\n")
+        sections = {}
+        for section in re.split(r"^(?=## )", body, flags=re.MULTILINE)[1:]:
+            heading = section.partition("\n")[0].removeprefix("## ").strip()
+            sections[heading] = section.rstrip() + "\n"
+        return cls(_metadata(front_matter), sections)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the model that the card describes; empty if it names none."""
+        match = _FINGERPRINT.search(self.sections.get(SIZE, ""))
+        return match[1] if match else ""
+
+    @property
+    def licence(self) -> dict[str, Any]:
+        """Metadata of the licence; empty if it is unknown."""
+        if TEXT not in self.sections:
+            return {}
+        return {name: self.metadata[name] for name in LICENCE_FIELDS if name in self.metadata}
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the card has scores."""
+        return SCORES in self.sections and "|" in self.sections[SCORES]
+
+    def index(self, name: str) -> dict[str, Any]:
+        """Return the scores in the format of model hubs, under another name of the model."""
+        entries = self.metadata.get(INDEX_FIELD)
+        if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
+            return {}
+        return {INDEX_FIELD: [{**entries[0], "name": name}]}
+
+
+def _metadata(front_matter: str) -> dict[str, Any]:
+    """Return the values of a front matter in which each line has a value in JSON."""
+    metadata = {}
+    for line in front_matter.splitlines():
+        name, _, value = line.partition(": ")
+        try:
+            metadata[name] = json.loads(value)
+        except ValueError:
+            # Somebody has edited the card; its other lines are still read.
+            continue
+    return metadata
