@@ -20,6 +20,7 @@ from fairseq_lxsr.characters import steps_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
+from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
@@ -37,6 +38,10 @@ UNKNOWN_PENALTY = 10
 # bytes are not supported.
 READABLE_TYPES = {NORMAL, 2, 3, 5}
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
+# The data is split into parts of this size, so that the page shows how much of it has been loaded.
+PART_CHARACTERS = 1 << 20
+# The script after each part
+STEP = 'document.getElementById("progress").value++;'
 # A regular expression that matches nothing
 NOTHING = "(?!)"
 
@@ -81,13 +86,16 @@ def export_web(
     if not len(known_rows):
         raise InputError("no text in the corpus; expected one sentence per line")
     rows, _ = to_int8(embeddings[known_rows])
-    table, scales = to_int8(encoder.weights[TABLE])
+    table = encoder.packed_table
+    if table is None:
+        table = PackedTable(*to_int8(encoder.weights[TABLE]))
     order = encoder.weights[ORDER].tolist() if size.order_coefficients else []
     content: dict[str, Any] = tokenizer_content(encoder.tokenizer) | {
         "width": size.embed_dim,
         "order": order,
-        "table": _base64(table),
-        "scales": _base64(scales),
+        "bits": 4 if table.codes.dtype == np.uint8 else 8,
+        "table": _base64(table.codes),
+        "scales": _base64(table.scales),
         "corpus": _base64(rows),
         "lengths": _base64(np.linalg.norm(rows.astype(np.float32), axis=1)),
         "sentences": [single_line(sentences[row]) for row in known_rows.tolist()],
@@ -183,6 +191,13 @@ def _page(content: dict[str, Any], title: str, example: str) -> str:
     style = (PAGE_PARTS / "page.css").read_text(encoding="utf-8")
     # `</script>` in a sentence would end the element.
     data = json.dumps(content, ensure_ascii=False).replace("<", "\\u003c")
+    parts = [
+        data[start : start + PART_CHARACTERS] for start in range(0, len(data), PART_CHARACTERS)
+    ]
+    elements = []
+    for part in parts:
+        elements.append(f'<script type="application/json" class="data">{part}</script>')
+        elements.append(f"<script>{STEP}</script>")
     return template.substitute(
         sign=PAGE_SIGN,
         title=escape(title),
@@ -191,7 +206,9 @@ def _page(content: dict[str, Any], title: str, example: str) -> str:
         style=style,
         script_hash=_hash(script),
         style_hash=_hash(style),
-        data=data,
+        step_hash=_hash(STEP),
+        part_count=len(parts),
+        data="\n".join(elements),
     )
 
 

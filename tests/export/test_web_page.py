@@ -9,7 +9,10 @@ from conftest import lxsr_here, refused
 from random_model import write_model
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.encoder.model_folder import to_int8
+from fairseq_lxsr.encoder.model_folder import to_int4, to_int8
+from fairseq_lxsr.encoder.numpy_network import TABLE, Bag
+from fairseq_lxsr.encoder.packed_table import PackedTable
+from fairseq_lxsr.export import export_web, web_page
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.web_page import letter_replacements
 from fairseq_lxsr.text.tokenizer import normalise
@@ -167,3 +170,41 @@ def test_8_bits():
 def test_what_cannot_be_a_page_is_refused(tmp_path, model, lines, message):
     refused(export(tmp_path, write_model(tmp_path / "random", **model), lines), message)
     assert not (tmp_path / "web").exists()
+
+
+def test_a_table_in_4_bits_is_half_as_large_and_exact(browser, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
+    table = PackedTable(*to_int4(encoder.table))
+    packed = SentenceEncoder(
+        Bag(encoder.size, {TABLE: table}), encoder.tokenizer, encoder.config, folder=encoder.folder
+    )
+    sizes = []
+    for name, model in (("8", encoder), ("4", packed)):
+        export_web(model, CORPUS, tmp_path / name, "Search")
+        sizes.append((tmp_path / name / "index.html").stat().st_size)
+    # In base64, a byte takes 4/3 bytes.
+    assert sizes[0] - sizes[1] > 0.9 * table.codes.size * 4 / 3
+    tab = browser.new_page()
+    tab.goto((tmp_path / "4" / "index.html").as_uri())
+    assert tab.locator("progress").count() == 0
+    embeddings = tab.evaluate("texts => texts.map(text => Array.from(embed(text)))", CORPUS)
+    np.testing.assert_allclose(embeddings, packed.encode(CORPUS, normalize=True), atol=1e-6)
+    tab.close()
+
+
+def test_the_page_shows_how_much_has_been_loaded(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(web_page, "PART_CHARACTERS", 1000)
+    encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
+    export_web(encoder, CORPUS, tmp_path / "web", "Search", CORPUS[0])
+    page = (tmp_path / "web" / "index.html").read_text(encoding="utf-8")
+    parts = page.count('class="data"')
+    assert parts > 10
+    assert f'max="{parts}" value="0"' in page
+    tab = browser.new_page()
+    # Without the last script, the page stays as it is while it is loaded.
+    (tmp_path / "loading.html").write_text(page[: page.rindex("<script>")], encoding="utf-8")
+    tab.goto((tmp_path / "loading.html").as_uri())
+    assert tab.evaluate("document.getElementById('progress').value") == parts
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    assert tab.locator("#found li").first.inner_text().endswith(CORPUS[0])
+    tab.close()

@@ -1,9 +1,9 @@
 "use strict";
 // Encodes a query in the browser (word pieces, then the mean of their embeddings), and finds the nearest sentences.
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse([...document.getElementsByClassName("data")].map((part) => part.textContent).join(""));
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
-// The embedding table [V, D] in 8 bits, with a scale for each row [V].
-const table = new Int8Array(bytes(data.table));
+// The embedding table [V, D] in 8 bits, or [V, D / 2] with two codes of 4 bits in a byte; and a scale for each row [V].
+const table = data.bits === 4 ? new Uint8Array(bytes(data.table)) : new Int8Array(bytes(data.table));
 const scales = new Float32Array(bytes(data.scales));
 // Embeddings of the corpus [N, D] in 8 bits, and their lengths [N].
 const corpus = new Int8Array(bytes(data.corpus));
@@ -149,6 +149,14 @@ function read(text) {
   return {rows, isKnown: rows.length > 0 && (hasWord || !hasUnknown)};
 }
 
+/** Return a code of the table. Of 4 bits, the first half of a row has the low bits of its bytes, and codes begin at -8. */
+function codeOf(row, unit) {
+  if (data.bits !== 4) return table[row * width + unit];
+  const half = width / 2;
+  const byte = table[row * half + (unit % half)];
+  return (unit < half ? byte & 15 : byte >> 4) - 8;
+}
+
 /** Return the embedding of a sentence, scaled to unit length, or null if no piece is known. */
 function embed(text) {
   const {rows, isKnown} = read(text);
@@ -161,7 +169,7 @@ function embed(text) {
       order.forEach((gate, k) => {
         weight += gate[unit] * cosines[k];
       });
-      sum[unit] += weight * scales[row] * table[row * width + unit];
+      sum[unit] += weight * scales[row] * codeOf(row, unit);
     }
   });
   const length = Math.hypot(...sum);
