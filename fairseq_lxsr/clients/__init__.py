@@ -9,12 +9,10 @@ all instances of a class.
 """
 
 import importlib
-from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_lxsr.errors import InputError, check_text_list
+from fairseq_lxsr.errors import InputError
 
 if TYPE_CHECKING:
     from fairseq_lxsr.clients.bertalign import BertalignEncoder
@@ -25,10 +23,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.clients.llama_index import LlamaIndexEmbedding
     from fairseq_lxsr.clients.opusfilter import LxsrFilter
     from fairseq_lxsr.clients.sklearn import SentenceVectors
-    from fairseq_lxsr.encoder import SentenceEncoder
-    from fairseq_lxsr.vectors.rows import FloatArray
 
-DEFAULT = "lxsr-static"
 # Module of each adapter class, and PyPI package of the library it adapts.
 CLASSES = {
     "BertalignEncoder": ("bertalign", "bertalign"),
@@ -74,29 +69,3 @@ def __getattr__(name: str) -> Any:
 def filters_of_opuscleaner() -> Path:
     """Return the folder to pass to `opuscleaner-clean --filters FOLDER/*.json`."""
     return Path(__file__).parent
-
-
-@cache
-def cached_encoder(model: str) -> "SentenceEncoder":
-    """Load a model, or return the copy that this process has already loaded."""
-    from fairseq_lxsr.encoder import SentenceEncoder
-
-    return SentenceEncoder.from_pretrained(model)
-
-
-def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
-    """Compute unit-length embeddings as `SentenceEncoder.encode` does.
-
-    Args:
-        model: model folder or model name.
-        texts: N texts.
-        dimensions: number of leading dimensions to keep; None keeps all.
-
-    Returns:
-        float32 embeddings [N, D].
-
-    Raises:
-        InputError: if the texts are a single string, a table, a mapping or a set.
-    """
-    check_text_list("texts", texts)
-    return cached_encoder(str(model)).encode(texts, normalize=True, truncate_dim=dimensions)

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from fairseq_lxsr.clients import DEFAULT
+from fairseq_lxsr.clients.shared import DEFAULT
 from fairseq_lxsr.embeddings import Text, load
 from fairseq_lxsr.errors import check_text_list
 from fairseq_lxsr.vectors.rows import unit_rows

@@ -5,7 +5,7 @@ from typing import Any
 from chromadb import Documents, EmbeddingFunction, Embeddings
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from fairseq_lxsr.clients import DEFAULT, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, unit_vectors
 
 
 @register_embedding_function

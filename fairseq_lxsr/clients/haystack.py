@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from haystack import Document, component
 
-from fairseq_lxsr.clients import DEFAULT, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, unit_vectors
 
 
 @component

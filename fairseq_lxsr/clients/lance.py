@@ -4,7 +4,7 @@ from typing import Any
 
 from lancedb.embeddings import TextEmbeddingFunction, register
 
-from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, cached_encoder, unit_vectors
 
 
 @register("fairseq-lxsr")

@@ -2,7 +2,7 @@
 
 from langchain_core.embeddings import Embeddings
 
-from fairseq_lxsr.clients import DEFAULT, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, unit_vectors
 
 
 class LangChainEmbeddings(Embeddings):

@@ -2,7 +2,7 @@
 
 from llama_index.core.embeddings import BaseEmbedding
 
-from fairseq_lxsr.clients import DEFAULT, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, unit_vectors
 
 
 class LlamaIndexEmbedding(BaseEmbedding):

@@ -12,7 +12,7 @@ from typing import Any
 
 from opusfilter import CLEAN_HIGH, FilterABC
 
-from fairseq_lxsr.clients import DEFAULT, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, unit_vectors
 
 # Number of pairs to encode in one batch.
 PAIRS_AT_ONCE = 1024

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from fairseq_lxsr.clients import DEFAULT, cached_encoder, unit_vectors
+from fairseq_lxsr.clients.shared import DEFAULT, cached_encoder, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):

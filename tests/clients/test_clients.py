@@ -15,6 +15,7 @@ import yaml
 from conftest import COMPATIBILITY, ROOT, python
 
 from fairseq_lxsr import SentenceEncoder, clients
+from fairseq_lxsr.clients import shared
 from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.errors import InputError
 
@@ -62,7 +63,7 @@ def test_a_tool_that_is_missing_is_named(monkeypatch):
 def test_what_is_not_a_list_of_texts_is_refused(texts):
     kind = type(texts).__name__
     with pytest.raises(InputError, match=kind):
-        clients.unit_vectors(MODEL, texts)
+        shared.unit_vectors(MODEL, texts)
     with pytest.raises(InputError, match=kind):
         Text(texts)
 

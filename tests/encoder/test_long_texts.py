@@ -11,7 +11,7 @@ import random_model
 from conftest import lxsr_here
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.clients import unit_vectors
+from fairseq_lxsr.clients.shared import unit_vectors
 from fairseq_lxsr.search import CorpusIndex
 
 LIMIT = 24
