@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -65,20 +65,17 @@ class ShardedIndex(CorpusIndex):
         encode: Any = None,
     ) -> int:
         self._refuse_edit()
-        return 0
 
     def update(self, ids: Iterable[str | int], sentences: Iterable[str], encode: Any = None) -> int:
         self._refuse_edit()
-        return 0
 
     def delete(self, ids: Iterable[str | int]) -> int:
         self._refuse_edit()
-        return 0
 
     def compact(self, encode: Any = None) -> None:
         self._refuse_edit()
 
-    def _refuse_edit(self) -> None:
+    def _refuse_edit(self) -> NoReturn:
         raise InputError(
             f"{self.folder}: an index in shards, which cannot be edited; build it again"
         )

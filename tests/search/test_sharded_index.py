@@ -49,6 +49,32 @@ def test_finds_what_one_index_finds(tmp_path, k):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_search_in_a_part_and_edits(tmp_path):
+    whole = CorpusIndex.build(tmp_path / "whole", LINES, encode, "model")
+    sharded = open_index(write_shards(tmp_path / "sharded"))
+    assert sharded.ids == whole.ids
+    for where in ([8, 1, "300", "4"], [], lambda name: name.endswith("1")):
+        hits = sharded.search(QUERIES, encode, 294, where=where)
+        assert hits == whole.search(QUERIES, encode, 294, where=where)
+    edits = (
+        lambda: sharded.add(LINES[:1]),
+        lambda: sharded.update(["1"], LINES[:1]),
+        lambda: sharded.delete(["1"]),
+        lambda: sharded.compact(),
+    )
+    for edit in edits:
+        with pytest.raises(InputError, match="sharded: an index in shards"):
+            edit()
+    assert sharded.is_current()
+    CorpusIndex.load(tmp_path / "sharded" / "shard90").delete(["92"])
+    assert not sharded.is_current()
+    edited = open_index(tmp_path / "sharded")
+    assert edited.ids == [name for name in whole.ids if name != "92"]
+    full = whole.search(QUERIES, encode, 294)
+    expected = [[hit for hit in hits if hit.line != 91] for hits in full]
+    assert edited.search(QUERIES, encode, 294) == expected
+
+
 def test_ties_are_in_the_order_of_the_corpus_and_every_kind_has_the_nearest(tmp_path):
     hits = open_index(write_shards(tmp_path / "ties")).search(QUERIES[:1], encode, 16)[0]
     assert [hit.line for hit in hits][:14] == [
