@@ -27,7 +27,7 @@ __all__ = [
     "score_pairs_among_themselves",
 ]
 # Maps each public name to the module that defines it. The modules import NumPy, which command-line
-# parsers do not need, so they are imported at first use.
+# parsers do not need, so they are imported on first use.
 _MODULES = {
     "bitext": ("Side", "mine_files"),
     "corpus": ("CorpusIndex", "Hit"),

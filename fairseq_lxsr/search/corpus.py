@@ -54,9 +54,9 @@ class Hit:
 
     Attributes:
         score: cosine similarity to the query, or the score of a `Reranker`.
-        line: line number in the corpus, from 0. The output of `lxsr search` counts from 1.
+        line: zero-based line index in the corpus. The output of `lxsr search` counts from 1.
         sentence: the text of the line.
-        id: id of the sentence. In an index without ids of the user, it is the line number from 1.
+        id: id of the sentence. In an index without user-defined ids, it is the line number, from 1.
         match: in an index of passages, the sentence of the passage that matched best.
     """
 
@@ -98,7 +98,7 @@ class CorpusIndex:
         folder: path of the index folder.
     """
 
-    # Embeds text with the model of the index, which is loaded when it is first needed.
+    # Embeds text with the model of the index, which is loaded on first use.
     _encode: EmbedText | None = None
     # The model itself, for the ranking of passages.
     _model: Any = None
@@ -118,7 +118,7 @@ class CorpusIndex:
 
     @property
     def vectors(self) -> Any:
-        """Index of the vectors of the first segment, of faiss or `vectors.index.FlatIndex`."""
+        """Vector index of the first segment: a faiss index or a `vectors.index.FlatIndex`."""
         return self._stored.segments[0].vectors
 
     @property
@@ -128,12 +128,12 @@ class CorpusIndex:
 
     @property
     def num_rows(self) -> int:
-        """Number of vectors, with those of deleted sentences."""
+        """Number of vectors, including vectors of deleted sentences."""
         return self._stored.num_rows
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the vectors: the model, and options that shortened or rounded them."""
+        """Fingerprint of the vectors: the model, and options that truncated or rounded them."""
         return self.config["model"]
 
     @property
@@ -143,7 +143,7 @@ class CorpusIndex:
 
     @property
     def truncate_dim(self) -> int | None:
-        """Number of dimensions that the vectors were cut to; None if they were not cut."""
+        """Number of dimensions that the vectors were truncated to, if any."""
         return truncate_dim_of(self.fingerprint)
 
     @property
@@ -168,25 +168,25 @@ class CorpusIndex:
         ids: Iterable[str | int] | None = None,
         passages: bool = False,
     ) -> "CorpusIndex":
-        """Build an index folder, which appears under its name only when it is complete.
+        """Build an index folder; it is written atomically.
 
         An existing index folder is replaced.
 
         Args:
-            folder: folder to write.
+            folder: output folder.
             sentences: any number of sentences. Empty ones and those without a known word are
                 skipped.
             encode: an encoder; or a function that returns the embeddings [n, D] of sentences, which
                 come as `embeddings.Text` with their line numbers.
-            fingerprint: fingerprint of the model (default: that of the encoder).
-            kind: kind of the index, see `vectors.build_index`.
-            lists: number of inverted lists, see `vectors.build_index`.
-            model_folder: path of the model, stored for later searches (default: that of the
-                encoder).
-            first: line number of the first sentence in the corpus, from 0.
-            truncate_dim: number of leading dimensions to keep; None keeps all. A search cuts its
-                queries alike.
-            ids: id of each sentence, text or a whole number; None to use the line numbers from 1.
+            fingerprint: model fingerprint (default: the encoder's fingerprint).
+            kind: index kind; see `vectors.build_index`.
+            lists: number of inverted lists; see `vectors.build_index`.
+            model_folder: path of the model, stored for later searches (default: the encoder's
+                folder).
+            first: zero-based line index of the first sentence in the corpus.
+            truncate_dim: number of leading dimensions to keep; None keeps all. A search truncates
+                its queries to match.
+            ids: id of each sentence, text or integer; None uses the line numbers, from 1.
             passages: whether each text is a passage of any length, which questions find: its
                 sentences become vectors, and a search ranks passages, see `search.passages`.
 
@@ -195,8 +195,8 @@ class CorpusIndex:
 
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
-                table, a mapping or a set, the ids do not fit the sentences, an id appears twice,
-                the fingerprint is missing, the kind is unknown or does not fit the vectors, or
+                table, a mapping or a set, the ids do not match the sentences, an id appears twice,
+                the fingerprint is missing, the kind is unknown or invalid for the vectors, or
                 `folder` exists and is not an index.
         """
         check_text_list("sentences", sentences)
@@ -261,9 +261,9 @@ class CorpusIndex:
             The number of sentences added.
 
         Raises:
-            InputError: if an id exists or appears twice, if the index has ids and there are none,
-                or the reverse, if the model of the index cannot be loaded, if the index was built
-                again with another model, and for an index of shards.
+            InputError: if an id exists or appears twice, if ids are missing in an index with ids,
+                or given for an index without ids, if the model of the index cannot be loaded, if
+                the index was built again with another model, and for an index of shards.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
@@ -324,8 +324,8 @@ class CorpusIndex:
     def compact(self, encode: EmbedText | Any = None) -> None:
         """Merge all segments into one, without the deleted sentences.
 
-        A search in one segment is faster. Edits merge small segments by themselves. The vectors of
-        a flat index are copied; for other kinds all sentences are encoded again.
+        Searching a single segment is faster. Edits merge small segments automatically. The
+        vectors of a flat index are copied; for other kinds all sentences are encoded again.
 
         Args:
             encode: as for `add`.
@@ -367,10 +367,10 @@ class CorpusIndex:
     # -- the model
 
     def check_model(self, encoder: Any) -> None:
-        """Check that the embeddings of an encoder can be compared with those of the index.
+        """Check that the embeddings of an encoder can be compared with the vectors of the index.
 
-        Vectors that were cut or rounded can be compared with those of their model: a search cuts
-        its queries as the vectors were cut.
+        Truncated or rounded vectors can be compared with embeddings of their model, because a
+        search truncates its queries in the same way.
 
         Raises:
             InputError: if the models differ and none is the teacher of the other.
@@ -382,7 +382,7 @@ class CorpusIndex:
         space = model_of(getattr(encoder, "space", fingerprint))
         if space not in (model, self._space):
             raise InputError(
-                f"{self.folder}: was made with model {self.fingerprint} and this is {fingerprint}; "
+                f"{self.folder}: was built with model {self.fingerprint}, not {fingerprint}; "
                 "embeddings of two models cannot be compared unless one is the teacher of the "
                 f"other{self._missing_model()}: use the model of the index, or build it again"
             )
@@ -390,7 +390,7 @@ class CorpusIndex:
     def _missing_model(self) -> str:
         """Return a note for messages if the model of the index is missing.
 
-        A model that is missing cannot tell who its teacher is.
+        The teacher of a missing model is unknown.
         """
         folder = self.config["model_folder"]
         if not folder or Path(folder).exists():
@@ -399,9 +399,9 @@ class CorpusIndex:
 
     @cached_property
     def _space(self) -> str:
-        """Fingerprint of the teacher of the index model, or of that model if it has no teacher.
+        """Fingerprint of the index model's teacher, or of the index model if it has no teacher.
 
-        The model is loaded to ask for its teacher, which takes a moment.
+        The model is loaded to find its teacher, which takes a moment.
         """
         model = model_of(self.fingerprint)
         folder = Path(self.config["model_folder"])
@@ -478,8 +478,8 @@ class CorpusIndex:
             encode: an encoder or a function as in `build`, with the same model; None loads the
                 model that the index names. A number in this place is `k`.
             k: number of sentences to find.
-            probes: number of inverted lists to search, see `vectors.search_index`.
-            reranker: scores the nearest `reranker.depth` sentences again; the best k of them are
+            probes: number of inverted lists to search; see `vectors.search_index`.
+            reranker: rescores the nearest `reranker.depth` sentences; the best k of these are
                 returned.
             where: ids of the sentences that may be found, which an application may select in its
                 own database; ids that the index does not have are ignored. Or a function that
@@ -491,7 +491,7 @@ class CorpusIndex:
                 search reads all passages and keeps their words in memory.
 
         Returns:
-            A list of hits for each query, best first; a single sentence gives its list alone. A
+            A list of hits for each query, best first; for a single sentence, only its list. A
             list has fewer than k hits if the index has fewer than k sentences that may be found or
             if an approximate index finds fewer. It is empty if the query has no known word.
 
@@ -547,7 +547,7 @@ class CorpusIndex:
             self.check_model(encode)
         if reranker and reranker.model != model_of(self.fingerprint):
             raise InputError(
-                f"{self.folder}: was made with model {self.fingerprint}, but the reranker uses "
+                f"{self.folder}: was built with model {self.fingerprint}, but the reranker uses "
                 f"model {reranker.model}, whose word pieces differ; search without reranking, or "
                 "with the model of the index"
             )
@@ -643,7 +643,7 @@ class CorpusIndex:
         return [sentences[row][1] for row in rows.tolist()]
 
     def allowed(self, where: Condition) -> Any:
-        """Return which sentences fulfil a condition of `checked_where`, for `neighbours`."""
+        """Return a mask of the sentences that fulfil a condition from `checked_where`."""
         return self._stored.allowed(where)
 
     def neighbours(
@@ -655,7 +655,7 @@ class CorpusIndex:
     ) -> tuple[FloatArray, IntArray]:
         """Find the rows of the k nearest sentences of each query.
 
-        Rows are numbered in the order in which sentences were added; those of deleted sentences
+        Rows are numbered in the order in which sentences were added; rows of deleted sentences
         are not found.
 
         Args:
@@ -670,7 +670,7 @@ class CorpusIndex:
         return self._stored.neighbours(embeddings, k, probes, allowed)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
-        """Read the line number in the corpus, from 0, and the text of each of these rows [n]."""
+        """Read the zero-based line index in the corpus and the text of each of these rows [n]."""
         return self._stored.sentences(rows)
 
     def ids_of(self, rows: IntArray) -> dict[int, str]:
@@ -683,6 +683,6 @@ def _embed_function(encode: Any) -> EmbedText:
     if embed := getattr(encode, "embed", None):
         return embed
     if hasattr(encode, "encode"):
-        # For example a SentenceTransformer, which accepts only lists.
+        # The encoder may be a SentenceTransformer, which accepts only lists.
         return lambda text: encode.encode(list(text))
     return encode

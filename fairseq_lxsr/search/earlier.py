@@ -1,4 +1,4 @@
-"""Indexes of earlier versions, whose vectors may be of the beginnings of long texts."""
+"""Indexes of earlier versions, whose vectors may cover only the beginnings of long texts."""
 
 import logging
 from typing import Any
@@ -9,19 +9,19 @@ from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.index_folder import WHOLE_TEXTS
 
 logger = logging.getLogger(__name__)
-# Number of sentences of an index that are looked at.
+# Number of sentences of an index to check.
 SAMPLE = 10_000
 
 
 def warn_if_cut(index: CorpusIndex, encoder: Any) -> None:
     """Warn if an earlier version read only the beginnings of long texts for an index.
 
-    Models without layers read all of a text now. Earlier versions read `max_positions` word pieces,
-    so a long text and the same query have different vectors.
+    Models without layers now embed whole texts. Earlier versions embedded only the first
+    `max_positions` word pieces, so a long text and the same query have different vectors.
 
     Args:
-        index: the index.
-        encoder: encoder of the queries: a `SentenceEncoder`, or one of `embeddings.load`.
+        index: index to check.
+        encoder: encoder of the queries: a `SentenceEncoder`, or an encoder from `embeddings.load`.
     """
     while not hasattr(encoder, "tokenizer") and hasattr(encoder, "encoder"):
         encoder = encoder.encoder

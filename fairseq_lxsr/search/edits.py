@@ -1,8 +1,8 @@
 """Adds, updates and deletes documents of an index on disk, and compacts it.
 
-An edit writes new segments, and then replaces index.json, which lists them. A process that is
-killed before leaves the old index, and one that is killed afterwards the new one; the next edit
-removes the files that index.json does not list.
+An edit writes new segments, and then replaces index.json, which lists them. If the
+process is killed, the index is either unchanged or completely edited; the next edit removes files
+that index.json does not list.
 """
 
 import os
@@ -41,10 +41,10 @@ from fairseq_lxsr.search.segment import (
 )
 from fairseq_lxsr.vectors.index import FlatIndex, min_rows
 
-# A new segment is merged with the segment before it unless that is this number of times as large.
+# A new segment is merged with the previous segment unless that one is this many times larger.
 # An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few rows.
 SIZE_RATIO = 8
-# Share of deleted documents at which an index is compacted.
+# Fraction of deleted documents at which an index is compacted.
 DELETED_SHARE = 0.5
 # Number of documents to copy at a time.
 COPIED_DOCUMENTS = 4096
@@ -66,13 +66,13 @@ def add_documents(
         sentences: texts. Empty ones and those without a known word are skipped.
         ids: their ids; None if the ids of the index are line numbers.
         embed: computes embeddings.
-        check: called with the current index; raises an error if `embed` does not fit it.
+        check: called with the current index; raises an error if `embed` does not match it.
 
     Returns:
         The number of documents added.
 
     Raises:
-        InputError: if an id is invalid or exists, or if the ids do not fit sentences and index.
+        InputError: if an id is invalid or exists, or if the ids do not match sentences and index.
     """
     with editing(path, check) as edit:
         edit.check_has_ids(ids is not None)
@@ -98,7 +98,7 @@ def update_documents(
         ids: ids of the documents.
         sentences: the new texts.
         embed: computes embeddings.
-        check: called with the current index; raises an error if `embed` does not fit it.
+        check: called with the current index; raises an error if `embed` does not match it.
 
     Returns:
         The number of documents updated.
@@ -171,7 +171,7 @@ def delete_documents(path: Path, ids: Iterable[str | int]) -> int:
 
 
 def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check) -> None:
-    """Write all documents that are not deleted into one segment of the kind of the index.
+    """Write all documents that are not deleted into one segment of the index kind.
 
     The vectors of flat segments are copied. If a segment stores rounded vectors, the model embeds
     all documents again.
@@ -179,7 +179,7 @@ def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check)
     Args:
         path: index folder.
         load_model: returns the function that computes embeddings, if it is needed.
-        check: called with the current index; raises an error if the model does not fit it.
+        check: called with the current index; raises an error if the model does not match it.
     """
     with editing(path, check) as edit:
         embed = None
@@ -209,7 +209,7 @@ class Edit:
 
     Attributes:
         index: the index before the edit.
-        next_line: line number of the next document, from 0.
+        next_line: zero-based line index of the next document.
     """
 
     def __init__(self, index: IndexFolder):
@@ -219,7 +219,7 @@ class Edit:
         self._segments = list(index.segments)
         self._deleted = index.deleted
         self._next = index.config["next"]
-        # Checksums of the files of all segments, with those of this edit.
+        # File checksums of all segments, including segments of this edit.
         self._files = dict(index.config["files"])
         # In a copy of an index, the stored stamps are those of the original.
         self._stamps: dict[str, list[int]] = {}
@@ -240,11 +240,11 @@ class Edit:
             raise InputError(f"{self._folder}: has ids; expected an id for each new sentence")
 
     def refuse_existing(self, block: Block) -> None:
-        """Raise `InputError` if the index has a document with one of the ids."""
+        """Raise `InputError` if the index already has one of the ids."""
         for name in block.ids or ():
             if name in self.index.numbers:
                 raise InputError(
-                    f"{self._folder}: has the id {shown(name)} already; update it, or choose "
+                    f"{self._folder}: already has the id {shown(name)}; update it, or choose "
                     "another id"
                 )
 
@@ -271,7 +271,7 @@ class Edit:
         return SegmentWriter(folder, self._config["split"])
 
     def append(self, writer: SegmentWriter) -> None:
-        """Append a new segment, unless it is empty, and merge it with small ones before it."""
+        """Append a new segment, unless it is empty, and merge it with small previous segments."""
         if not writer.num_documents:
             return
         self._segments.append(self._finish(writer, "flat", None))
@@ -293,7 +293,7 @@ class Edit:
         return all(isinstance(segment.vectors, FlatIndex) for segment in self._segments)
 
     def merge_all(self, embed: EmbedText | None = None) -> bool:
-        """Merge all segments into one of the kind of the index.
+        """Merge all segments into one segment of the index kind.
 
         Args:
             embed: computes the vectors again; None copies them.
@@ -369,7 +369,7 @@ class Edit:
     def _merge(
         self, first: int, kind: str, lists: int | None, embed: EmbedText | None = None
     ) -> None:
-        """Merge the segments from number `first` on, without deleted documents."""
+        """Merge the segments from index `first` on, without deleted documents."""
         start = sum(segment.num_documents for segment in self._segments[:first])
         with self.new_segment() as writer:
             first_document = start
@@ -402,7 +402,7 @@ class Edit:
 def _next_line(index: IndexFolder) -> int:
     """Return the line number after the last line.
 
-    An index of an early version does not store it, so its corpus ends with the last sentence.
+    Indexes of early versions do not store it, so their corpus ends with the last sentence.
     """
     lines = index.config["lines"]
     if lines is not None:
@@ -418,7 +418,7 @@ def _copy(
     embed: EmbedText | None,
     has_ids: bool,
 ) -> None:
-    """Copy documents of a segment, with their vectors or, with `embed`, with new ones."""
+    """Copy documents of a segment with their vectors, or with new vectors from `embed`."""
     for start in range(0, len(documents), COPIED_DOCUMENTS):
         numbers = documents[start : start + COPIED_DOCUMENTS]
         lines, sentences = zip(*segment.sentences(numbers), strict=True)

@@ -1,7 +1,7 @@
 """Writes, opens and checks the folder of an index, which consists of segments.
 
-`index.json` describes the index, and holds the SHA-256 of all other files. It is the only file that
-is ever replaced: a reader opens the segments that it lists, and they never change.
+`index.json` describes the index, and contains the SHA-256 of all other files. It is the only file
+that is ever replaced; the segments that it lists never change.
 """
 
 import json
@@ -44,15 +44,15 @@ INDEX_CONFIG = "index.json"
 INDEX_FORMAT = 3
 # An index of this format is one segment without ids.
 ONE_SEGMENT_FORMAT = 2
-# Names of the folder of a segment, and of the file with the numbers of the deleted documents. The
-# files of the first segment stand beside index.json.
+# Names of segment folders, and of the file with the numbers of the deleted documents. The files of
+# the first segment are next to index.json.
 SEGMENT_NAME = re.compile(r"segment-\d+")
 DELETED_NAME = re.compile(r"deleted-\d+\.npy")
-# Key of the file sizes and times of change when the files were hashed; indexes built by early
-# versions do not have it.
+# Key of the file sizes and modification times at the time of hashing; indexes of early versions do
+# not have it.
 STAMPS = "stamps"
-# Key of indexes whose vectors are of complete texts, if the model has no layers. Earlier versions
-# read `max_positions` word pieces.
+# Key of indexes whose vectors cover whole texts, if the model has no layers. Earlier versions
+# embedded only the first `max_positions` word pieces.
 WHOLE_TEXTS = "whole_texts"
 # Expected types of the index.json fields that are read.
 FIELD_TYPES: dict[str, type] = {
@@ -61,7 +61,7 @@ FIELD_TYPES: dict[str, type] = {
     "model": str,
     "model_folder": str,
 }
-# Seconds that a writer waits for another one.
+# Seconds that a writer waits for another writer.
 PATIENCE = 600.0
 # An id must not contain a control character, because tables have one hit per line.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -73,7 +73,7 @@ Condition = frozenset[str] | Callable[[str], bool]
 
 
 class IdError(InputError):
-    """An error in a list of ids; the message has the number of the id, from 1."""
+    """An error in a list of ids; the message contains the number of the id, from 1."""
 
 
 # -- writing
@@ -85,9 +85,9 @@ class IndexSettings:
 
     Attributes:
         model: fingerprint of the model that computes the embeddings.
-        kind: kind of the index, see `vectors.build_index`.
-        lists: number of inverted lists, see `vectors.build_index`.
-        model_folder: path of the model; empty if it is not known.
+        kind: index kind; see `vectors.build_index`.
+        lists: number of inverted lists; see `vectors.build_index`.
+        model_folder: path of the model; empty if unknown.
         split: name of the function that splits documents into rows, see `segment.SPLITTERS`; None
             for one row per document.
     """
@@ -108,19 +108,19 @@ def write_index_folder(
     block_rows: int = ENCODE_ROWS,
     ids: Iterable[str | int] | None = None,
 ) -> None:
-    """Write an index folder, which appears under its name only when it is complete.
+    """Write an index folder atomically.
 
     Args:
-        folder: folder to write.
+        folder: output folder.
         sentences: any number of sentences. Empty ones and those without a known word are skipped.
         embed: computes the embeddings of sentences, [n, D].
         settings: kind and model of the index.
-        first: line number of the first sentence in the corpus, from 0.
+        first: zero-based line index of the first sentence in the corpus.
         block_rows: number of sentences that are embedded and written together.
         ids: id of each sentence; None to use line numbers.
 
     Raises:
-        InputError: if no sentence has a known word, or the ids do not fit the sentences.
+        InputError: if no sentence has a known word, or the ids do not match the sentences.
     """
     with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"', patience=PATIENCE) as work:
         next_line = first
@@ -151,9 +151,9 @@ def write_index_folder(
 
 
 def add_checksums(config: dict[str, Any], folder: Path) -> None:
-    """Add the SHA-256 of all files, and what tells cheaply that they are unchanged.
+    """Add the SHA-256 of all files, and their sizes and times for a quick check.
 
-    Those of files that `config` has already are kept, and those of files that the index no longer
+    Entries that `config` already contains are kept, and entries of files that the index no longer
     has are dropped.
     """
     names = []
@@ -184,17 +184,17 @@ def blocks(
     block_rows: int = ENCODE_ROWS,
     first_place: int = 0,
 ) -> Iterator[Block]:
-    """Cut documents into blocks, without empty ones.
+    """Split documents into blocks, without empty documents.
 
-    Empty lines count in the size of a block. So if a part of a corpus starts at the first line of
-    a block, its blocks are those of the complete corpus, and so are its embeddings.
+    Empty lines count towards the size of a block. So if a part of a corpus starts at the first line
+    of a block, its blocks and embeddings are the same as in the whole corpus.
 
     Args:
         sentences: texts of the documents.
         ids: their ids; None to use line numbers.
-        first_line: line number of the first document in the corpus, from 0.
-        block_rows: number of documents of a block.
-        first_place: number of the first document in the input, from 0, for messages.
+        first_line: zero-based line index of the first document in the corpus.
+        block_rows: number of documents per block.
+        first_place: zero-based index of the first document in the input, for messages.
 
     Raises:
         InputError: if there is not one id for each sentence, or an id is invalid or appears twice.
@@ -220,7 +220,7 @@ def blocks(
 def _block(
     texts: list[str], names: list[str] | None, start: int, first_line: int, first_place: int
 ) -> Block:
-    """Return the block of the texts from number `start` on."""
+    """Return the block of the texts that starts at index `start`."""
     numbers = []
     sentences = []
     for number, text in enumerate(texts):
@@ -243,7 +243,7 @@ def checked_ids(ids: Iterable[str | int]) -> Iterator[str]:
     """Yield ids as text, after checking that each is valid and appears only once.
 
     Raises:
-        InputError: names the number of the id, from 1.
+        InputError: for an invalid id; the message contains its number, from 1.
     """
     first_numbers: dict[str, int] = {}
     for number, value in enumerate(ids, start=1):
@@ -257,17 +257,17 @@ def checked_ids(ids: Iterable[str | int]) -> Iterator[str]:
 
 
 def id_text(value: Any, place: str) -> str:
-    """Return an id as text; whole numbers are converted.
+    """Return an id as text; integers are converted.
 
     Raises:
-        InputError: if it is not a valid id. `place` begins the message.
+        InputError: if the id is invalid; the message begins with `place`.
     """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value.strip() or CONTROL.search(value):
         raise IdError(
-            f"{place}: {shown(value)}; expected text without tabs, line ends and other control "
-            "characters, or a whole number"
+            f"{place}: {shown(value)} is invalid; expected text without tabs, line ends and other "
+            "control characters, or an integer"
         )
     return value
 
@@ -282,7 +282,7 @@ def checked_where(where: Where) -> Condition:
         return where
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
         raise InputError(
-            f"where: {shown(where)}; expected a collection of ids, or a function of an id"
+            f"where is {shown(where)}; expected a collection of ids, or a function of an id"
         )
     return frozenset(id_text(value, "where") for value in where)
 
@@ -293,14 +293,14 @@ def checked_where(where: Where) -> Condition:
 class IndexFolder:
     """An open index folder.
 
-    All files are opened at once. So if the folder is replaced or edited while it is open, this
-    object still reads the old files.
+    All files are opened at once, so this object still reads the old files if the folder is
+    replaced or edited meanwhile.
 
         opened = IndexFolder.open(Path("index"))
         cosines, rows = opened.neighbours(embeddings, k=5)
         sentences = opened.sentences(np.unique(opened.documents(rows)))
 
-    Documents and rows are numbered through all segments, deleted documents included.
+    Documents and rows are numbered across all segments, including deleted documents.
 
     Attributes:
         path: path of the folder.
@@ -316,7 +316,7 @@ class IndexFolder:
         self.config = config
         self.segments = segments
         self.deleted = deleted
-        # Numbers of the first document and of the first row of each segment, and the totals.
+        # Indices of the first document and the first row of each segment, and the totals.
         self._document_starts = _starts(segment.num_documents for segment in segments)
         self._row_starts = _starts(segment.num_rows for segment in segments)
 
@@ -341,7 +341,7 @@ class IndexFolder:
                 deleted = map_numbers(stream, (total - config["sentences"],))
             if not _is_ascending(deleted, total):
                 raise InputError(
-                    f"{path / config['deleted']}: not numbers of {total:,} documents; build the "
+                    f"{path / config['deleted']}: does not match {total:,} documents; build the "
                     "index again"
                 )
         elif total != config["sentences"]:
@@ -357,7 +357,7 @@ class IndexFolder:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, with those of deleted documents."""
+        """Number of rows, including rows of deleted documents."""
         return self._row_starts[-1]
 
     @property
@@ -383,7 +383,7 @@ class IndexFolder:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
             probes: number of inverted lists to search.
-            allowed: which documents may be found, a result of `allowed`; None for all.
+            allowed: mask of the documents that may be found, from `allowed`; None for all.
 
         Raises:
             InputError: if the embeddings do not have the width of the index.
@@ -423,7 +423,7 @@ class IndexFolder:
         return is_alive
 
     def allowed(self, where: Condition) -> Mask:
-        """Return which documents are not deleted and fulfil a condition of `checked_where`."""
+        """Return a mask of the undeleted documents that fulfil a condition of `checked_where`."""
         if isinstance(where, frozenset):
             is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
             for name in where:
@@ -465,7 +465,7 @@ class IndexFolder:
         return documents
 
     def spans(self, rows: IntArray) -> IntArray:
-        """Return first byte and last + 1 of each row in the text of its document [n, 2]."""
+        """Return the byte range of each row in the text of its document: start and end [n, 2]."""
         spans = np.empty((len(rows), 2), dtype=np.int64)
         for number, is_inside in self._parts(rows, self._row_starts):
             inside = rows[is_inside] - self._row_starts[number]
@@ -500,7 +500,7 @@ class IndexFolder:
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:
-        """Yield the number of each segment that has any of these documents or rows, and which."""
+        """Yield the index of each segment with any of these documents or rows, and their mask."""
         for number in range(len(starts) - 1):
             is_inside = (numbers >= starts[number]) & (numbers < starts[number + 1])
             if is_inside.any():
@@ -513,7 +513,7 @@ def _starts(counts: Iterable[int]) -> list[int]:
 
 
 def _is_ascending(numbers: IntArray, limit: int) -> bool:
-    """Return whether numbers ascend, from 0 to below the limit."""
+    """Return whether numbers are ascending, at least 0 and below the limit."""
     if not len(numbers):
         return True
     is_inside = numbers[0] >= 0 and numbers[-1] < limit
@@ -523,14 +523,12 @@ def _is_ascending(numbers: IntArray, limit: int) -> bool:
 def read_config(path: Path) -> dict[str, Any]:
     """Read and check the description of an index folder, index.json.
 
-    That of an earlier format is converted.
+    A description in an earlier format is converted.
     """
     if not path.is_dir():
         raise InputError(f"{path}: not an index, no such folder; build one with `lxsr index`")
     if not (path / INDEX_CONFIG).is_file():
-        raise InputError(
-            f"{path}: not an index, without {INDEX_CONFIG}; build one with `lxsr index`"
-        )
+        raise InputError(f"{path}: not an index, no {INDEX_CONFIG}; build one with `lxsr index`")
     try:
         with open_file(path / INDEX_CONFIG) as stream:
             config = parse_json(stream.read().decode("utf-8"))
@@ -543,7 +541,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not an index ({error!r}); build one with `lxsr index`") from None
     if version not in (ONE_SEGMENT_FORMAT, INDEX_FORMAT):
         raise InputError(
-            f"{path}: index of format {version!r:.40}; this version reads the formats "
+            f"{path}: index of format {version!r:.40}; this version supports the formats "
             f"{ONE_SEGMENT_FORMAT} and {INDEX_FORMAT}"
         )
     return config
@@ -574,18 +572,18 @@ def _check_types(config: dict[str, Any]) -> None:
     for name, expected in FIELD_TYPES.items():
         # Not isinstance, because True is an int.
         if type(config[name]) is not expected:
-            raise TypeError(f"{name} {config[name]!r:.40}")
+            raise TypeError(f"invalid {name}: {config[name]!r:.40}")
     for name in ("next", "sentences", "width"):
         if not is_count(config[name]):
-            raise TypeError(f"{name} {config[name]!r:.40}")
+            raise TypeError(f"invalid {name}: {config[name]!r:.40}")
     if config["split"] is not None and config["split"] not in SPLITTERS:
-        raise TypeError(f"split {config['split']!r:.40}")
+        raise TypeError(f"invalid split: {config['split']!r:.40}")
     deleted = config["deleted"]
     if deleted is not None and not DELETED_NAME.fullmatch(deleted):
-        raise TypeError(f"deleted {deleted!r:.40}")
+        raise TypeError(f"invalid deleted: {deleted!r:.40}")
     for number, segment in enumerate(config["segments"]):
         check_description(segment)
         folder = segment["folder"]
         is_first = number == 0 and not folder
         if not is_first and not SEGMENT_NAME.fullmatch(folder):
-            raise TypeError(f"folder {folder!r:.40}")
+            raise TypeError(f"invalid folder: {folder!r:.40}")

@@ -1,6 +1,6 @@
-"""Lexical search: BM25 (Robertson and Zaragoza 2009) by the library bm25s.
+"""Lexical search: BM25 (Robertson and Zaragoza 2009) with the bm25s library.
 
-It finds passages that have words of the query, so it helps within a language, and with names and
+It finds passages that share words with the query, so it helps within a language, and with names and
 numbers across languages.
 """
 
@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Parameters of BM25, those that Lucene and bm25s use by default.
+# Parameters of BM25, with the defaults of Lucene and bm25s.
 K1 = 1.5
 B = 0.75
-# Marks, such as the vowels of Hindi, belong to the words of their letters; `\w` does not match
-# them.
+# Marks, such as Hindi vowel signs, belong to words, but `\w` does not match them.
 _MARKS = "".join(
     character
     for character in map(chr, range(0x300, 0xFFFF))
@@ -42,7 +41,7 @@ def words(text: str) -> list[str]:
         text: text in any language.
 
     Returns:
-        The words in lower case. Text of a script without spaces becomes pairs of adjacent
+        The words in lower case. Text in a script without spaces is split into pairs of adjacent
         characters.
     """
     terms = []
@@ -63,7 +62,7 @@ def lexical_name() -> str:
 
 
 class LexicalIndex:
-    """BM25 of passages, in memory.
+    """BM25 index of passages, in memory.
 
         index = LexicalIndex(["A dog barks.", "It rains."])
         scores, rows = index.nearest(["Which dog?"], k=1)
@@ -102,8 +101,8 @@ class LexicalIndex:
             allowed: which passages may be found [N]; None for all.
 
         Returns:
-            Scores in descending order, float32 [Q, k], and rows of the passages [Q, k]; -1 where
-            no further passage has a word of the query.
+            Scores in descending order, float32 [Q, k], and row indices of the passages [Q, k]; -1
+            if no further passage has a word of the query.
         """
         scores = np.zeros((len(queries), k), dtype=np.float32)
         rows = np.full((len(queries), k), -1, dtype=np.int64)

@@ -26,7 +26,7 @@ MAX_SIM_WEIGHT = 1.0
 def score_name(depth: int, weight: float = MAX_SIM_WEIGHT) -> str:
     """Return the name of a score, for example `cosine+1*ordered-maxsim-of-10`.
 
-    Signatures of results have it, and the settings of work that can be resumed.
+    It is part of signatures, and of the settings of resumable work.
     """
     return f"cosine+{weight:g}*ordered-maxsim-of-{depth}"
 
@@ -49,7 +49,7 @@ class SearchOptions(RerankOption):
 
     k: int = option("number of sentences to find", 5, at_least(1))
     probes: int = option(
-        "number of inverted lists to search (ivf); more lists are slower and find more",
+        "number of inverted lists to search (ivf); more lists find more neighbours, but are slower",
         32,
         at_least(1),
     )
@@ -60,10 +60,10 @@ class SearchOptions(RerankOption):
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """Options for building an index, see `vectors.build_index`.
+    """Options for building an index; see `vectors.build_index`.
 
     Args:
-        kind: kind of the index. A shard with too few sentences for it, usually the last, is flat.
+        kind: index kind. A shard with too few sentences for it, usually the last shard, is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
         passages: whether each text is a passage.
         model_folder: path of the model, stored for later searches.
@@ -71,9 +71,9 @@ class IndexOptions:
     """
 
     kind: str = option(
-        "flat: exact; float16: half the memory, slow; int8: a quarter of it, slow; binary: "
-        "compares signs and rescores the best in int8, fast, 1.1 D bytes per vector; ivf: "
-        "faster, finds nearly all; ivf-pq: D/8 bytes per vector",
+        "index type: flat (exact), float16 (half the memory, slow), int8 (a quarter of the memory, "
+        "slow), binary (compares signs and rescores the best in int8, fast, 1.1 D bytes per "
+        "vector), ivf (faster, finds nearly all), ivf-pq (D/8 bytes per vector)",
         "flat",
         INDEX_KINDS,
     )
@@ -94,19 +94,20 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class Mining(RerankOption):
-    """Options for mining pairs and selecting them, see `vectors.mine`.
+    """Options for mining and selecting pairs; see `vectors.mine`.
 
-    With `rerank`, the scores of a `Reranker` replace the cosines. Both directions give a pair the
-    same score, so margins are computed from scores as from cosines.
+    With `rerank`, the scores of a `Reranker` replace the cosines. A pair has the same score in
+    both directions, so margins are computed from scores in the same way as from cosines.
     """
 
-    k: int = option("size of the neighbourhoods", 4, at_least(1))
+    k: int = option("number of neighbours per sentence", 4, at_least(1))
     margin: str = option(
         "score of a pair: its cosine compared with the neighbours of both sides", "ratio", MARGINS
     )
     retrieval: str = option(
-        "max: each sentence once; intersect: pairs that are the best in both directions; fwd, bwd: "
-        "the best for each source or target sentence; all: the k candidates of each sentence",
+        "pairs to keep: max (each sentence once), intersect (pairs that are the best in both "
+        "directions), fwd or bwd (the best for each source or target sentence), all (the k "
+        "candidates of each sentence)",
         "max",
         RETRIEVALS,
     )
@@ -120,11 +121,11 @@ class Mining(RerankOption):
         "float32",
         SEARCH_PRECISIONS,
     )
-    # Memory limit of the search in megabytes, in addition to the embeddings.
+    # Memory limit of the search in MB, in addition to the embeddings.
     memory_mb: int = 128
     kind: str = option(
-        "kind of search: flat: exact; binary: compares signs and rescores the best in "
-        "int8, several times as fast; int8: a quarter of the memory, slow",
+        "kind of search: flat (exact), binary (compares signs and rescores the best in "
+        "int8, several times faster), int8 (a quarter of the memory, slow)",
         "flat",
         MINING_KINDS,
     )
@@ -135,7 +136,9 @@ class Mining(RerankOption):
             choices = field.metadata.get("choices")
             value = getattr(self, field.name)
             if choices and value not in choices:
-                raise InputError(f"{field.name} {value!r}; expected one of {', '.join(choices)}")
+                raise InputError(
+                    f"invalid {field.name} {value!r}; choose from {', '.join(choices)}"
+                )
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -144,7 +147,7 @@ class Mining(RerankOption):
 
     @property
     def neighbour_settings(self) -> dict[str, str]:
-        """Settings that affect the neighbours, except k; stored to detect reusable results.
+        """Settings that affect the neighbours, except k; stored to identify reusable results.
 
         It is empty for exact search by cosine, as in work folders of older versions.
         """
@@ -166,12 +169,12 @@ class Mining(RerankOption):
 
 @dataclass(frozen=True)
 class PairScoring:
-    """Options for scoring aligned pairs, see `vectors.margin_scores`."""
+    """Options for scoring aligned pairs; see `vectors.margin_scores`."""
 
     margin: str = option(
-        "absolute: the cosine; ratio, distance: the cosine compared with the neighbours of both "
-        "sides",
+        "absolute (the cosine), ratio or distance (the cosine compared with the neighbours of both "
+        "sides)",
         "absolute",
         MARGINS,
     )
-    k: int = option("size of the neighbourhoods", Mining.k, at_least(1))
+    k: int = option("number of neighbours per sentence", Mining.k, at_least(1))

@@ -1,7 +1,7 @@
 """Scores aligned sentence pairs by cosine or margin.
 
-Margins compare a pair with neighbours in indexes, or in the text of the pairs itself (Artetxe and
-Schwenk 2019a, section 3.1).
+Margins compare a pair with neighbours in indexes, or in the pairs themselves (Artetxe and Schwenk
+2019a, section 3.1).
 """
 
 import tempfile
@@ -30,7 +30,7 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 # Number of pairs to encode together.
 PAIR_BLOCK = 8_192
-# Score of a pair in which a side has no known word piece.
+# Score of a pair with a side without known word pieces.
 UNKNOWN_SCORE = 0.0
 
 # A source sentence, its target, and a value that is returned unchanged with the score.
@@ -47,7 +47,7 @@ class PairEncoder:
     Attributes:
         encoder: embeds sentences of both sides.
         languages: languages of the sides, for encoders that depend on them.
-        unknown_pairs: number of scored pairs of which a side has no known word piece.
+        unknown_pairs: number of scored pairs with a side without known word pieces.
     """
 
     encoder: Encoder
@@ -104,22 +104,22 @@ def score_pairs(
         pairs: tuples of source, target and a third value that is returned unchanged; read once.
         encode: embeds both sides.
         options: margin and neighbourhood size; None for the cosine.
-        indexes: indexes of text in the source and in the target language, in which neighbours are
-            searched. The margins `ratio` and `distance` need them.
+        indexes: indexes of source and target language text, to search for neighbours. The margins
+            `ratio` and `distance` require them.
 
     Yields:
         A list of n pairs, and their scores, float32 [n]. A pair with an empty side, or one without
         a known word, scores 0.
 
     Raises:
-        InputError: if the margin needs indexes and there are none, if an index has another model
-            than `encode`, if the widths of the sides differ, or if an embedding has NaN or
+        InputError: if the margin requires indexes and there are none, if an index has another model
+            than `encode`, if the widths of the sides differ, or if an embedding contains NaN or
             infinity. It is raised when the first block is requested.
     """
     options = options or PairScoring()
     if options.margin != "absolute" and indexes is None:
         raise InputError(
-            f"margin {options.margin} needs neighbours; pass indexes, use "
+            f"margin {options.margin} requires neighbours; pass indexes, use "
             "score_pairs_among_themselves, or the margin absolute"
         )
     for index in indexes or ():
@@ -154,8 +154,8 @@ def score_pairs_among_themselves(
     Args:
         pairs: returns the pairs, the same each time; it is called twice.
         encode: embeds both sides.
-        options: margin and size of the neighbourhoods; None for `ratio` and the default size.
-        folder: folder of the temporary file; None for that of the system.
+        options: margin and number of neighbours; None for `ratio` and the default number.
+        folder: folder of the temporary file; None for the system's temporary folder.
     """
     options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -197,7 +197,7 @@ class DistinctVectors:
     Attributes:
         path: the file.
         width: width D of the vectors.
-        numbers: number of each sentence, by its hash.
+        numbers: row index of each sentence, by its hash.
     """
 
     def __init__(self, path: Path):
@@ -208,7 +208,7 @@ class DistinctVectors:
         self._vectors: FloatArray | None = None
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
-        """Embed and store the sentences that are new."""
+        """Embed and store new sentences."""
         new: dict[bytes, str] = {}
         for sentence in sentences:
             key = _key(sentence)
@@ -234,11 +234,11 @@ class DistinctVectors:
         return self._vectors
 
     def rows_of(self, sentences: list[str]) -> np.ndarray:
-        """Return the numbers of sentences [n]."""
+        """Return the row indices of sentences [n]."""
         return np.array([self.numbers[_key(sentence)] for sentence in sentences])
 
     def means(self, candidates: "DistinctVectors", k: int) -> FloatArray:
-        """Compute the mean cosine of each sentence to its k nearest on the other side [N]."""
+        """Compute the mean cosine of each sentence to its k neighbours on the other side [N]."""
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]

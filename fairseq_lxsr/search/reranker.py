@@ -1,4 +1,4 @@
-"""Rescores the nearest candidates of queries by the vectors of their word pieces.
+"""Rescores the nearest candidates of queries by their word piece vectors.
 
 The score is described in `vectors.pieces`.
 """
@@ -20,7 +20,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray, best_first
 # Number of queries to process at a time when candidates are split into pieces.
 QUERY_BLOCK = 1024
 
-# A function that returns the texts of candidates, given their numbers [n].
+# A function that returns the texts of candidates, given their ids [n].
 Read = Callable[[IntArray], Sequence[str]]
 
 
@@ -38,10 +38,10 @@ def piece_encoder(encoder: Any, feature: str) -> Any:
         encoder = encoder.encoder
     if not isinstance(encoder, ModelFolder):
         raise InputError(
-            f"{feature}: the model has no word piece vectors; expected a model folder created by "
+            f"{feature}: the model has no word piece vectors; use a model folder created by "
             "`lxsr export folder`"
         )
-    # Refuse a model without a piece table before any search.
+    # Reject a model without a piece table before any search.
     encoder.encoder.check_table()
     return encoder.encoder
 
@@ -56,12 +56,12 @@ class Reranker:
     The score is (cosine + weight * MaxSim) / (1 + weight), from -1 to 1.
 
     Args:
-        encoder: a model folder without layers or with gated layers, see `SentenceEncoder.table`.
-        depth: number of nearest candidates of a query that callers score again.
+        encoder: a model folder without layers or with gated layers; see `SentenceEncoder.table`.
+        depth: number of nearest candidates per query that callers rescore.
         weight: weight of ordered MaxSim, 0 or more; the cosine has weight 1.
 
     Raises:
-        InputError: if the model has no vectors of word pieces, or a value is out of range.
+        InputError: if the model has no word piece vectors, or a value is out of range.
     """
 
     def __init__(self, encoder: Encoder, depth: int, weight: float = MAX_SIM_WEIGHT):
@@ -84,11 +84,12 @@ class Reranker:
     def check_depth(self, k: int) -> None:
         """Check that at least as many candidates are scored as are returned.
 
-        Otherwise scores and cosines would be ranked together.
+        Otherwise scores and cosines would be mixed in the ranking.
         """
         if self.depth < k:
             raise InputError(
-                f"--rerank {self.depth}; expected at least {k}, the number of sentences to return"
+                f"--rerank {self.depth} is too small; expected at least {k}, the number of "
+                "sentences to return"
             )
 
     def scores(
@@ -100,9 +101,9 @@ class Reranker:
 
         Args:
             queries: N sentences.
-            read: returns the texts of candidates, given their numbers.
+            read: returns the texts of candidates, given their ids.
             cosines: cosines of the candidates [N, k].
-            ids: numbers of the candidates [N, k]; a candidate -1, for none, keeps its cosine.
+            ids: candidate ids [N, k]; a missing candidate (-1) keeps its cosine.
 
         Returns:
             Scores, float32 [N, k].
@@ -136,22 +137,22 @@ class Reranker:
 
         Args:
             queries: N sentences.
-            read: returns the texts of candidates, given their numbers.
+            read: returns the texts of candidates, given their ids.
             cosines: cosines of the candidates [N, k].
-            ids: numbers of the candidates [N, k]; a candidate -1, for none, keeps its cosine.
+            ids: candidate ids [N, k]; a missing candidate (-1) keeps its cosine.
         """
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
     def _pieces(self, sentences: Sequence[str]) -> tuple[FloatArray, Pieces]:
-        """Return a table with the vectors of the pieces of sentences, and their places in it."""
+        """Return a table of piece vectors, and the pieces of the sentences as its rows."""
         ids, lengths = self._encoder.split(sentences)
         if not lengths.all():
             sentence = sentences[int(lengths.argmin())]
-            raise InputError(f"rerank: {sentence!r:.60} has no word pieces; leave the sentence out")
+            raise InputError(f"rerank: {sentence!r:.60} has no word pieces; remove the sentence")
         table, places = self._encoder.table_rows(ids)
         return table, Pieces(places, lengths)
 
 
 def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:
-    """Return the reranker that the options ask for; None without --rerank."""
+    """Return the requested reranker; None without --rerank."""
     return Reranker(encoder, options.rerank) if options.rerank else None

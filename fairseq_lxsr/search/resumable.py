@@ -1,6 +1,6 @@
 """Resumable arrays, computed block by block on disk.
 
-Finished blocks are not computed again.
+A rerun skips finished blocks.
 """
 
 import contextlib
@@ -55,13 +55,13 @@ def resumable_array(
 ) -> np.ndarray:
     """Compute a memory-mapped .npy file block by block, or finish an interrupted one.
 
-    Rows are written to PATH.partial. PATH.json records how many are safe on disk, their CRC-32 and
-    their settings. After a kill at any moment the next call resumes there; the final bytes are the
-    same if `compute` returns the same rows. Rows with other settings and damaged rows are computed
-    again.
+    Rows are written to PATH.partial. PATH.json records how many rows are safe on disk, their CRC-32
+    and their settings. If the process is killed, the next call resumes there; the final bytes are
+    the same if `compute` returns the same rows. Rows with other settings and damaged rows are
+    recomputed.
 
     Args:
-        path: file to write.
+        path: output file.
         rows: shape, type and settings of the array.
         compute: returns rows start to stop.
         block: number of rows to compute at a time.
@@ -103,9 +103,9 @@ def resumable_array(
 
 
 def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
-    """Create a file with space for all rows.
+    """Create a file, and allocate space for all rows.
 
-    Without the space, writing to a mapped file on a full disk would kill the process.
+    Otherwise, writing to a mapped file on a full disk would kill the process.
     """
     # Otherwise the old record would be mistaken for the progress of the new rows.
     record.unlink(missing_ok=True)
@@ -177,7 +177,7 @@ def rows_are_intact(path: Path, counts: Mapping[str, Any]) -> bool:
 
 
 def checksum(rows: np.ndarray, crc: int = 0) -> int:
-    """Return the CRC-32 of rows; `crc` is that of the rows before them."""
+    """Return the CRC-32 of rows; `crc` is the checksum of the previous rows."""
     for start in range(0, len(rows), CHECKED_ROWS):
         block = np.ascontiguousarray(rows[start : start + CHECKED_ROWS])
         crc = zlib.crc32(block.view(np.uint8).data, crc)
@@ -193,8 +193,8 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
 
     Args:
         folder: folder to lock, and to create if it is missing.
-        verb: the command. A folder of another command is refused, because a run removes what it
-            does not need.
+        verb: the command. A folder of another command is rejected, because a run removes files
+            that it does not need.
         keep: keep the folder when the work is done. If the work fails, the folder is kept if
             another run can resume from it.
     """
@@ -241,7 +241,7 @@ def _write_marker(folder: Path, verb: str, remove: bool) -> None:
 
 
 def _can_resume(folder: Path) -> bool:
-    """Return whether a folder has files other than rows that no record counts as finished."""
+    """Return whether a folder contains files other than unfinished rows without a record."""
     names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
     return bool(names - {WORK_MARKER, LOCK_FILE})
 

@@ -33,21 +33,21 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 VECTORS_FILE = "index.faiss"
 SENTENCES_FILE = "sentences.txt"
-# Byte offset of each sentence in the sentence file, followed by the size of that file.
+# Byte offset of each sentence in the sentence file, followed by the file size.
 OFFSETS_FILE = "offsets.npy"
-# The line number of each sentence in the corpus, from 0.
+# Zero-based line index of each sentence in the corpus.
 LINES_FILE = "lines.npy"
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 # The id of each document, one per line; absent if the ids are the line numbers.
 IDS_FILE = "ids.txt"
-# For each row the number of its document in the segment, and the first byte of its text in that
-# document and the byte after the last [R, 3]; absent if each document has one row.
+# For each row, the index of its document in the segment, and the start and end byte of its text in
+# that document [R, 3]; absent if each document has one row.
 ROWS_FILE = "rows.npy"
 OPTIONAL_FILES = (IDS_FILE, ROWS_FILE)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
-# Functions that split a document into the texts of its rows, by the name that index.json has. Each
-# returns the first character of each text, and the character after its last.
+# Functions that split a document into the texts of its rows, by their names in index.json. Each
+# returns the start and end of each text, in characters.
 SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
 
 EmbedText = Callable[[Text], np.ndarray]
@@ -60,10 +60,10 @@ class Block:
 
     Attributes:
         sentences: texts, each a single line.
-        lines: line number of each in the corpus, from 0.
-        places: number of each in the input, from 0, for messages.
-        ids: id of each; None if the ids are the line numbers.
-        next_line: number of the corpus line after the block.
+        lines: zero-based line index of each sentence in the corpus.
+        places: zero-based index of each sentence in the input, for messages.
+        ids: id of each sentence; None if the ids are the line numbers.
+        next_line: zero-based index of the corpus line after the block.
     """
 
     sentences: list[str]
@@ -84,7 +84,7 @@ class SegmentWriter:
             description = writer.finish("flat", None)
 
     Attributes:
-        folder: the folder.
+        folder: existing output folder.
         num_documents: number of documents written so far.
         num_rows: number of rows written so far.
         width: width of the vectors.
@@ -96,8 +96,8 @@ class SegmentWriter:
         self.num_rows = 0
         self._split = SPLITTERS[split] if split else None
         self.width = 0
-        # One array per block: every full garbage collection would have to walk through a list of
-        # all numbers.
+        # One array per block, because a list of all numbers would slow down every full garbage
+        # collection.
         self._lines: list[IntArray] = []
         self._lengths: list[IntArray] = [np.zeros(1, dtype=np.int64)]
         self._rows: list[IntArray] = []
@@ -115,10 +115,10 @@ class SegmentWriter:
         self._files.close()
 
     def embed(self, block: Block, embed: EmbedText) -> Mask:
-        """Embed a block and write it, without the documents that have no known word.
+        """Embed a block and write its documents, except documents without a known word.
 
         Returns:
-            Whether each document has been written.
+            A mask of the documents that were written.
         """
         if not block.sentences:
             return np.empty(0, dtype=bool)
@@ -165,7 +165,7 @@ class SegmentWriter:
             sentences: texts of the documents, each with its line end.
             lines: line numbers of the documents.
             ids: ids of the documents; None if the ids are the line numbers.
-            rows: document, first and last byte of each row, with documents numbered from 0 [r, 3];
+            rows: document, start and end byte of each row, with documents numbered from 0 [r, 3];
                 None if each document has one row.
         """
         if not sentences:
@@ -186,7 +186,7 @@ class SegmentWriter:
         self.num_rows += len(vectors)
 
     def refuse_empty(self) -> None:
-        """Raise `InputError` if nothing was written, for lack of text or of known words."""
+        """Raise `InputError` if nothing was written, because text or known words are missing."""
         if self.num_documents:
             return
         if self._unknown is not None:
@@ -196,15 +196,15 @@ class SegmentWriter:
         raise InputError("no text to index; expected one sentence per line")
 
     def finish(self, kind: str, lists: int | None, mode: int | None = None) -> dict[str, Any]:
-        """Index the vectors, and write what remains.
+        """Index the vectors, and write the remaining files.
 
         Args:
-            kind: kind of the index, see `vectors.build_index`.
-            lists: number of inverted lists, see `vectors.build_index`.
+            kind: index kind; see `vectors.build_index`.
+            lists: number of inverted lists; see `vectors.build_index`.
             mode: permissions of the files; None for the default of the process.
 
         Returns:
-            The entry for the segments of index.json, without the name of the folder.
+            The entry for `segments` in index.json, without the folder name.
         """
         self._files.close()
         raw_file = self.folder / RAW_VECTORS_FILE
@@ -230,7 +230,7 @@ class SegmentWriter:
 def _split(
     sentences: Sequence[str], split: Callable[[str], Sequence[tuple[int, int]]]
 ) -> tuple[IntArray, list[str]]:
-    """Return document, first and last byte of each row [r, 3], and the text of each row."""
+    """Return the document, start and end byte of each row [r, 3], and the text of each row."""
     rows = []
     texts = []
     for number, sentence in enumerate(sentences):
@@ -251,10 +251,10 @@ class Segment:
     All files are opened at once and mapped, so the segment stays readable if they are removed.
 
     Attributes:
-        path: path of its folder.
-        description: its entry in index.json.
-        vectors: index of the vectors, of faiss or `vectors.index.FlatIndex`.
-        num_documents: number of documents, with those that are deleted.
+        path: path of the segment folder.
+        description: entry of the segment in index.json.
+        vectors: vector index: a faiss index or a `vectors.index.FlatIndex`.
+        num_documents: number of documents, including deleted documents.
         num_rows: number of rows.
     """
 
@@ -306,7 +306,7 @@ class Segment:
                 "index again"
             )
         covers_text = self._offsets[0] == 0 and self._offsets[-1] == len(self._text)
-        # Every sentence has at least one byte, its line end.
+        # Every sentence has at least one byte: its line end.
         lengths = np.diff(self._offsets)
         if not covers_text or (lengths < 1).any():
             raise InputError(
@@ -337,7 +337,7 @@ class Segment:
             is_valid = ((starts >= 0) & (starts <= stops) & (stops < lengths[documents])).all()
         if not is_valid:
             raise InputError(
-                f"{self.path / ROWS_FILE}: not the vectors of {self.num_documents:,} documents; "
+                f"{self.path / ROWS_FILE}: does not match the {self.num_documents:,} documents; "
                 "build the index again"
             )
 
@@ -356,14 +356,14 @@ class Segment:
 
     @cached_property
     def ids(self) -> list[str]:
-        """Id of each document: that of the user, or the line number from 1."""
+        """Id of each document: the user-defined id, or the line number, from 1."""
         if self._ids is None:
             return [str(line + 1) for line in self._lines.tolist()]
         self._check_not_overwritten(IDS_FILE)
         return self._ids.tobytes().decode("utf-8", "replace").split("\n")[:-1]
 
     def ids_of(self, documents: IntArray) -> Iterator[str]:
-        """Yield the ids of documents, without reading all others."""
+        """Yield the ids of documents, without reading all ids."""
         for number in documents.tolist():
             if self._ids is None:
                 yield str(int(self._lines[number]) + 1)
@@ -388,7 +388,7 @@ class Segment:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
             probes: number of inverted lists to search.
-            allowed: which documents may be found; None for all.
+            allowed: mask of the documents that may be found; None for all.
         """
         if allowed is not None and self._rows is not None:
             allowed = allowed[self._rows[:, 0]]
@@ -407,7 +407,7 @@ class Segment:
         return rows if self._rows is None else self._rows[rows, 0]
 
     def spans(self, rows: IntArray) -> IntArray:
-        """Return first byte and last + 1 of each row in the text of its document [n, 2]."""
+        """Return the byte range of each row in the text of its document: start and end [n, 2]."""
         if self._rows is not None:
             return self._rows[rows, 1:]
         lengths = self._offsets[rows + 1] - self._offsets[rows] - 1
@@ -421,7 +421,7 @@ class Segment:
         self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 
     def rows_of(self, documents: IntArray) -> tuple[IntArray, IntArray | None]:
-        """Return the rows of ascending documents, and what `SegmentWriter.write` takes for them."""
+        """Return the rows of ascending documents, and `rows` for `SegmentWriter.write`."""
         if self._rows is None:
             return documents, None
         rows = np.flatnonzero(np.isin(self._rows[:, 0], documents))
@@ -430,9 +430,9 @@ class Segment:
         return rows, content
 
     def _check_not_overwritten(self, *names: str) -> None:
-        """Refuse files into which bytes were written while they were open, as `cp` does.
+        """Reject files that were overwritten while they were open, as `cp` does.
 
-        Files that were replaced do no harm: the old ones are still open.
+        Replacing files is safe: the old files are still open.
         """
         for name in names:
             path = self.path / name
@@ -440,7 +440,7 @@ class Segment:
             try:
                 now = os.stat(path)
             except OSError:
-                # For example, the folder may have been removed.
+                # The folder may have been removed.
                 continue
             if os.path.samestat(before, now) and _size_and_time(before) != _size_and_time(now):
                 raise InputError(
@@ -462,8 +462,8 @@ def file_name(description: dict[str, Any], name: str) -> str:
 def open_unchanged(index_path: Path, name: str, config: dict[str, Any]) -> BinaryIO:
     """Open a file, and check its SHA-256 against index.json.
 
-    Hashing takes longer than a search. So a file is not hashed again if its size and time are still
-    those of when it was hashed.
+    Hashing takes longer than a search, so a file is hashed only if its size or modification time
+    has changed.
 
     Args:
         index_path: path of the index.
@@ -493,8 +493,8 @@ def map_numbers(stream: BinaryIO, shape: tuple[int, ...]) -> np.ndarray:
         ) from None
     if array.shape != shape or array.dtype != np.int64:
         raise InputError(
-            f"{stream.name}: {array.dtype} of shape {array.shape}; expected int64 of shape "
-            f"{shape}: build the index again"
+            f"{stream.name}: contains {array.dtype} of shape {array.shape}; expected int64 of "
+            f"shape {shape}: build the index again"
         )
     return array
 
@@ -503,12 +503,12 @@ def check_description(description: Any) -> None:
     """Check the types of a segment in index.json.
 
     Raises:
-        TypeError: if one is wrong.
+        TypeError: if a field has the wrong type.
         KeyError: if a field is missing.
     """
     for name, expected in (("folder", str), ("kind", str)):
         if type(description[name]) is not expected:
-            raise TypeError(f"{name} {description[name]!r:.40}")
+            raise TypeError(f"invalid {name}: {description[name]!r:.40}")
     for name in ("documents", "rows"):
         if not is_count(description[name]) or not description[name]:
-            raise TypeError(f"{name} {description[name]!r:.40}")
+            raise TypeError(f"invalid {name}: {description[name]!r:.40}")

@@ -21,9 +21,9 @@ MANIFEST_VERSION = 1
 
 
 class ShardedIndex(CorpusIndex):
-    """Indexes of consecutive corpus parts, built with one model and searched together.
+    """Indexes of consecutive corpus parts, built with the same model and searched together.
 
-    Shards of kind `flat` return what one index of the complete corpus would return.
+    Shards of kind `flat` return the same results as a single index of the whole corpus.
     """
 
     def __init__(self, folder: Path, shards: Sequence[CorpusIndex]):
@@ -119,14 +119,14 @@ class ShardedIndex(CorpusIndex):
         return ids
 
     def _parts(self, rows: IntArray) -> Iterator[tuple[CorpusIndex, int, IntArray]]:
-        """Yield each shard, the number of its first row, and the rows that are in it."""
+        """Yield each shard, the index of its first row, and the rows in the shard."""
         for shard, start in zip(self.shards, self.starts[:-1], strict=True):
             in_shard = rows[(rows >= start) & (rows < start + shard.num_rows)]
             yield shard, start, in_shard - start
 
 
 def open_index(folder: str | Path) -> CorpusIndex:
-    """Open an index folder of `lxsr index`, with or without shards.
+    """Open an index folder created by `lxsr index`, with or without shards.
 
         hits = open_index("index").search("A dog.", k=5)
 
@@ -157,9 +157,9 @@ def shard_names(folder: Path) -> list[str]:
         version = manifest["version"]
         names = [shard["name"] for shard in manifest["shards"]]
         if version != MANIFEST_VERSION:
-            raise ValueError(f"version {version!r:.40}")
+            raise ValueError(f"invalid version: {version!r:.40}")
         if not names or not all(map(_is_shard_name, names)):
-            raise ValueError(f"shards {names!r:.80}")
+            raise ValueError(f"invalid shards: {names!r:.80}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path}: not a list of shards ({error!r:.120}); build the index again"

@@ -231,4 +231,4 @@ def test_one_file_of_several_pairs_is_given_once(tmp_path, capsys):
                 *options,
             ]
         )
-    assert "expected {pair} in it" in capsys.readouterr().err
+    assert "must contain {pair}" in capsys.readouterr().err

@@ -158,7 +158,7 @@ def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files,
     ],
 )
 def test_a_refused_option_leaves_nothing(files, tmp_path, options):
-    with pytest.raises(InputError, match=f"{next(iter(options))} .*expected"):
+    with pytest.raises(InputError, match=rf"\b{next(iter(options))}\b"):
         mine_files(*files, tmp_path / "out" / "out.tsv", None, Mining(**options))
     assert not (tmp_path / "out").exists()
 

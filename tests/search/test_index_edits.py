@@ -221,7 +221,7 @@ def test_a_search_in_a_part(index, where, numbers):
 
 @pytest.mark.parametrize("where", ["note-1", 5, [None], [b"x"], [True]])
 def test_a_condition_that_is_none(index, where):
-    with pytest.raises(InputError, match="where: "):
+    with pytest.raises(InputError, match="where is "):
         index.search("1", ENCODER, where=where)
 
 
@@ -231,7 +231,7 @@ def test_a_condition_that_is_none(index, where):
         (lambda index: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' is id 1 too"),
         (
             lambda index: index.add(["5", "6"], ["a", "note-7"]),
-            "index: has the id 'note-7' already",
+            "index: already has the id 'note-7'",
         ),
         (lambda index: index.add(["5", "6"], ["a"]), "1 ids for more sentences"),
         (lambda index: index.add(["5"], ["a", "b"]), "more ids than the 1 "),
