@@ -267,7 +267,7 @@ class Service:
         rows = embedded.embeddings[:, :width]
         if len(texts) > BATCH_TEXTS:
             # Other requests are answered meanwhile.
-            rows = await asyncio.to_thread(unit_rows, rows)
+            rows = await self.queue.run(unit_rows, rows)
         else:
             rows = unit_rows(rows)
         return embeddings_as_json(head, rows.astype("<f4", copy=False), encoding)
