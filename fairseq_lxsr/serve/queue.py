@@ -60,6 +60,7 @@ class _Request:
         if not self._missing and not self.result.done():
             embeddings = np.concatenate([vectors.embeddings for vectors in self._encoded])
             lengths = np.concatenate([vectors.lengths for vectors in self._encoded])
+            self._encoded.clear()
             self.result.set_result(TextVectors(embeddings, lengths))
 
     def fail(self, error: Exception) -> None:
