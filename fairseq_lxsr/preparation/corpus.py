@@ -24,6 +24,7 @@ from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
+from fairseq_lxsr.preparation.entities import ENTITIES, EntityReader
 from fairseq_lxsr.preparation.excluded import files_to_exclude, sentences_to_exclude
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
@@ -54,6 +55,10 @@ SOURCES_FILE = "sources.json"
 BEFORE_CLEANING = "sources before cleaning"
 # Report key for excluded texts without any sentence in the corpus; missing in older reports.
 NOT_IN_TEXT = "excluded texts not in the text"
+# Report key for the number of pairs in which HTML entities were replaced.
+UNESCAPED = "HTML entities replaced"
+# Report key for the number of pairs in which HTML entities were kept.
+KEPT_ENTITIES = "HTML entities kept"
 # Reasons why pairs with these assignments are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
@@ -177,6 +182,7 @@ def make_corpus(
     def build(work: Path) -> dict:
         excluded = keys_of(map(sentences_to_exclude, to_exclude))
         dropped: Counter = Counter()
+        entities: Counter = Counter()
         parts = work / "parts"
         parts.mkdir()
         with ExitStack() as stack:
@@ -185,7 +191,7 @@ def make_corpus(
                 drops = stack.enter_context(atomic_write(work / DROPPED_FILE))
             results = ordered_map(
                 clean_block,
-                _read(source, languages, dropped),
+                _read(source, languages, cleaning.entities, dropped, entities),
                 workers,
                 _start,
                 (filters, languages, excluded),
@@ -201,6 +207,7 @@ def make_corpus(
         report = _report(counts, dropped) | _write_sources(
             work, source, sizes_before, sizes_after, assigned
         )
+        report |= +entities
         if cleaning.exclude:
             report[NOT_IN_TEXT] = _sets_not_in_text(sets_to_exclude, found_keys)
         return report
@@ -216,6 +223,9 @@ def make_corpus(
         # Omitted by default, so that this option does not change the keys of other corpora.
         options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
+    if cleaning.entities == ENTITIES[0]:
+        # Omitted by default, so that corpora of earlier versions are kept.
+        del options["cleaning"]["entities"]
     inputs = [*source.files, *_models(filters), *to_exclude]
     report = run_stage(folder, options, inputs, build)
     print_corpus(folder, languages, report)
@@ -289,6 +299,8 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
     line = f"{folder}: {'-'.join(languages)} pairs: {counts}; dropped: {reasons or 'none'}"
     if sources:
         line += f"; sources of train: {sources}"
+    if UNESCAPED in report:
+        line += f"; HTML entities replaced in {report[UNESCAPED]:,} pairs"
     print(line)
 
 
@@ -302,6 +314,16 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
         say(
             f"lxsr prepare: warning: {'-'.join(languages)}: source {name} has 0{size} training "
             "pairs left; use --keep-dropped to write the dropped pairs with the reasons"
+        )
+
+
+def warn_of_entities(languages: TextPair, report: dict) -> None:
+    """Warn about text with HTML entities that is not escaped as a whole."""
+    if KEPT_ENTITIES in report:
+        say(
+            f"lxsr prepare: warning: {'-'.join(languages)}: {report[KEPT_ENTITIES]:,} pairs have "
+            "HTML entities such as &amp;; --entities unescape replaces them, --entities keep hides "
+            "this warning"
         )
 
 
@@ -320,14 +342,26 @@ def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
 
 
 def _read(
-    source: Source, languages: TextPair, dropped: Counter
+    source: Source, languages: TextPair, choice: str, dropped: Counter, entities: Counter
 ) -> Iterator[tuple[str, list[TextPair]]]:
-    """Yield blocks of pairs, each with its source name (empty for text without named sources)."""
+    """Yield blocks of pairs, each with its source name (empty for text without named sources).
+
+    Args:
+        source: the text.
+        languages: the languages of source and target.
+        choice: what to do with HTML entities.
+        dropped: counts skipped pairs by reason.
+        entities: counts the pairs with HTML entities.
+    """
     for name, part in (source.parts or {"": source}).items():
         desc = f"{'-'.join(languages)} {name}".strip()
-        pairs = Progress(part.read(dropped), desc=desc, unit=" pairs", disable=None)
-        for block in in_blocks(pairs):
+        reader = EntityReader(choice)
+        pairs = reader.read(part.read(dropped))
+        for block in in_blocks(Progress(pairs, desc=desc, unit=" pairs", disable=None)):
             yield name, block
+        entities[UNESCAPED] += reader.num_unescaped
+        if choice == ENTITIES[0]:
+            entities[KEPT_ENTITIES] += reader.num_kept
 
 
 def _store(

@@ -21,8 +21,10 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.corpus import (
     BEFORE_CLEANING,
     DROPPED_FILE,
+    KEPT_ENTITIES,
     SOURCES_FILE,
     SPLITS,
+    UNESCAPED,
     print_corpus,
     sort_reasons,
 )
@@ -100,6 +102,9 @@ def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
     dropped = Counter(report["dropped"])
     dropped[LEAK] += report["pairs"]["train"] - train_size
     changed = {"pairs": report["pairs"] | {"train": train_size}, "dropped": sort_reasons(dropped)}
+    for name in (UNESCAPED, KEPT_ENTITIES):
+        if name in report:
+            changed[name] = report[name]
     sources = read_sources(work / SOURCES_FILE, len(is_kept))
     if sources:
         changed["sources"] = count_sources(sources, is_kept)

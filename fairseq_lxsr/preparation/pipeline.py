@@ -21,6 +21,7 @@ from fairseq_lxsr.preparation.corpus import (
     make_corpus,
     report_sets_not_in_text,
     warn_of_empty_sources,
+    warn_of_entities,
 )
 from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
@@ -142,6 +143,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
     # Print the warnings last, where users will see them.
     for languages, report in reports.items():
         warn_of_empty_sources(languages, report)
+        warn_of_entities(languages, report)
 
 
 def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:

@@ -188,7 +188,7 @@ def test_the_rows_of_a_least_score(folder):
         folder, "--source", "s.en", "--target", "s.fr", *some, "--output", "best.tsv", folder=folder
     )
     assert (folder / "best.tsv").read_text().count("\n") == len(expected.splitlines())
-    assert done.stdout.startswith(f"best.tsv: {len(expected.splitlines())} pairs")
+    assert done.stdout.startswith(f"best.tsv: wrote {len(expected.splitlines())} pairs")
     nothing = score(folder, "--input", "odd.tsv", "--threshold", "-9", folder=folder).stdout
     assert [row.split("\t")[0] == "score" for row in nothing.splitlines()] == [True, False, False]
 
