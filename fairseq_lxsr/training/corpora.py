@@ -3,6 +3,7 @@
 import functools
 import itertools
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,26 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
     else:
         names = [name.strip() for name in lang_pairs.split(",")]
     return [_parse_pair(folder, name) for name in names]
+
+
+def refuse_further_parts(folder: Path, split: str, names: Collection[str]) -> None:
+    """Refuse train1, valid1 and so on, which fairseq's translation task would add to the split.
+
+    Args:
+        folder: a data folder.
+        split: train or valid.
+        names: the language pairs or languages that are read.
+
+    Raises:
+        InputError: if the folder has a further part of one of them.
+    """
+    for path in sorted(folder.glob(f"{split}1.*.idx")):
+        name = path.name.split(".")[1]
+        if name in names:
+            raise InputError(
+                f"{path}: {split}1 is not supported; merge it into {split}, or split the data into "
+                f"shards FOLDER/0 and FOLDER/1 ({name})"
+            )
 
 
 def _parse_pair(folder: Path, name: str) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.data import data_utils
 from fairseq.data.iterators import BackgroundConsumer, EpochBatchIterator
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
@@ -39,11 +40,12 @@ from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.scoring import bleu
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from fairseq.utils import split_paths
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
-from omegaconf.errors import InterpolationKeyError
+from omegaconf.errors import ConfigKeyError, InterpolationKeyError
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessException
 
@@ -173,6 +175,12 @@ EXPLANATIONS = (
         r"world size is (\d+) but have (\d+) available devices",
         "--distributed-world-size {0} exceeds the {1} GPUs of this machine; to start workers on "
         "CPUs or on several machines, use torchrun (see docs/cluster.md)",
+    ),
+    Explanation(
+        ConfigKeyError,
+        r"Key '(.+)' not in '(.+)'",
+        "option {0} is not one of {1}; expected an option of the group in which it is given: see "
+        "docs/training-options.md",
     ),
     Explanation(RuntimeError, WORKER_DIED, WORKER_DIED_MESSAGE),
     Explanation(ProcessException, WORKER_DIED, WORKER_DIED_MESSAGE),
@@ -309,6 +317,36 @@ def parse_for_gpu(*args: Any, **kwargs: Any) -> Any:
 
 
 options.parse_args_and_arch = parse_for_gpu
+
+
+def refuse_unread_validation_text(cfg: DictConfig) -> None:
+    """Refuse validation text of the data folder that would not be read, such as valid1.
+
+    fairseq compares names of files with those of splits, so it also refuses text that is read.
+
+    Args:
+        cfg: the options of the training.
+
+    Raises:
+        InputError: if a split of the folder is not in --valid-subset.
+    """
+    if cfg.dataset.ignore_unused_valid_subsets or cfg.dataset.combine_valid_subsets:
+        return
+    splits: set[str] = set()
+    for folder in split_paths(cfg.task.get("data") or ""):
+        for path in Path(folder).glob("valid[0-9]*.idx"):
+            splits.add(path.name.partition(".")[0])
+    unread = sorted(splits - set(cfg.dataset.valid_subset.split(",")))
+    if unread:
+        subset = ",".join([cfg.dataset.valid_subset, *unread])
+        raise InputError(
+            f"{cfg.task.data}: has the validation text {', '.join(unread)}, which would not be "
+            f"read; give {spelling('dataset', 'valid_subset')} {subset} to read it, or "
+            f"{spelling('dataset', 'ignore_unused_valid_subsets')}"
+        )
+
+
+data_utils.raise_if_valid_subsets_unintentionally_ignored = refuse_unread_validation_text
 
 
 def add_preset_to_hydra(arch: str, config: type) -> None:

@@ -19,7 +19,12 @@ from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.modules.sizes import POSITIONS
 from fairseq_lxsr.options import NON_NEGATIVE, below, option, positive
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from, split_probability
-from fairseq_lxsr.training.corpora import joined_dictionary, language_pairs, read_corpus
+from fairseq_lxsr.training.corpora import (
+    joined_dictionary,
+    language_pairs,
+    read_corpus,
+    refuse_further_parts,
+)
 from fairseq_lxsr.training.pairs import PairCorpus, PairDataset, count_pieces
 from fairseq_lxsr.training.subword_dropout import SubwordDropout
 from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
@@ -217,7 +222,10 @@ class PairTask(LxsrTask):
                 train1.
         """
         if combine:
-            self._refuse_further_parts(split, self.folder_of(split, epoch))
+            names = []
+            for source, target in self.pairs:
+                names += [f"{source}-{target}", f"{target}-{source}"]
+            refuse_further_parts(self.folder_of(split, epoch), split, names)
         corpora = self.read_corpora(split, epoch)
         is_training = split == "train"
         # fairseq-validate has loaded the stored probabilities, but must not split pieces.
@@ -247,17 +255,6 @@ class PairTask(LxsrTask):
         if is_training:
             self.log_sources(dataset)
         self.datasets[split] = dataset
-
-    def _refuse_further_parts(self, split: str, folder: Path) -> None:
-        """Reject train1, valid1 and so on, which fairseq's translation task would append."""
-        for source, target in self.pairs:
-            for path in sorted(folder.glob(f"{split}1.*.idx")):
-                pair = path.name.split(".")[1]
-                if pair in (f"{source}-{target}", f"{target}-{source}"):
-                    raise InputError(
-                        f"{path}: {split}1 is not supported; merge it into {split}, or split the "
-                        f"data into shards FOLDER/0 and FOLDER/1 ({pair})"
-                    )
 
     def log_sources(self, dataset: PairDataset) -> None:
         """Log the size of each named data source, and how many pairs an epoch draws from it."""

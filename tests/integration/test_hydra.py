@@ -73,6 +73,25 @@ def test_a_preset_has_its_sizes_and_what_is_given_wins(hydra, tmp_path):
     assert state["last_optimizer_state"]["param_groups"][0]["amsgrad"]
 
 
+@pytest.mark.slow
+def test_the_yaml_of_the_page_trains(tmp_path, toy_work, hydra):
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    groups = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    # The paths of the page depend on the environment.
+    for group, name in (("common", "user_dir"), ("task", "data"), ("checkpoint", "save_dir")):
+        del groups[group][name]
+    groups["dataset"]["batch_size"] = 32
+    groups["optimization"]["max_update"] = 2
+    done = hydra(**groups)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "save" / "checkpoint_last.pt").is_file()
+
+
+def test_an_option_in_the_wrong_group_is_refused(hydra):
+    done = hydra(model={"_name": "lxsr_tiny", "init_embeddings": "lsi"})
+    refused(done, "option init_embeddings ")
+
+
 def test_a_refusal_is_one_line_and_spells_the_option_as_yaml_does(hydra, tmp_path):
     done = hydra(model={"_name": "lxsr_tiny", "dropout": 1.5})
     refused(done, "model.dropout 1.5")

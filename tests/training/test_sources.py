@@ -85,6 +85,22 @@ def test_further_parts_of_a_split_are_refused(prepared, tmp_path):
     refused(trained(tmp_path / "work", tmp_path / "save"), f"{data}/train1.en-fr.en.idx: ")
 
 
+def test_further_validation_text_is_read_by_name_or_refused(prepared, tmp_path):
+    """fairseq-preprocess writes it for `--validpref one,two`."""
+    data = tmp_path / "data-bin"
+    shutil.copytree(prepared / "data-bin", data)
+    for path in data.glob("valid.*.*.*"):
+        shutil.copy(path, path.with_name(path.name.replace("valid", "valid1", 1)))
+
+    def train(*flags, **options):
+        return train_here(data, tmp_path / "save", "--no-save", *flags, max_update=2, **options)
+
+    refused(train(), "valid1", "--valid-subset valid,valid1")
+    refused(train("--combine-val"), f"{data}/valid1.en-fr.en.idx: ")
+    done = train(valid_subset="valid,valid1")
+    assert "valid on 'valid1'" in done.stdout + done.stderr
+
+
 def test_the_limits_of_a_batch_are_logged(caplog):
     data = dataset(corpus("en-fr", 100))
     data.set_epoch(1)

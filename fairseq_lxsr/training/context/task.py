@@ -24,7 +24,7 @@ from fairseq_lxsr.training.context.dataset import (
     InsertedSentences,
     ReplacedSentences,
 )
-from fairseq_lxsr.training.corpora import load_dictionary, read_sentences
+from fairseq_lxsr.training.corpora import load_dictionary, read_sentences, refuse_further_parts
 from fairseq_lxsr.training.task import LxsrTask, LxsrTaskConfig
 
 logger = logging.getLogger(__name__)
@@ -95,6 +95,9 @@ class SentContextTask(LxsrTask):
         folders = self.shards
         if mined is None:
             folders = [self.folder_of(split, epoch)]
+        if combine:
+            for folder in folders:
+                refuse_further_parts(folder, split, self.languages)
         corpora = [
             read_documents(folders, split, language, self.num_symbols)
             for language in self.languages

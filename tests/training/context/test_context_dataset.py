@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from fairseq_lxsr.training.context.dataset import (
     InsertedSentences,
     ReplacedSentences,
 )
-from fairseq_lxsr.training.context.task import read_mined
+from fairseq_lxsr.training.context.task import SentContextTask, read_mined
 
 PAD, EOS = 1, 2
 OPTIONS = {"padding_idx": PAD, "eos_idx": EOS}
@@ -171,3 +173,15 @@ def test_a_mined_pair_without_a_cosine_is_refused(tmp_path, label):
     corpora = [DocumentCorpus(language, ["a"], np.array([0, 1])) for language in ("en", "fr")]
     with pytest.raises(InputError, match=r"mined.tsv, line 2: '1\\t"):
         read_mined(tmp_path / "mined.tsv", corpora)
+
+
+def test_further_parts_of_a_split_are_refused(tmp_path):
+    (tmp_path / "train1.en.idx").touch()
+    task = SimpleNamespace(
+        cfg=SimpleNamespace(mined=None),
+        shards=[tmp_path],
+        languages=["en"],
+        folder_of=lambda split, epoch: tmp_path,
+    )
+    with pytest.raises(InputError, match=rf"{tmp_path}/train1\.en\.idx: "):
+        SentContextTask.load_dataset(task, "train", combine=True)
