@@ -1,6 +1,7 @@
 """The model card (README.md): training, text licences, scores, size and speed."""
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,13 @@ import numpy as np
 
 from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder.model_folder import CARD_FILE
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError, printable, shown
 from fairseq_lxsr.evaluation.compare import latest
 from fairseq_lxsr.evaluation.score import Score
 from fairseq_lxsr.evaluation.tables import NOT_PERCENT
 from fairseq_lxsr.export.earlier_card import INDEX_FIELD, SCORES, SIZE, TEXT, EarlierCard
 from fairseq_lxsr.export.st_folder import unsupported_feature
-from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.lines import read_lines, single_line
 from fairseq_lxsr.files.records import parse_json
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.machine import usable_threads
@@ -58,9 +59,7 @@ class TextSource:
         """Cells of a row in a Markdown table."""
         counts = ", ".join(f"{pair} {count:,}" for pair, count in sorted(self.pairs.items()))
         description = f"{self.name}: {self.about}, {self.url}"
-        texts = [description, self.licence, self.attribution, counts]
-        # A cell must be on one line, and an unescaped bar would end it.
-        return [" ".join(text.split()).replace("|", "\\|") for text in texts]
+        return [description, self.licence, self.attribution, counts]
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,8 @@ OPTIONS_OF_WEIGHT = {
     "align_weight": ("align_similarity", "align_temperature"),
     "sim_weight": ("sim_reduction",),
 }
+NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+ENTITY_START = re.compile(r"&(?=#?\w+;)")
 NO_SCORES = (
     f"## {SCORES}\n\nNone yet: run `lxsr eval ... --output scores.jsonl`, "
     "then `lxsr export card`.\n"
@@ -242,7 +243,10 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
 def _front_matter(metadata: Mapping[str, Any]) -> str:
     lines = ["---"]
     for key, value in metadata.items():
-        lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
+        # JSON is YAML, except for characters that YAML does not allow or reads as line ends.
+        text = json.dumps(value, ensure_ascii=False)
+        text = NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        lines.append(f"{key}: {text}")
     return "\n".join([*lines, "---", ""])
 
 
@@ -301,42 +305,44 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
     """Return the title, and code that loads the model with each library."""
     flag = ", trust_remote_code=True" if needs_flag else ""
+    # The name as a string of Python.
+    quoted = json.dumps(single_line(name), ensure_ascii=False)
     examples = ""
     if library == ST:
-        examples += f'''
+        examples += f"""
 ```python
 from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("{name}"{flag})
+model = SentenceTransformer({quoted}{flag})
 embeddings = model.encode(["A dog.", "Un chien."])
 ```
-'''
+"""
     if library == ST and is_static:
-        examples += f'''
+        examples += f"""
 ```python
 from model2vec import StaticModel
 
-model = StaticModel.from_pretrained("{name}")
+model = StaticModel.from_pretrained({quoted})
 embeddings = model.encode(["A dog.", "Un chien."])
 ```
-'''
-    return f'''# {name}
+"""
+    return f"""# {_plain(name)}
 
 Cross-lingual sentence embeddings, trained with fairseq-lxsr {__version__}.
 
 ```python
 from fairseq_lxsr import SentenceEncoder
 
-encoder = SentenceEncoder.from_pretrained("{name}")
+encoder = SentenceEncoder.from_pretrained({quoted})
 embeddings = encoder.encode(["A dog.", "Un chien."], normalize=True)  # float32 [2, width]
 ```
-{examples}'''
+{examples}"""
 
 
 def _text_section(sources: TextSources) -> str:
     rows = [source.cells for source in sources.sources]
     table = _table(("source", "licence", "attribution", "pairs"), rows)
-    return f"## {TEXT}\n\n{sources.note}\n\n{table}"
+    return f"## {TEXT}\n\n{_plain(sources.note)}\n\n{table}"
 
 
 def _training_section(training: dict[str, Any], size: Any) -> str:
@@ -392,7 +398,7 @@ def _scores_section(scores: Sequence[Score]) -> str:
         values = [_format_value(metric, value) for metric, value in score.values.items()]
         rows.append((_score_label(score, last_scores), ", ".join(values)))
     # Scores of several tasks may share a signature.
-    signatures = dict.fromkeys(f"    {score.signature}" for score in last_scores)
+    signatures = dict.fromkeys(f"    {single_line(score.signature)}" for score in last_scores)
     lines = "\n".join(signatures)
     return f"## {SCORES}\n\n" + _table(("", "percent"), rows) + f"\nSignatures:\n\n{lines}\n"
 
@@ -442,6 +448,18 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a Markdown table."""
     lines = []
     for cells in (header, *rows):
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        # An unescaped bar would end a cell.
+        texts = [_plain(str(cell)).replace("|", "\\|") for cell in cells]
+        lines.append(f"| {' | '.join(texts)} |")
     lines.insert(1, "|---" * len(header) + "|")
     return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return text on one line, without elements of HTML, links and images of Markdown.
+
+    The text may come from a model or a file of scores that anybody has made.
+    """
+    text = printable(single_line(text))
+    text = ENTITY_START.sub("&amp;", text)
+    return text.replace("<", "&lt;").replace("](", "]\\(")

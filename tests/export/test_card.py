@@ -11,6 +11,7 @@ from conftest import lxsr, lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.evaluation.score import Score, append_scores
+from fairseq_lxsr.export.card import ST, TextSources, write_card
 from fairseq_lxsr.export.folder import describe_training
 from fairseq_lxsr.files.records import parse_json
 
@@ -114,6 +115,31 @@ def test_the_card_names_the_sources_of_the_text(bag, tmp_path):
         "## Text\n\nAll of it.\n\n| source | licence | attribution | pairs |\n|---|---|---|---|\n"
     )
     assert f"{head}{row}\n" in written(bag, "--sources", tmp_path / "s.json")
+
+
+def test_text_of_others_is_neither_html_nor_a_link_nor_another_line(bag, tmp_path):
+    yaml = pytest.importorskip("yaml")
+    hostile = "<script>x</script> | a ![b](http://c) &lt;i&gt;\n# head\x9b\u2028"
+    source = SOURCE | {"name": hostile, "licence": hostile}
+    (tmp_path / "s.json").write_text(json.dumps({"note": hostile, "sources": [source]}))
+    encoder = SentenceEncoder.from_pretrained(bag, "cpu")
+    score = score_of(encoder.fingerprint)
+    scores = [replace(score, task=hostile)]
+    name = f'x"{hostile}'
+    write_card(tmp_path, encoder, scores, TextSources.read(tmp_path / "s.json"), name, ST)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    _, front, rest = card.split("---\n", 2)
+    (index,) = yaml.safe_load(front)["model-index"]
+    assert index["name"] == name
+    assert "\n# head" not in rest
+    for line in rest.splitlines():
+        # Code is shown as it is.
+        if not line.startswith("    ") and "(" not in line.partition('"')[0]:
+            assert "<script" not in line
+            assert "](" not in line
+            assert "&lt;i" not in line
+    code = rest.partition("```python\n")[2].partition("```")[0]
+    compile(code, "card", "exec")
 
 
 @pytest.mark.parametrize(
