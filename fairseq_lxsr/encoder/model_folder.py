@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.errors import InputError, first_line, shown
-from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.open import read_file, sha256
 from fairseq_lxsr.files.records import parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.modules.sizes import EncoderSize, TransformerConfig
@@ -191,7 +191,7 @@ def read_packed_weights(
     try:
         with safe_open(path, "np") as stored:
             metadata = stored.metadata() or {}
-        weights = _arrays(path.read_bytes())
+        weights = _arrays(read_file(path))
     except (SafetensorError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{path}: not a safetensors file ({first_line(error)}); {ADVICE}"

@@ -169,10 +169,15 @@ class Lines(Sequence[str]):
 
 @contextlib.contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Convert decompression errors inside the block to `InputError`s that name the file."""
+    """Convert decompression errors inside the block to `InputError`s that name the file.
+
+    Errors of a failing disk name the file too.
+    """
     try:
         yield
     except Exception as error:
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         if not _is_decompression_error(error, path):
             raise
         raise InputError(

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
@@ -57,7 +57,7 @@ def open_binary(path: str | Path) -> BinaryIO:
         _check_is_file(path)
     is_compressed = Path(path).suffix.lower() in COMPRESSED_SUFFIXES
     if archive is None and not is_compressed:
-        return open(path, "rb")
+        return io.BufferedReader(NamedFile(path))
     budget = Budget(archive or path, FREE_BYTES)
     stream: Any = path
     if archive is not None:
@@ -66,6 +66,25 @@ def open_binary(path: str | Path) -> BinaryIO:
         decompress = _decompressor(path)
         stream = Metered(decompress(stream, "rb"), budget)
     return io.BufferedReader(stream, DECOMPRESSION_BUFFER)
+
+
+class NamedFile(io.FileIO):
+    """A file for reading whose errors name it; those of a failing disk would name no file."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        with self._naming():
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with self._naming():
+            return super().readall()
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.name)) from None
 
 
 def _standard_input() -> BinaryIO:
@@ -179,7 +198,13 @@ def open_file(path: str | Path) -> BinaryIO:
         os.close(descriptor)
         raise InputError(f"{path}: is a pipe or device, not a regular file; remove it")
 
-    return open(path, "rb", opener=open_regular)
+    return io.BufferedReader(NamedFile(path, opener=open_regular))
+
+
+def read_file(path: str | Path) -> bytes:
+    """Return the content of a file in a folder that this package wrote, see `open_file`."""
+    with open_file(path) as stream:
+        return stream.read()
 
 
 def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:

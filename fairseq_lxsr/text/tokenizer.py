@@ -26,6 +26,7 @@ from fairseq_lxsr.characters import (
 )
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.files.lines import BLANKS, read_lines
+from fairseq_lxsr.files.open import read_file
 from fairseq_lxsr.options import at_least, check_fields, option
 from fairseq_lxsr.text.case import STYLED_BLOCKS, lower
 from fairseq_lxsr.text.sentencepiece_model import WORD, read_sentencepiece, words_model
@@ -269,7 +270,7 @@ def _plain_symbols(path: str | Path) -> list[str] | None:
     """
     if not Path(path).is_file():
         return None
-    data = Path(path).read_bytes()
+    data = read_file(path)
     separators = data.translate(None, _NO_SEPARATORS)
     has_plain_lines = data.endswith(b"\n") and separators == b" \n" * data.count(b"\n")
     if not has_plain_lines or data.startswith(codecs.BOM_UTF8):
@@ -363,7 +364,7 @@ class Tokenizer:
             raise InputError(f"{model}: no such file; expected a SentencePiece model")
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
-            self._processor.LoadFromSerializedProto(Path(model).read_bytes())
+            self._processor.LoadFromSerializedProto(read_file(model))
         except RuntimeError:
             raise InputError(
                 f"{model}: not a SentencePiece model; expected a .model file from spm_train"

@@ -1,0 +1,48 @@
+"""Errors of a failing disk name the file; the system call itself names none."""
+
+import errno
+import io
+
+import pytest
+
+from fairseq_lxsr.files.lines import read_lines
+from fairseq_lxsr.files.open import NamedFile, open_binary, read_file, sha256
+
+
+class FailingDisk(io.FileIO):
+    """A file that opens, and whose content cannot be read."""
+
+    def readinto(self, buffer):
+        raise OSError(errno.EIO, "Input/output error")
+
+    def readall(self):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+class FailingFile(NamedFile, FailingDisk):
+    pass
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_lxsr.files.open.NamedFile", FailingFile)
+    (tmp_path / "text").write_text("a\n")
+    return tmp_path / "text"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [read_file, sha256, lambda path: list(read_lines(path)), lambda path: open_binary(path).read()],
+)
+def test_a_file_that_cannot_be_read_is_named(failing, read):
+    with pytest.raises(OSError, match=str(failing)) as caught:
+        read(failing)
+    assert caught.value.errno == errno.EIO
+
+
+def test_other_errors_and_contents_stay(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\r\n" * 99_999)
+    assert read_file(tmp_path / "text") == b"a\r\n" * 99_999
+    assert len(list(read_lines(tmp_path / "text"))) == 99_999
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
