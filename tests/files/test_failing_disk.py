@@ -2,11 +2,13 @@
 
 import errno
 import io
+import os
 
 import pytest
 
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.open import NamedFile, open_binary, read_file, sha256
+from fairseq_lxsr.files.write import atomic_write, sync
 
 
 class FailingDisk(io.FileIO):
@@ -46,3 +48,16 @@ def test_other_errors_and_contents_stay(tmp_path):
     assert len(list(read_lines(tmp_path / "text"))) == 99_999
     with pytest.raises(IsADirectoryError):
         read_file(tmp_path)
+
+
+def test_a_file_that_cannot_be_flushed_is_named(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "text").write_text("a")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=str(tmp_path / "text")):
+        sync(tmp_path / "text")
+    with pytest.raises(OSError, match=f"{tmp_path}/new'"), atomic_write(tmp_path / "new"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
