@@ -282,9 +282,10 @@ class EmbeddingsFile:
             "text": self.text,
             "sha256": sha256(finished),
         }
+        # A disk that fails here leaves the description of an earlier file as it is.
+        sync(finished)
         with atomic_write(index_path(self.output)) as stream:
             stream.write(json.dumps(sealed(description), indent=2) + "\n")
-        sync(finished)
         finished.replace(self.output)
         for path in (self.partial, self.progress):
             path.unlink(missing_ok=True)

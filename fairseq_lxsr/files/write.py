@@ -5,6 +5,7 @@ import errno
 import glob
 import io
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -26,6 +27,8 @@ TEMPORARY = ".tmp"
 TEMPORARY_DOTS = 3
 # Error numbers for renaming to a non-empty folder.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
+# Matches the error of NumPy for an array that cannot be written.
+NUMPY_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
 
 
 def target_of(path: str | Path) -> Path:
@@ -461,6 +464,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _named(error: BaseException, path: Path) -> BaseException:
+    if NUMPY_SHORT_WRITE.fullmatch(str(error)):
+        # NumPy does not say why; mostly the disk is full.
+        return OSError(errno.ENOSPC, f"cannot be written ({error})", str(path))
     if not (isinstance(error, OSError) and error.errno):
         return error
     is_temporary = any(

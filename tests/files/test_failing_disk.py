@@ -61,3 +61,9 @@ def test_a_file_that_cannot_be_flushed_is_named(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=f"{tmp_path}/new'"), atomic_write(tmp_path / "new"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_an_array_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(OSError, match=f"{tmp_path}/new'"), atomic_write(tmp_path / "new"):
+        # What ndarray.tofile raises.
+        raise OSError("200 requested and 0 written")
