@@ -30,6 +30,9 @@ class WaitingData:
             size: bytes that the request needs now.
         """
         self.release(deadline)
+        if has_ended(deadline):
+            # The request may take another step before it notices.
+            return
         self._sizes[deadline] = size
         self._total += size
         while self._total > self._limit and len(self._sizes) > 1:
@@ -40,6 +43,12 @@ class WaitingData:
     def release(self, deadline: asyncio.Timeout) -> None:
         """Record that a request no longer waits for its client."""
         self._total -= self._sizes.pop(deadline, 0)
+
+
+def has_ended(deadline: asyncio.Timeout) -> bool:
+    """Return whether the time limit of a request is over."""
+    end = deadline.when()
+    return end is not None and end <= asyncio.get_running_loop().time()
 
 
 def end_now(deadline: asyncio.Timeout) -> None:

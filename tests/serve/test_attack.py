@@ -202,13 +202,13 @@ def test_the_size_of_a_search_is_limited(encoder, tmp_path):
 
 def test_other_requests_are_answered_during_a_search(encoder, tmp_path, monkeypatch):
     index = CorpusIndex.build(tmp_path / "index", TEXTS, encoder)
-    search = index.search
+    search = CorpusIndex.search
 
-    def slow(queries, *arguments):
+    def slow(self, queries, *arguments, **options):
         time.sleep(0.1)
-        return search(queries, *arguments)
+        return search(self, queries, *arguments, **options)
 
-    monkeypatch.setattr(index, "search", slow)
+    monkeypatch.setattr(CorpusIndex, "search", slow)
     with (
         serving(encoder, index) as address,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
