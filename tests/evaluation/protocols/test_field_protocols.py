@@ -159,7 +159,7 @@ def test_rated_pairs_are_read_by_column(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tb\n", "line 1: 2 .*3"),
+        ("a\tb\n", "line 1: .*2 .*3"),
         ("a\tb\t1\nc\td\tx\n", "line 2: .*'x'.*column 3"),
         ("a\tb\t1\nc\td\tnan\n", "line 2: .*'nan'"),
         ("a\tb\t1\nc\td\t1e300\n", "line 2: .*'1e300'"),
