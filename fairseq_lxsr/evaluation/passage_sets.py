@@ -97,7 +97,7 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
             relevant.setdefault(query, {})[passage_rows[passage]] = grade
     if not relevant:
         raise InputError(f"{relevant_file}: no relevant passages; expected {RELEVANT_COLUMNS}")
-    # Queries without a relevant passage are left out, as in BEIR.
+    # Queries without a relevant passage are skipped, as in BEIR.
     names = [name for name in queries if name in relevant]
     return PassageSet(
         Text([queries[name] for name in names], languages[0], str(queries_file)),

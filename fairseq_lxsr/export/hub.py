@@ -47,7 +47,7 @@ def export_hub(
         drop_order: omit the word-order coefficients; see `export_sentence_transformers`.
         with_onnx: also write onnx/model.onnx and tokenizer_config.json, for fastembed and
             transformers.js.
-        dtype: type of the stored weights, see `export_sentence_transformers`.
+        dtype: dtype of the stored weights; see `export_sentence_transformers`.
 
     Raises:
         InputError: if a library is missing, if the embeddings differ, or if `with_onnx` is set for

@@ -315,8 +315,8 @@ def write_static(
 ) -> None:
     """Write an encoder without layers and word order as a `StaticEmbedding`; torch is not needed.
 
-    model2vec reads the same files. For other types than float32, the table has the values of the
-    type already, see `_rounded`.
+    model2vec reads the same files. For dtypes other than float32, the table is already rounded;
+    see `_rounded`.
     """
     size = encoder.size
     symbols = extended_symbols(encoder.tokenizer, size.vocab_size)

@@ -188,7 +188,7 @@ class CorpusIndex:
                 its queries to match.
             ids: id of each sentence, text or integer; None uses the line numbers, from 1.
             passages: whether each text is a passage of any length, which questions find: its
-                sentences become vectors, and a search ranks passages, see `search.passages`.
+                sentences become vectors, and a search ranks passages; see `search.passages`.
 
         Returns:
             The index, open.
@@ -497,7 +497,7 @@ class CorpusIndex:
 
         Raises:
             InputError: if k or probes is less than 1, if the model of `encode` or of the reranker
-                differs from that of the index, if `encode` is None and the model of the index is
+                differs from the index model, if `encode` is None and the model of the index is
                 missing, or if `where` is a single string.
         """
         if isinstance(encode, int | np.integer):
@@ -568,7 +568,7 @@ class CorpusIndex:
             )
         if ranker and ranker.model != model_of(self.fingerprint):
             raise InputError(
-                f"{self.folder}: was made with model {self.fingerprint}, but the ranker uses "
+                f"{self.folder}: was built with model {self.fingerprint}, but the ranker uses "
                 f"model {ranker.model}; use the model of the index"
             )
 

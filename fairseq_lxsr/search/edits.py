@@ -221,7 +221,7 @@ class Edit:
         self._next = index.config["next"]
         # File checksums of all segments, including segments of this edit.
         self._files = dict(index.config["files"])
-        # In a copy of an index, the stored stamps are those of the original.
+        # In a copy of an index, the stored stamps belong to the original.
         self._stamps: dict[str, list[int]] = {}
         for segment in index.segments:
             self._stamps.update(segment.stamps)

@@ -88,7 +88,7 @@ class IndexSettings:
         kind: index kind; see `vectors.build_index`.
         lists: number of inverted lists; see `vectors.build_index`.
         model_folder: path of the model; empty if unknown.
-        split: name of the function that splits documents into rows, see `segment.SPLITTERS`; None
+        split: name of the function that splits documents into rows; see `segment.SPLITTERS`. None
             for one row per document.
     """
 
@@ -493,7 +493,7 @@ class IndexFolder:
 
     @cached_property
     def lexical(self) -> tuple[IntArray, LexicalIndex]:
-        """BM25 of the documents that are not deleted, and their numbers; made when first needed."""
+        """BM25 index of the undeleted documents, and their numbers; built on first use."""
         numbers = np.flatnonzero(self._is_alive)
         texts = [text for _, text in self.sentences(numbers).values()]
         return numbers, LexicalIndex(texts)

@@ -1,17 +1,17 @@
-"""Ranks passages for a query, from the vectors of word pieces; it needs no training.
+"""Ranks passages for a query by word piece vectors, without training.
 
 MaxSim from a query to a text (ColBERT: Khattab and Zaharia 2020, section 3.3) is the mean, over the
-pieces of the query, of the largest cosine with a piece of the text. Other than in `vectors.pieces`,
-it is computed from the query alone and without positions: a passage says more than the question
-that it answers. A piece weighs as much as it is rare, and as the root of the length of its vector.
+pieces of the query, of the largest cosine with a piece of the text. Unlike in `vectors.pieces`,
+it is computed only from the query to the text and without positions, because a passage contains
+more than the answer. Rare pieces and pieces with long vectors (square root) have more weight.
 The score of a window of a passage is
 
     (cosine + MaxSim(query, window) + max over its sentences MaxSim(query, sentence)) / 3
         - LENGTH_PENALTY log(number of pieces of the window)
 
-where the cosine is the largest of the vectors of the window and of its sentences. The last term
-corrects for the largest of many numbers, which grows with their number. The score of a passage is
-that of its best window.
+where the cosine is the largest cosine of the window and its sentences. The last term corrects for
+the bias towards long windows, which have more pieces to match. The score of a passage is the score
+of its best window.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +26,10 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search.reranker import piece_encoder
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Number of windows of a query that are ranked.
+# Number of windows to rank per query.
 PASSAGE_DEPTH = 100
-# Pieces stand in the dictionary in the order of their frequency. The weight of a piece is the
-# logarithm of its number less this one, and at least the next.
+# The dictionary is sorted by frequency. The weight of a piece is the logarithm of its index minus
+# this value, and at least the following value.
 FREQUENT_PIECES = 5.0
 SMALLEST_WEIGHT = 0.05
 LENGTH_PENALTY = 1 / 60
@@ -44,9 +44,9 @@ class Candidate:
     """A window of a passage that may answer a query.
 
     Attributes:
-        key: identifies the window among those of all queries.
-        cosine: largest cosine of its vectors with the query.
-        sentences: texts of its sentences.
+        key: identifies the window among the windows of all queries.
+        cosine: largest cosine of the window's vectors with the query.
+        sentences: texts of the sentences in the window.
     """
 
     key: tuple[int, int]
@@ -56,7 +56,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Score of a candidate, and the number of its sentence that matches best."""
+    """Score of a candidate, and the index of its best matching sentence."""
 
     score: float
     sentence: int
@@ -72,7 +72,7 @@ class PassageRanker:
         encoder: a model folder without layers or with gated layers.
 
     Raises:
-        InputError: if the model has no vectors of word pieces.
+        InputError: if the model has no word piece vectors.
     """
 
     def __init__(self, encoder: Any):
@@ -120,7 +120,7 @@ class PassageRanker:
 
 
 def find_passage_ranker(encoder: Any) -> PassageRanker | None:
-    """Return a ranker that uses an encoder; None if it has no vectors of word pieces."""
+    """Return a ranker that uses an encoder; None if it has no word piece vectors."""
     if isinstance(encoder, SentenceEncoder):
         encoder = ModelFolder(encoder)
     try:
@@ -131,12 +131,12 @@ def find_passage_ranker(encoder: Any) -> PassageRanker | None:
 
 @dataclass(frozen=True)
 class _Part:
-    """Places of the pieces of a window among the unit vectors, and its sentences with pieces.
+    """Positions of a window's pieces among the unit vectors, and its sentences that have pieces.
 
     Attributes:
-        places: places of the pieces [P].
+        places: positions of the pieces [P].
         lengths: number of pieces of each sentence that has any.
-        sentences: numbers of these sentences.
+        sentences: indices of these sentences.
     """
 
     places: IntArray
@@ -149,7 +149,7 @@ class _Compared:
 
     Args:
         rows: vectors of the pieces [R, D].
-        places: row of each piece [P].
+        places: row index of each piece [P].
         ids: dictionary id of each piece [P].
         lengths: number of pieces of each text, the queries first.
         num_queries: number of queries.

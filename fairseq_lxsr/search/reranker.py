@@ -29,10 +29,10 @@ def piece_encoder(encoder: Any, feature: str) -> Any:
 
     Args:
         encoder: a model folder, which may be truncated.
-        feature: what needs the table; begins the message.
+        feature: feature that requires the table, for the message.
 
     Raises:
-        InputError: if the model has no vectors of word pieces.
+        InputError: if the model has no word piece vectors.
     """
     if isinstance(encoder, TruncatedEncoder):
         encoder = encoder.encoder

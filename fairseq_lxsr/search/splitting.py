@@ -1,25 +1,25 @@
 """Splits a passage into windows and sentences, each of which becomes a vector of an index.
 
-A window holds consecutive sentences, so few that a model reads it completely. A passage of ordinary
-length is one window. Lengths are in letters; a character of Chinese, Japanese or Korean counts as
-three.
+A window contains consecutive sentences, and is short enough for a model with a length limit. A
+passage of ordinary length is one window. Lengths are in letters; a Chinese, Japanese or Korean
+character counts as three.
 """
 
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-# The end of a sentence: punctuation and a blank, or punctuation of scripts that need no blank.
+# The end of a sentence: punctuation and a space, or punctuation of scripts without spaces.
 _END = re.compile(r"(?<=[.!?;:\u2026\u0964\u061f\u0589])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U0003ffff]")
 IDEOGRAPH_LETTERS = 3
 # Shorter parts, such as abbreviations, are joined with the next sentence.
 SHORTEST = 30
-# Longer sentences are cut at a blank.
+# Longer sentences are split at a space.
 LONGEST = 400
 LONGEST_WINDOW = 900
 
-# First character of a text, and the character after its last.
+# Start and end of a text, in characters.
 Span = tuple[int, int]
 
 
@@ -28,8 +28,8 @@ class Window:
     """Consecutive sentences of a passage.
 
     Attributes:
-        span: first character of the window, and the character after its last.
-        sentences: the same of each sentence.
+        span: start and end of the window, in characters.
+        sentences: start and end of each sentence, in characters.
     """
 
     span: Span
@@ -45,7 +45,7 @@ def sentence_spans(text: str) -> list[Span]:
         text: text in any language, on one line.
 
     Returns:
-        First character of each sentence, and the character after its last.
+        Start and end of each sentence, in characters.
     """
     spans = []
     start = 0
@@ -59,7 +59,7 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def _cut(text: str, start: int, stop: int) -> list[Span]:
-    """Cut a long sentence at blanks into parts of about equal size."""
+    """Split a long sentence at spaces into parts of about equal size."""
     num_parts = -(-_size(text[start:stop]) // LONGEST)
     spans = []
     for part in range(num_parts, 1, -1):
@@ -80,13 +80,13 @@ def windows(text: str) -> list[Window]:
         text: text of the passage, on one line.
 
     Returns:
-        Windows of about equal size, of at most about `LONGEST_WINDOW` letters.
+        Windows of about equal size, with at most about `LONGEST_WINDOW` letters.
     """
     num_windows = -(-_size(text) // LONGEST_WINDOW)
     size = len(text) / max(num_windows, 1)
     groups: list[list[Span]] = [[]]
     for span in sentence_spans(text):
-        # A sentence belongs to the window in which its middle lies.
+        # A sentence belongs to the window that contains its middle.
         if groups[-1] and (span[0] + span[1]) / 2 > size * len(groups):
             groups.append([])
         groups[-1].append(span)
@@ -108,7 +108,7 @@ def passage_rows(text: str) -> list[Span]:
 
 
 def window_at(all_windows: list[Window], character: int) -> int:
-    """Return the number of the window in which a character lies."""
+    """Return the index of the window that contains a character."""
     starts = [window.span[0] for window in all_windows]
     return max(bisect_right(starts, character) - 1, 0)
 

@@ -437,7 +437,7 @@ class Service:
         return await self.edit("compacted", lambda index: index.compact(self.encoder.encode))
 
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
-        """Embed texts with those of other requests, and return what an edit looks them up with."""
+        """Embed texts together with other requests; return a function that looks up embeddings."""
         lines = [single_line(text) for text in texts]
         if self.open_index().has_passages:
             lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
