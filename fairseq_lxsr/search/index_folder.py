@@ -576,6 +576,9 @@ def _check_types(config: dict[str, Any]) -> None:
     for name in ("next", "sentences", "width"):
         if not is_count(config[name]):
             raise TypeError(f"invalid {name}: {config[name]!r:.40}")
+    for name in ("lines", "lists"):
+        if config[name] is not None and not is_count(config[name]):
+            raise TypeError(f"invalid {name}: {config[name]!r:.40}")
     if config["split"] is not None and config["split"] not in SPLITTERS:
         raise TypeError(f"invalid split: {config['split']!r:.40}")
     deleted = config["deleted"]

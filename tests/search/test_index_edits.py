@@ -362,6 +362,31 @@ def test_a_kill_leaves_the_old_or_the_new_state(index, which):
     assert seen == ({True} if after(texts) == texts else {False, True})
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"segments": 3},
+        {"segments": [{}]},
+        {"segments": [{"folder": "../x", "kind": "flat", "documents": 100, "rows": 100}]},
+        {"segments": [{"folder": "", "kind": "flat", "documents": True, "rows": 100}]},
+        {"deleted": "../deleted-1.npy"},
+        {"deleted": 5},
+        {"deleted": "deleted-1.npy"},
+        {"sentences": 99},
+        {"lines": "5"},
+        {"lists": -1},
+        {"next": None},
+        {"split": "unknown"},
+    ],
+    ids=str,
+)
+def test_a_description_that_is_wrong(index, field):
+    path = index.folder / "index.json"
+    path.write_text(json.dumps(parse_json(path.read_text()) | field))
+    with pytest.raises(InputError, match="index"):
+        CorpusIndex.load(index.folder)
+
+
 def test_a_copy_is_hashed_until_it_is_edited(index, tmp_path, monkeypatch):
     copy = CorpusIndex.load(shutil.copytree(index.folder, tmp_path / "copy"))
     copy.add(SENTENCES[100:101], IDS[100:101], ENCODER)
