@@ -87,20 +87,25 @@ def run_eval(args: argparse.Namespace) -> None:
 def _add_compare_parser(verbs) -> None:
     parser = verbs.add_parser(
         "compare",
-        description="Compare two score files value by value, with confidence intervals.",
+        description="Compare two systems value by value, with confidence intervals.",
     )
     parser.add_argument(
-        "first",
+        "files",
         type=FILE_NAME,
-        metavar="A.jsonl",
-        help="score file written by `lxsr eval --output`",
+        nargs="+",
+        metavar="FILE.jsonl",
+        help="score files of `lxsr eval --output`: that of system A and that of system B, or only "
+        "that of A with --published; with --with, those of all runs of A",
     )
     parser.add_argument(
-        "second",
+        "--with",
+        dest="second",
         type=FILE_NAME,
-        nargs="?",
+        nargs="+",
+        default=[],
         metavar="B.jsonl",
-        help="second score file; differences are B - A; optional with --published",
+        help="score files of the runs of system B, one per seed; runs are then drawn as well as "
+        "sentences (default: the second FILE)",
     )
     parser.add_argument(
         "--draws",
@@ -121,24 +126,55 @@ def run_compare(args: argparse.Namespace) -> None:
     from fairseq_lxsr.evaluation.score import read_scores
     from fairseq_lxsr.evaluation.tables import published_table
 
-    if not (args.second or args.published):
-        raise InputError(
-            f"compare {args.first}: only one score file; specify two files, or --published"
-        )
-    first = read_scores(args.first)
-    if args.second:
-        second = read_scores(args.second)
+    first_files, second_files = _files_of_systems(args)
+    first = [read_scores(file) for file in first_files]
+    second = [read_scores(file) for file in second_files]
+    _check_distinct_runs(first_files, first)
+    _check_distinct_runs(second_files, second)
+    if second:
         protocols = _compare(first, second, args)
     else:
-        second = []
-        protocols = _show(first)
+        protocols = _show(first[0])
     if args.published:
-        scores = [score for score in (*first, *second) if score.protocol in protocols]
+        scores = []
+        for run in (*first, *second):
+            scores += [score for score in run if score.protocol in protocols]
         table = published_table(scores)
         if not table:
             names = ", ".join(dict.fromkeys(protocols))
             table = f"This package has no published scores of {names} with these settings."
         print(f"\n{table}")
+
+
+def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the score files of the runs of systems A and B; none for B with --published alone."""
+    files = args.files
+    if args.second:
+        return files, args.second
+    if len(files) == 1 and not args.published:
+        raise InputError(
+            f"compare {files[0]}: only one score file; specify two files, or --published"
+        )
+    if len(files) > 2:
+        raise InputError(
+            f"compare {' '.join(files)}: {len(files)} score files of unknown systems; expected "
+            "two files, or the runs of A --with the runs of B"
+        )
+    return files[:1], files[1:]
+
+
+def _check_distinct_runs(files: "Sequence[str]", runs: "Sequence[Sequence[Score]]") -> None:
+    """Refuse a model that was given as two runs, because its random start would not vary."""
+    file_of_model: dict[str, str] = {}
+    for file, run in zip(files, runs, strict=True):
+        for model in {str(score.settings.get("model")) for score in run}:
+            if model in file_of_model:
+                raise InputError(
+                    f"{file}: scores of model {model}, which is also in {file_of_model[model]}; "
+                    "expected one file per run: train with another --seed"
+                )
+        for score in run:
+            file_of_model[str(score.settings.get("model"))] = file
 
 
 def _show(scores: "Sequence[Score]") -> list[str]:
@@ -160,30 +196,68 @@ def _show(scores: "Sequence[Score]") -> list[str]:
 
 
 def _compare(
-    first: "Sequence[Score]", second: "Sequence[Score]", args: argparse.Namespace
+    first: "Sequence[Sequence[Score]]",
+    second: "Sequence[Sequence[Score]]",
+    args: argparse.Namespace,
 ) -> list[str]:
-    """Print the scores present in both score files, and return their protocols."""
-    from fairseq_lxsr.evaluation.compare import SEED, compare
+    """Print the scores that all runs of both systems have, and return their protocols."""
+    from fairseq_lxsr.evaluation.compare import SEED, compare_runs
 
-    results, notes = compare(first, second, args.draws)
+    results, notes = compare_runs(first, second, args.draws)
     # Notes go to standard error, so that standard output contains only the table.
     for note in notes:
         print(f"lxsr: {note}", file=sys.stderr)
     if not results:
         raise InputError(
-            f"{args.first} and {args.second}: no scores with the same task and settings; evaluate "
-            "both models with the same options"
+            f"{' and '.join([*args.files, *args.second])}: no scores with the same task and "
+            "settings; evaluate all models with the same options"
         )
     rows = []
     for result in results:
         values = f"{result.first:8.1f}{result.second:8.1f}{result.difference:+8.1f}"
         interval = f"[{result.low:+.1f}, {result.high:+.1f}]"
         label = f"{result.protocol} {result.task} {result.value} {result.metric}"
-        rows.append((label, f"{values}   {interval:16}{result.p:8.3f}"))
-    _print_rows(f"{'A':>8}{'B':>8}{'B - A':>8}   95 % interval        p", rows)
-    print(f"A: model {_models(first)}, B: model {_models(second)}")
-    print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}")
+        p_values = f"{result.p:8.3f}{result.corrected_p:8.3f}"
+        rows.append((label, f"{values}   {interval:16}{p_values}"))
+    _print_rows(f"{'A':>8}{'B':>8}{'B - A':>8}   95 % interval        p    Holm", rows)
+    print(f"A: {_describe_runs(first)}, B: {_describe_runs(second)}")
+    print(f"paired bootstrap|draws:{args.draws}|seed:{SEED}|runs:{len(first)},{len(second)}")
+    _print_meaning(len(results), len(first), len(second), args.draws)
     return [result.protocol for result in results]
+
+
+def _describe_runs(runs: "Sequence[Sequence[Score]]") -> str:
+    """Return the models of a system, with the number of runs if it has several."""
+    if len(runs) == 1:
+        return f"model {_models(runs[0])}"
+    return f"mean of {len(runs)} runs, models {' '.join(map(_models, runs))}"
+
+
+def _print_meaning(comparisons: int, first_runs: int, second_runs: int, draws: int) -> None:
+    """Print what the intervals and p-values of a table do not cover."""
+    from fairseq_lxsr.evaluation.compare import SIGNIFICANCE_LEVEL
+
+    if comparisons > 1:
+        print(f"Holm: p corrected for the {comparisons} comparisons of this table.")
+    smallest = comparisons / (draws + 1)
+    if smallest >= SIGNIFICANCE_LEVEL:
+        enough = round(comparisons / SIGNIFICANCE_LEVEL)
+        print(
+            f"With {draws:,} draws no corrected p can be below {smallest:.2f}; use --draws "
+            f"{2 * enough} or more."
+        )
+    if first_runs > 1 and second_runs > 1:
+        return
+    systems = "each system"
+    if second_runs > 1:
+        systems = "A"
+    elif first_runs > 1:
+        systems = "B"
+    print(
+        f"One run of {systems}: interval and p do not cover the random start of its training. "
+        "Train with several seeds, and give the runs: "
+        "lxsr compare A1.jsonl A2.jsonl --with B1.jsonl B2.jsonl"
+    )
 
 
 def _print_rows(header: str, rows: list[tuple[str, str]]) -> None:

@@ -1,7 +1,9 @@
-"""Paired bootstrap comparison of two systems on the same units (Koehn 2004)."""
+"""Paired bootstrap comparison of two systems on the same units (Koehn 2004), with one or several
+runs of each system (Clark et al. 2011)."""
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,22 +17,28 @@ SEED = 12345
 # Maximum size of a block of bootstrap draws: number of draws, and number of values in memory.
 BLOCK_DRAWS = 100
 BLOCK_NUMBERS = 10**7
+# Level below which a p-value is usually called significant.
+SIGNIFICANCE_LEVEL = 0.05
+
+# The latest scores of all runs of a system, by their comparable key: one score for each run.
+RunScores = dict[Any, list[Score]]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Comparison of two systems by one metric on one task, in percent.
 
-    Args:
+    Attributes:
         protocol: name of the protocol.
         task: name of the task.
         value: name of the value, for example P@1.
         metric: similarity metric of the score; empty if the protocol has only one.
-        first: value of the first system.
-        second: value of the second system.
+        first: value of the first system, the mean of its runs.
+        second: value of the second system, the mean of its runs.
         low: lower end of the 95 % confidence interval of second - first.
         high: upper end of the interval.
-        p: two-sided p-value.
+        p: two-sided p-value of this comparison alone.
+        corrected_p: p-value corrected for all comparisons that were made together, see `holm`.
     """
 
     protocol: str
@@ -42,6 +50,7 @@ class Comparison:
     low: float
     high: float
     p: float
+    corrected_p: float
 
     @property
     def difference(self) -> float:
@@ -50,16 +59,25 @@ class Comparison:
 
 
 def paired_bootstrap(
-    first: Outcomes, second: Outcomes, draws: int = BOOTSTRAP_DRAWS, seed: int = SEED
+    first: Sequence[Outcomes],
+    second: Sequence[Outcomes],
+    draws: int = BOOTSTRAP_DRAWS,
+    seed: int = SEED,
 ) -> tuple[float, float, float]:
     """Compute the p-value and 95 % confidence interval of the difference second - first.
+
+        low, high, p = paired_bootstrap([run_1, run_2, run_3], [other_1, other_2, other_3])
+
+    The value of a system is the mean of its runs. A draw has the same units for all runs of both
+    systems. If a system has several runs, they are drawn with replacement too, so that the interval
+    covers the random start of training; with one run it covers the choice of the units only.
 
     p is two-sided: the fraction of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
 
     Args:
-        first: outcomes of the first system.
-        second: outcomes of the second system on the same units.
+        first: outcomes of each run of the first system.
+        second: outcomes of each run of the second system on the same units.
         draws: number of bootstrap samples, each drawn with replacement.
         seed: random seed.
 
@@ -67,29 +85,32 @@ def paired_bootstrap(
         Lower and upper end of the interval, in percent, and p.
 
     Raises:
-        InputError: if the systems have different numbers of units.
+        InputError: if the runs have different numbers of units.
     """
-    first_parts = first.parts
-    second_parts = second.parts
-    if first_parts.shape != second_parts.shape:
-        raise InputError(
-            f"the systems have {first_parts.shape[1]:,} and {second_parts.shape[1]:,} units; "
-            "expected the same number for both systems"
-        )
-    units = first_parts.shape[1]
+    first_parts = [run.parts for run in first]
+    second_parts = [run.parts for run in second]
+    units = first_parts[0].shape[1]
+    for parts in (*first_parts, *second_parts):
+        if parts.shape != first_parts[0].shape:
+            raise InputError(
+                f"the systems have {units:,} and {parts.shape[1]:,} units; "
+                "expected the same number for both systems"
+            )
     # Drawing units with replacement means drawing their counts from a multinomial distribution.
     uniform = np.full(units, 1 / units)
     generator = np.random.default_rng(seed)
+    # Runs are drawn by another generator, so that the units do not depend on the number of runs.
+    run_generator = np.random.default_rng([seed, 1])
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
     blocks = []
     for start in range(0, draws, block):
         # How often each unit was drawn: [draws in the block, units].
         counts = generator.multinomial(units, uniform, size=min(block, draws - start))
-        blocks.append(
-            second.percent(second_parts @ counts.T) - first.percent(first_parts @ counts.T)
-        )
+        second_values = _draw_values(second, second_parts, counts, run_generator)
+        first_values = _draw_values(first, first_parts, counts, run_generator)
+        blocks.append(second_values - first_values)
     differences = np.concatenate(blocks)
-    observed = second.value - first.value
+    observed = _mean_value(second) - _mean_value(first)
     low, high = np.percentile(differences, [2.5, 97.5])
     # Under the null hypothesis the mean difference is zero, so the draws are shifted to it.
     beyond = (np.abs(differences - differences.mean()) >= abs(observed)).sum()
@@ -104,12 +125,71 @@ def pooled(scores: Sequence[Score], value: str) -> Outcomes:
     return Outcomes(hits)
 
 
+def _draw_values(
+    runs: Sequence[Outcomes],
+    parts: Sequence[np.ndarray],
+    counts: np.ndarray,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """Return the value of a system in each draw: the mean of runs drawn with replacement.
+
+    Args:
+        runs: outcomes of each run.
+        parts: `Outcomes.parts` of each run.
+        counts: how often each unit was drawn [draws, units].
+        generator: draws the runs.
+
+    Returns:
+        Values in percent [draws].
+    """
+    values = []
+    for run, parts_of_run in zip(runs, parts, strict=True):
+        values.append(run.percent(parts_of_run @ counts.T))
+    mean = np.mean(values, axis=0)
+    number = len(runs)
+    if number == 1:
+        return mean
+    run_counts = generator.multinomial(number, np.full(number, 1 / number), size=len(counts))
+    deviation = (run_counts.T * values).mean(axis=0) - mean
+    # The mean of R drawn runs varies less than the mean of R new runs: by (R - 1) / R in variance.
+    return mean + math.sqrt(number / (number - 1)) * deviation
+
+
+def _mean_value(runs: Sequence[Outcomes]) -> float:
+    return math.fsum(run.value for run in runs) / len(runs)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values of several comparisons by the step-down method of Holm (1979).
+
+        holm([0.01, 0.04, 0.03])  # [0.03, 0.06, 0.06]
+
+    If no system differs, the chance that any corrected p-value is below 0.05 is at most 5 %, for
+    dependent comparisons too.
+
+    Args:
+        p_values: p-values of the single comparisons.
+
+    Returns:
+        Corrected p-values in the same order.
+    """
+    corrected = [1.0] * len(p_values)
+    largest = 0.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        largest = max(largest, (len(p_values) - rank) * p_values[index])
+        corrected[index] = min(1.0, largest)
+    return corrected
+
+
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare all values that both systems have for the same settings.
+    """Compare all values that one run of each of two systems has for the same settings.
 
         results, notes = compare(read_scores("a.jsonl"), read_scores("b.jsonl"))
+
+    The intervals do not cover the random start of training; `compare_runs` does.
 
     Args:
         first: scores of the first system.
@@ -121,40 +201,106 @@ def compare(
         file has several comparable scores, the last one is used; a note is added if their models
         differ.
     """
-    first_scores = latest(first)
+    return compare_runs([first], [second], draws)
+
+
+def compare_runs(
+    first: Sequence[Sequence[Score]],
+    second: Sequence[Sequence[Score]],
+    draws: int = BOOTSTRAP_DRAWS,
+) -> tuple[list[Comparison], list[str]]:
+    """Compare two systems, each trained several times with different seeds.
+
+        results, notes = compare_runs(
+            [read_scores("a.1.jsonl"), read_scores("a.2.jsonl")],
+            [read_scores("b.1.jsonl"), read_scores("b.2.jsonl")],
+        )
+
+    Args:
+        first: scores of each run of the first system.
+        second: scores of each run of the second system. The numbers of runs may differ.
+        draws: number of bootstrap samples, each drawn with replacement.
+
+    Returns:
+        The comparisons of all values that every run has for the same settings, and notes on scores
+        that could not be compared, as for `compare`.
+    """
+    first_name = _name_of_files("first", first)
+    second_name = _name_of_files("second", second)
+    first_scores, first_notes = _scores_of_runs(first, first_name)
+    second_scores, second_notes = _scores_of_runs(second, second_name)
+    notes = [*first_notes, *second_notes]
+    candidates = [runs[0] for runs in first_scores.values()]
     results: list[Comparison] = []
-    notes = [*_conflicting_models(first, "first"), *_conflicting_models(second, "second")]
     # Add only one note per task.
     noted = set()
-    for score in latest(second).values():
-        counterpart = first_scores.pop(score.comparable, None)
-        if counterpart is None:
-            notes.append(_describe_mismatch(score, first))
-            noted.add(_label(score))
+    for key, scores in second_scores.items():
+        counterparts = first_scores.pop(key, None)
+        if counterparts is None:
+            notes.append(_describe_mismatch(scores[0], candidates, first_name))
+            noted.add(_label(scores[0]))
             continue
-        results += _compare_values(counterpart, score, draws)
-    for score in first_scores.values():
-        if _label(score) not in noted:
-            notes.append(f"{_label(score)}: no counterpart in the second file")
-    return results, list(dict.fromkeys(notes))
+        results += _compare_values(counterparts, scores, draws)
+    for scores in first_scores.values():
+        if _label(scores[0]) not in noted:
+            notes.append(f"{_label(scores[0])}: no counterpart in the {second_name}")
+    corrected = []
+    p_values = holm([result.p for result in results])
+    for result, corrected_p in zip(results, p_values, strict=True):
+        corrected.append(replace(result, corrected_p=corrected_p))
+    return corrected, list(dict.fromkeys(notes))
 
 
-def _compare_values(first: Score, second: Score, draws: int) -> Iterator[Comparison]:
-    metric = str(second.settings.get("metric", ""))
-    for name, outcomes in second.outcomes.items():
-        if name not in first.outcomes:
+def _name_of_files(system: str, runs: Sequence[Sequence[Score]]) -> str:
+    """Return how notes name the files of a system: `first file` or `first files`."""
+    if len(runs) == 1:
+        return f"{system} file"
+    return f"{system} files"
+
+
+def _scores_of_runs(runs: Sequence[Sequence[Score]], files: str) -> tuple[RunScores, list[str]]:
+    """Return the latest scores that all runs of a system have, and notes on the others."""
+    notes: list[str] = []
+    latest_scores = []
+    for run in runs:
+        notes += _conflicting_models(run, files)
+        latest_scores.append(latest(run))
+    scores: RunScores = {}
+    for key in dict.fromkeys(key for run in latest_scores for key in run):
+        present = [run[key] for run in latest_scores if key in run]
+        if len(present) == len(runs):
+            scores[key] = present
+        else:
+            notes.append(
+                f"{_label(present[0])}: not compared, only in {len(present)} of the {len(runs)} "
+                f"{files}"
+            )
+    return scores, notes
+
+
+def _compare_values(
+    first: Sequence[Score], second: Sequence[Score], draws: int
+) -> Iterator[Comparison]:
+    """Yield the comparison of each value that all runs have, with p not yet corrected."""
+    score = second[0]
+    metric = str(score.settings.get("metric", ""))
+    for name in score.outcomes:
+        if not all(name in run.outcomes for run in (*first, *second)):
             continue
-        low, high, p = paired_bootstrap(first.outcomes[name], outcomes, draws)
+        first_outcomes = [run.outcomes[name] for run in first]
+        second_outcomes = [run.outcomes[name] for run in second]
+        low, high, p = paired_bootstrap(first_outcomes, second_outcomes, draws)
         yield Comparison(
-            second.protocol,
-            second.task,
-            name,
-            metric,
-            first.outcomes[name].value,
-            outcomes.value,
-            low,
-            high,
-            p,
+            protocol=score.protocol,
+            task=score.task,
+            value=name,
+            metric=metric,
+            first=_mean_value(first_outcomes),
+            second=_mean_value(second_outcomes),
+            low=low,
+            high=high,
+            p=p,
+            corrected_p=p,
         )
 
 
@@ -169,18 +315,18 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
     return {score.comparable: score for score in scores}
 
 
-def _conflicting_models(scores: Sequence[Score], file: str) -> Iterator[str]:
-    """Yield a note for every score that a later score from another model replaces."""
+def _conflicting_models(scores: Sequence[Score], files: str) -> Iterator[str]:
+    """Yield a note for every score that a later score of another model replaces."""
     last = latest(scores)
     for score in scores:
         model = score.system
         used = last[score.comparable].system
         if model != used:
-            yield f"{_label(score)}: scores of {model} and {used} in the {file} file; using {used}"
+            yield f"{_label(score)}: scores of {model} and {used} in the {files}; using {used}"
 
 
-def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
-    """Explain why a score has no counterpart among the scores of the first file.
+def _describe_mismatch(score: Score, candidates: Sequence[Score], files: str) -> str:
+    """Explain why a score has no counterpart among the scores of some files.
 
     Only the candidate with the fewest different settings is reported.
     """
@@ -191,7 +337,7 @@ def _describe_mismatch(score: Score, candidates: Sequence[Score]) -> str:
         if (candidate.protocol, candidate.task) == (score.protocol, score.task):
             mismatches.append(_differences(candidate.measurement, settings))
     if not mismatches:
-        return f"{task}: no counterpart in the first file"
+        return f"{task}: no counterpart in the {files}"
     # The candidate with the fewest differences is most likely the one that the user meant.
     fewest = min(mismatches, key=len)
     return f"{task}: not compared, settings differ ({', '.join(fewest)})"

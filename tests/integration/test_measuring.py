@@ -72,10 +72,12 @@ def test_two_models_are_compared(toy_model, test_text, tmp_path):
     line = next(
         line for line in compared.stdout.splitlines() if line.startswith("xsr en->fr P@1 nn-cosine")
     )
-    first, second, difference, low, high, *_ = values(line.split("nn-cosine")[1])
+    first, second, difference, low, high, p, corrected = values(line.split("nn-cosine")[1])
+    assert p < corrected
     assert second - first == pytest.approx(difference, abs=0.11)
     assert 0 < low <= difference <= high
     assert "-untrained, B: model" in compared.stdout
+    assert "random start" in compared.stdout
     beside = lxsr("compare", tmp_path / "b.jsonl", "--published").stdout
     assert re.search(rf"xsr en->fr P@1 nn-cosine +{second}\n", beside)
     assert "xsr, P@1" in beside
