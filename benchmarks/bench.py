@@ -446,6 +446,7 @@ NOT_RUN = (
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",
+    "quality.checkpoint_rule",
     "quality.at_length",
     "released.bisent2vec",
 )

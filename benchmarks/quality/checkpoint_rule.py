@@ -191,7 +191,8 @@ def measured(checkpoint: Path, sets: Sets, language: str, folder: Path) -> dict[
     encoder = load(str(export_checkpoint(checkpoint, folder)))
     scores = {}
     for name, sides in sets.items():
-        scores[name] = round(fmean(p_at_1(encoder, sides, language)), 2)
+        pairs = list(zip(sides["en"], sides[language], strict=True))
+        scores[name] = round(fmean(p_at_1(encoder, pairs, language)), 2)
     return scores
 
 
@@ -268,6 +269,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, metavar="DIR", help="text, as for quality.run")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="folder of the trainings")
     parser.add_argument(
+        "--texts",
+        nargs="+",
+        default=list(SOURCES),
+        choices=SOURCES,
+        help=f"training texts (default: {' '.join(SOURCES)})",
+    )
+    parser.add_argument(
         "--pairs",
         nargs="+",
         type=int,
@@ -302,7 +310,7 @@ def main() -> None:
         print_tables(read_results(args.output))
         return
     results = args.work / "runs"
-    for text, pairs, seed in balanced(list(SOURCES), args.pairs, args.seeds):
+    for text, pairs, seed in balanced(args.texts, args.pairs, args.seeds):
         training = Training(text, pairs, seed, args.updates)
         result = results / f"{training.name}.json"
         if result.exists():

@@ -49,7 +49,7 @@ step "2/5 Training: $WHAT (complete log: $WORK/checkpoints/train.log)"
 rm -rf "$WORK/checkpoints"
 # shellcheck disable=SC2086
 lxsr train "$WORK/data-bin" --recipe "$RECIPE" $LENGTH --lang-pairs "$SRC-$TGT" \
-    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --save-dir "$WORK/checkpoints"
+    --save-dir "$WORK/checkpoints"
 
 step "3/5 Model folder: everything that encoding needs, without fairseq"
 lxsr export folder --checkpoint "$WORK/checkpoints/checkpoint_best.pt" --output "$WORK/model"

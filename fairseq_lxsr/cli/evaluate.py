@@ -102,6 +102,7 @@ def _add_compare_parser(verbs) -> None:
         dest="second",
         type=FILE_NAME,
         nargs="+",
+        action="extend",
         default=[],
         metavar="B.jsonl",
         help="score files of the runs of system B, one per seed; runs are then drawn as well as "

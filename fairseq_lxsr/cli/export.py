@@ -61,7 +61,7 @@ class FolderExport:
     def run(self) -> None:
         from fairseq_lxsr.encoder import SentenceEncoder
         from fairseq_lxsr.export.card import write_card
-        from fairseq_lxsr.export.folder import export_checkpoint
+        from fairseq_lxsr.export.folder import describe_update, export_checkpoint
 
         inputs: list[str | Path | None] = [self.checkpoint, self.sentencepiece_model]
         if self.data:
@@ -78,7 +78,7 @@ class FolderExport:
         )
         # Every model folder contains a card; `lxsr export card` adds scores to it later.
         write_card(folder, SentenceEncoder.from_pretrained(folder))
-        print(f"{folder}: exported from {self.checkpoint}")
+        print(f"{folder}: exported {describe_update(self.checkpoint)} of {self.checkpoint}")
 
 
 @dataclass(frozen=True, kw_only=True)

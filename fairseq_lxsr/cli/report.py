@@ -106,7 +106,25 @@ def training_logs(folder: Path) -> Iterator["Curves"]:
             name = str(path.relative_to(folder)).encode("utf-8", "replace").decode()
             curves = read_log(path, name)
             if curves is not None:
+                curves.exported = exported_update(path.parent.parent / "model")
                 yield curves
+
+
+def exported_update(model: Path) -> int | None:
+    """Return the update that a model folder was exported from, or None if unknown.
+
+    `lxsr run` writes the log to WORK/checkpoints and the model folder to WORK/model.
+    """
+    from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
+    from fairseq_lxsr.files.records import parse_json
+
+    try:
+        text = (model / CONFIG_FILE).read_text(encoding="utf-8")
+        updates = parse_json(text)["training"]["updates"]
+    except (OSError, ValueError, KeyError, TypeError):
+        # This number is optional in the report.
+        return None
+    return updates if type(updates) is int else None
 
 
 def all_scores(folder: Path) -> Iterator["Score"]:

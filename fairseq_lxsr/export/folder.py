@@ -136,6 +136,36 @@ def _starting_dtype(state: dict[str, Any]) -> str:
     return "float32"
 
 
+def describe_update(checkpoint: str | Path) -> str:
+    """Return which update a checkpoint has, and whether it was the best in validation.
+
+        describe_update("checkpoints/checkpoint_best.pt")
+        # "update 285 (lowest validation loss, 2.5505)"
+
+    Args:
+        checkpoint: a file that fairseq-train wrote.
+
+    Raises:
+        InputError: if the checkpoint cannot be read.
+    """
+    state = read_checkpoint(checkpoint)
+    update = f"update {state['optimizer_history'][-1].get('num_updates')}"
+    value = state["extra_state"].get("val_loss")
+    best = state["extra_state"].get("best")
+    if not isinstance(value, float) or not isinstance(best, float):
+        return f"{update} (without validation)"
+    options = state["cfg"].get("checkpoint")
+    if not isinstance(options, dict):
+        options = {}
+    metric = options.get("best_checkpoint_metric", "loss")
+    superlative = "lowest"
+    if options.get("maximize_best_checkpoint_metric"):
+        superlative = "highest"
+    if value == best:
+        return f"{update} ({superlative} validation {metric}, {value:.5g})"
+    return f"{update} (validation {metric} {value:.5g}; {superlative} {best:.5g})"
+
+
 def _moving_average(state: dict[str, Any], checkpoint: str | Path) -> dict[str, Tensor]:
     average = state["extra_state"].get("ema")
     if not isinstance(average, dict) or not average:

@@ -143,7 +143,7 @@ def _figure(x: dict[str, Any], y: dict[str, Any], **layout: Any) -> go.Figure:
 
 
 def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
-    """Plot curves over the updates; validation curves are dashed.
+    """Plot curves over the updates; validation curves are dashed, exported updates are marked.
 
     Args:
         logs: training logs.
@@ -176,9 +176,28 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
                 label = f"{log.name}: {label}"
             _add_curve(figure, points, label, {"color": colour, "dash": dash})
             rows.append(_curve_row(points, label, is_loss))
+    summary = _describe_curves(rows, not_finite)
+    if rows:
+        summary += _mark_exported(figure, logs)
     best = "lowest" if is_loss else "highest"
     head = ("curve", "points", "last update", "first", best, "last")
-    return Chart(title, figure, _describe_curves(rows, not_finite), head, rows, digits=3)
+    return Chart(title, figure, summary, head, rows, digits=3)
+
+
+def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
+    """Draw a line at the exported update of each log, and return a sentence on it."""
+    sentences = ""
+    for log in logs:
+        if log.exported is None:
+            continue
+        label = f"exported: update {log.exported:,}"
+        sentence = f" The exported model is that of update {log.exported:,}."
+        if len(logs) > 1:
+            label = f"{log.name} {label}"
+            sentence = f" The exported model of {log.name} is that of update {log.exported:,}."
+        figure.add_vline(log.exported, line={"dash": "dot"}, annotation_text=short(label))
+        sentences += sentence
+    return sentences
 
 
 def _points(values: Mapping[int, float], is_loss: bool) -> Points:

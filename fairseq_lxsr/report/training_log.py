@@ -25,11 +25,13 @@ class Curves:
         name: name of the log.
         train: training values: {name: {update: value}}.
         valid: validation values, in the same form.
+        exported: update whose weights the exported model has; None if unknown.
     """
 
     name: str
     train: dict[str, dict[int, float]] = field(default_factory=dict)
     valid: dict[str, dict[int, float]] = field(default_factory=dict)
+    exported: int | None = None
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:

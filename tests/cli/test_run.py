@@ -235,6 +235,8 @@ def test_without_validation_all_text_trains_and_the_last_checkpoint_is_taken(
         str(value) for option, value in itertools.pairwise(given) if option == "--valid-size"
     ] == sizes
     assert tmp_path / "checkpoints" / f"checkpoint_{checkpoint}.pt" in calls["export"]
+    # fairseq-train keeps the checkpoint with the lowest validation loss unless told otherwise.
+    assert "--best-checkpoint-metric" not in calls["train"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from other_values import changed_checkpoints
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.checkpoint import DICTIONARY_HASH, read_checkpoint
 from fairseq_lxsr.errors import InputError
-from fairseq_lxsr.export.folder import export_checkpoint
+from fairseq_lxsr.export.folder import describe_update, export_checkpoint
 from fairseq_lxsr.text.data_folder import TEXT_FOLDER, keep_text
 from fairseq_lxsr.text.tokenizer import hash_symbols, read_dictionary
 
@@ -318,3 +318,28 @@ def test_a_state_is_not_changed_by_reading(checkpoint):
     before = torch.load(checkpoint, weights_only=True)["cfg"]
     read = read_checkpoint(checkpoint)
     assert {name: part for name, part in read["cfg"].items() if name in before} == before
+
+
+@pytest.mark.parametrize(
+    ("extra", "options", "fragments"),
+    [
+        ({"val_loss": 2.5, "best": 2.5}, {}, ("update 285 ", "lowest validation loss, 2.5")),
+        ({"val_loss": 2.6, "best": 2.5}, {}, ("update 285 ", "loss 2.6", "lowest 2.5")),
+        (
+            {"val_loss": 0.98, "best": 0.98},
+            {"best_checkpoint_metric": "accuracy", "maximize_best_checkpoint_metric": True},
+            ("update 285 ", "highest validation accuracy, 0.98"),
+        ),
+        ({"val_loss": None}, {}, ("update 285 ", "without validation")),
+        ({"val_loss": "x", "best": []}, "y", ("update 285 ", "without validation")),
+    ],
+)
+def test_the_exported_update_and_why(checkpoint, extra, options, fragments):
+    def change(state):
+        state["optimizer_history"] = [{"num_updates": 285}]
+        state["extra_state"] = extra
+        state["cfg"]["checkpoint"] = options
+
+    change_checkpoint(checkpoint, change)
+    description = describe_update(checkpoint)
+    assert all(fragment in description for fragment in fragments), description

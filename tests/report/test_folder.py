@@ -8,7 +8,7 @@ import pytest
 from conftest import COMPATIBILITY, refused
 from conftest import lxsr_here as lxsr
 
-from fairseq_lxsr.cli.report import training_pairs
+from fairseq_lxsr.cli.report import training_logs, training_pairs
 from fairseq_lxsr.evaluation.score import Outcomes, append_scores, from_hits
 from fairseq_lxsr.files.lines import RECORD_BYTES
 from fairseq_lxsr.files.records import sealed
@@ -74,3 +74,25 @@ def test_the_size_of_the_training_text(tmp_path, content, pairs):
     if content is not None:
         (tmp_path / "prepare.json").write_text(content)
     assert training_pairs(tmp_path) == pairs
+
+
+@pytest.mark.parametrize(
+    ("config", "update"),
+    [
+        ({"training": {"updates": 40}}, 40),
+        ({"training": {"updates": "40"}}, None),
+        ({"training": None}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_exported_update_of_a_run(tmp_path, config, update):
+    """The layout of `lxsr run`, below the folder of the report."""
+    run = tmp_path / "run"
+    for name in ("checkpoints", "model"):
+        (run / name).mkdir(parents=True)
+    (run / "checkpoints" / "train.log").write_text(LOG.format(50))
+    if config is not None:
+        (run / "model" / "config.json").write_text(json.dumps(config))
+    [log] = training_logs(tmp_path)
+    assert log.exported == update

@@ -51,3 +51,18 @@ def test_the_parts_of_a_loss_are_drawn(tmp_path):
     # other files have none
     (tmp_path / "other.log").write_text('num_updates\n{\n"num_updates": {}\n')
     assert read_log(tmp_path / "other.log") is None
+
+
+def test_the_exported_update_is_marked(tmp_path):
+    line = "| valid on 'valid' subset | loss {} | accuracy {} | num_updates {}\n"
+    lines = [line.format(3, 0.9, 10), line.format(2, 0.8, 20), line.format(2.5, 0.9, 30)]
+    (tmp_path / "train.log").write_text("".join(lines))
+    log = read_log(tmp_path / "train.log")
+    assert not training_chart([log], is_loss=True).figure.layout.shapes
+    log.exported = 20
+    for is_loss in (True, False):
+        chart = training_chart([log], is_loss)
+        [mark] = chart.figure.layout.shapes
+        assert (mark.x0, mark.x1) == (20, 20)
+        assert "update 20" in chart.figure.layout.annotations[0].text
+        assert "update 20." in chart.summary
