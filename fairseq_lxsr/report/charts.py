@@ -186,6 +186,7 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
 
 def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
     """Draw a line at the exported update of each log, and return a sentence on it."""
+    last_update = max(max(curve.x) for curve in figure.data)
     sentences = ""
     for log in logs:
         if log.exported is None:
@@ -195,7 +196,16 @@ def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
         if len(logs) > 1:
             label = f"{log.name} {label}"
             sentence = f" The exported model of {log.name} is that of update {log.exported:,}."
-        figure.add_vline(log.exported, line={"dash": "dot"}, annotation_text=short(label))
+        # Towards the middle of the chart, where the text has space.
+        position = "top right"
+        if 2 * log.exported > last_update:
+            position = "top left"
+        figure.add_vline(
+            log.exported,
+            line={"dash": "dot"},
+            annotation_text=short(label),
+            annotation_position=position,
+        )
         sentences += sentence
     return sentences
 
