@@ -341,6 +341,7 @@ class Service:
         if type(k) is not int or not 1 <= k <= MAX_HITS:
             raise RequestError(400, f"k is {shown(k)}; expected 1 to {MAX_HITS}", "k")
         queries = checked_texts(fields.get("query"), "query", self.options.max_inputs)
+        refuse_blank(queries, "query")
         index = self.open_index()
         where = fields.get("only_ids")
         if where is not None:
@@ -591,6 +592,13 @@ def checked_ids(given: Any, field: str) -> list[str | int]:
         if type(value) not in (str, int):
             raise RequestError(400, f"{field}[{row}] {shown(value)}; expected an id", field)
     return given
+
+
+def refuse_blank(texts: list[str], field: str) -> None:
+    """Raise an error for a text in which nothing can be seen."""
+    for row, text in enumerate(texts):
+        if is_blank(text):
+            raise RequestError(400, f"{field}[{row}] is {shown(text)}, without a word", field)
 
 
 def is_blank(text: str) -> bool:
