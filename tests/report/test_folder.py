@@ -37,7 +37,7 @@ def test_files_of_another_kind_are_named_and_left_out(tmp_path):
     done = lxsr("report", tmp_path)
     assert re.search(r" 2 .*logs, 1 ", done.stdout)
     assert (tmp_path / "report.html").is_file()
-    named = (line.partition(f"left out: {tmp_path}/")[2] for line in done.stderr.splitlines())
+    named = (line.partition(f"skipped: {tmp_path}/")[2] for line in done.stderr.splitlines())
     assert sorted(re.split("[,:]", name)[0] for name in named) == sorted(bad)
 
 
