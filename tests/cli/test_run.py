@@ -110,8 +110,6 @@ def test_a_language_is_added_to_a_model_and_again(tmp_path):
     said = lxsr(*words).stdout
     assert f"from {tmp_path / 'old'}" in said
     assert read_scores(tmp_path / "work" / "trained.jsonl")[0].values["P@1"] > 50
-    # The starting model does not know the letters of the new language.
-    assert read_scores(tmp_path / "work" / "before.jsonl")[0].values["P@1"] < 50
     made = (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns
     lxsr(*words)
     assert (tmp_path / "work" / "checkpoints" / "checkpoint_best.pt").stat().st_mtime_ns == made
@@ -307,6 +305,29 @@ def test_short_pairs_are_cut_by_a_first_model_and_near_batches_follow(tmp_path):
     assert sources["short"] > 200
     assert 0 < sources["dictionary"] <= len(toy.NOUNS)
     assert read_scores(work / "trained.jsonl")[0].values["P@1"] > 50
+
+
+def test_a_model_that_cannot_read_the_text_is_left_out_of_the_table(tmp_path, monkeypatch, capsys):
+    """The trained model must be able to read it."""
+    run = Run.from_args(parse(["run", "text", "--work", str(tmp_path), "--from", "old"]))
+    tables = []
+    monkeypatch.setattr(run, "can_rerank", lambda: False)
+    monkeypatch.setattr(run, "_print_scores", tables.append)
+
+    def fail_for(name):
+        def evaluate(system, quiet):
+            if system.file == name:
+                raise SystemExit(2)
+
+        monkeypatch.setattr(run, "_evaluate_system", evaluate)
+
+    fail_for("before")
+    run.evaluate()
+    assert [system.file for system in tables[0]] == ["package", "trained"]
+    assert "old is left out" in capsys.readouterr().err
+    fail_for("trained")
+    with pytest.raises(SystemExit):
+        run.evaluate()
 
 
 def test_what_cannot_be_run_is_refused(tmp_path):
