@@ -65,10 +65,9 @@ class Texts:
         self.training = own[TEST_PAIRS:]
         if language in TATOEBA:
             prefix = f"tatoeba-v1.{TATOEBA[language]}-eng"
-            files = [
-                data / "eval" / f"{prefix}.{side}.txt.gz" for side in ("eng", TATOEBA[language])
-            ]
-            self.tests["Tatoeba"] = list(read_parallel(*files))
+            english = data / "eval" / f"{prefix}.eng.txt.gz"
+            foreign = data / "eval" / f"{prefix}.{TATOEBA[language]}.txt.gz"
+            self.tests["Tatoeba"] = list(read_parallel(english, foreign))
 
     def write(self, prefix: Path, count: int, seed: int) -> int:
         """Write some of the training pairs in a random order, and return their number."""
@@ -89,10 +88,11 @@ def score_old_languages(encoder: Encoder, data: Path) -> Scores:
     """Return P@1 on PUD of languages that the model knows and that have a file, by language."""
     scores: Scores = {}
     for language in OLD_LANGUAGES:
-        files = [data / "eval" / f"pud.{side}.txt.gz" for side in ("en", language)]
-        if not files[1].is_file():
+        english = data / "eval" / "pud.en.txt.gz"
+        foreign = data / "eval" / f"pud.{language}.txt.gz"
+        if not foreign.is_file():
             continue
-        scores[language] = p_at_1(encoder, list(read_parallel(*files)), language)
+        scores[language] = p_at_1(encoder, list(read_parallel(english, foreign)), language)
     return scores
 
 

@@ -216,15 +216,17 @@ def first_best(key: Callable[[dict], float]) -> Callable[[dict], dict]:
     return lambda run: max(run["checkpoints"], key=key)
 
 
+def mean_of_last(number: int) -> Callable[[dict], dict]:
+    """Return a rule that takes a mean of the last checkpoints, by its position in `MEANS`."""
+    return lambda run: run["means"][number]
+
+
 RULES: dict[str, Callable[[dict], dict]] = {
     "accuracy in the batch": first_best(lambda row: row["accuracy"]),
     "retrieval among held-out pairs": first_best(lambda row: row["P@1"]["valid"]),
     "validation loss": first_best(lambda row: -row["loss"]),
     "last": lambda run: run["checkpoints"][-1],
-    **{
-        f"mean of the last {count}": (lambda run, number=number: run["means"][number])
-        for number, count in enumerate(MEANS)
-    },
+    **{f"mean of the last {count}": mean_of_last(number) for number, count in enumerate(MEANS)},
 }
 
 

@@ -444,6 +444,8 @@ class CorpusIndex:
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
+        ranker: PassageRanker | None = None,
+        hybrid: bool = False,
     ) -> list[Hit]: ...
 
     @overload
@@ -455,6 +457,8 @@ class CorpusIndex:
         probes: int = SearchOptions.probes,
         reranker: Reranker | None = None,
         where: Where | None = None,
+        ranker: PassageRanker | None = None,
+        hybrid: bool = False,
     ) -> list[list[Hit]]: ...
 
     def search(
@@ -501,10 +505,10 @@ class CorpusIndex:
                 missing, or if `where` is a single string.
         """
         if isinstance(encode, int | np.integer):
-            return self.search(queries, None, int(encode), probes, reranker, where, ranker, hybrid)
+            k = int(encode)
+            encode = None
         if isinstance(queries, str):
-            queries = [queries]
-            hits = self.search(queries, encode, k, probes, reranker, where, ranker, hybrid)
+            hits = self.search([queries], encode, k, probes, reranker, where, ranker, hybrid)
             return hits[0]
         check_text_list("queries", queries)
         text = queries if isinstance(queries, Text) else Text(list(queries))
