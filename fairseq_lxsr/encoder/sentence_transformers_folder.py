@@ -144,7 +144,7 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
 def module_folder(folder: Path) -> Path:
     """Return the model folder inside a sentence-transformers folder, or else the folder itself.
 
-    Models with layers are exported as a module of this package, with the whole model folder.
+    Models with layers are exported as a custom module that contains the whole model folder.
     """
     inner_folder = folder / ST_MODULE
     if inner_folder.is_dir():

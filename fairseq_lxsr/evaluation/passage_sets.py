@@ -197,7 +197,7 @@ def xquad_file(folder: str, language: str) -> Path:
 
 
 def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
-    """Read the questions of one language and the paragraphs of another from XQuAD.
+    """Read the questions in one language and the paragraphs in another from XQuAD.
 
     Args:
         folder: folder with the files xquad.LANG.json (Artetxe, Ruder and Yogatama 2020).

@@ -36,7 +36,7 @@ OUTPUT = "sentence_embedding"
 PIECES_OUTPUT = "last_hidden_state"
 # Output names in graph order; some programs use only the first output.
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
-# Maximum length for programs that require a number, although texts are not truncated.
+# model_max_length for models without a limit, because some programs require the field.
 NO_LIMIT = 2**31 - 1
 # Smallest allowed cosine similarity between an embedding and its int8 version
 LEAST_COSINE = 0.98

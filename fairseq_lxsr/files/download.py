@@ -34,7 +34,7 @@ ALL_ATTEMPTS = 100
 TOTAL_SECONDS = 24 * 3600
 # HTTP status codes that are worth retrying.
 BUSY_STATUS = (408, 429)
-# HTTP status code if the file has no more bytes than those already downloaded.
+# Status code returned when the file has no bytes beyond those already downloaded.
 RANGE_NOT_SATISFIABLE = 416
 PARTIAL_CONTENT = 206
 # Timeout in seconds for the response, and then for every `MIN_BYTES` of data.

@@ -108,7 +108,7 @@ class SubwordOptions:
         "lowercase all text, here and when encoding (default: yes; --no-lowercase keeps capitals)",
         True,
     )
-    # The range that SentencePiece accepts.
+    # SentencePiece accepts values from 0.98 to 1.
     character_coverage: float = option(
         "fraction of characters covered by the vocabulary, over all languages; the rarest "
         "characters become unknown",

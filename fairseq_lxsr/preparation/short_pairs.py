@@ -26,15 +26,15 @@ from fairseq_lxsr.text.data_folder import write_sources
 from fairseq_lxsr.vectors import normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Longer sentences are skipped, in words.
+# Maximum sentence length in words; longer sentences are skipped.
 LONGEST_SENTENCE = 40
-# Largest number of words of a phrase; the other side may have one more.
+# Maximum number of words in a phrase; the other side may have one more.
 LONGEST_PHRASE = 4
-# Least cosine similarity of linked words.
+# Minimum cosine similarity of linked words.
 LEAST_COSINE = 0.3
 # Subtracted from the cosine of the first word of one sentence and the last word of the other.
 DISTORTION = 0.2
-# Least share of the occurrences of a phrase, on either side, that have this translation.
+# Minimum fraction of a phrase's occurrences, on either side, that have this translation.
 LEAST_SHARE = 0.2
 HELD_OUT_SPLITS = ("valid", "test")
 
@@ -45,8 +45,8 @@ def _is_mark(letter: str) -> bool:
     return unicodedata.category(letter).startswith("M")
 
 
-# Marks and joiners, which \w leaves out, belong to the letter before. Marks beyond U+FFFF, of rare
-# scripts, would make the expression ten times as slow.
+# \w does not match marks and joiners, which belong to the preceding letter. Marks beyond U+FFFF,
+# used by rare scripts, would make the regex ten times slower.
 MARKS = "".join(filter(_is_mark, map(chr, range(0x10000))))
 # An apostrophe belongs to the word before it.
 WORD = re.compile(rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?")
@@ -61,7 +61,7 @@ def write_with_short_pairs(
 ) -> int:
     """Copy a corpus folder, with short pairs cut from its training text as a second source.
 
-    Train on it with `--source-temperature`, because by their number most pairs may be short ones.
+    Train on it with `--source-temperature`, because most of the pairs may be short.
     Sentences that are held out for validation or testing are left out.
 
     Args:
@@ -108,13 +108,13 @@ def _not_held_out(pairs: Iterable[Pair], held_out: Collection[int]) -> list[Pair
 
 
 def link(cosines: FloatArray) -> list[int]:
-    """Link words of two sentences.
+    """Align the words of two sentences: two words are linked if each is the other's best match.
 
     Args:
-        cosines: similarities of the words of one sentence and the other, [N, M].
+        cosines: cosine similarities between the words of the first and the second sentence [N, M].
 
     Returns:
-        For each of the N words the number of the linked word, or -1.
+        For each of the N words, the index of the linked word, or -1 if there is none.
     """
     rows, columns = (np.arange(size) / size for size in cosines.shape)
     scores = cosines - DISTORTION * np.abs(np.subtract.outer(rows, columns))
@@ -129,7 +129,7 @@ def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[
 
     Args:
         links: see `link`.
-        most: largest number of words; the other side may have one more.
+        most: maximum number of words; the other side may have one more.
 
     Yields:
         The words of the source and of the target. The first and last source words are linked.

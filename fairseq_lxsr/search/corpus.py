@@ -414,7 +414,7 @@ class CorpusIndex:
         return model
 
     def _load_model(self) -> EmbedText:
-        """Return the function that embeds text with the model of the index; it is loaded once."""
+        """Return the function that embeds text with the model, which is loaded on first use."""
         if self._encode is None:
             model = self.config["model_folder"]
             if not model or not is_model_folder(Path(model)):

@@ -134,7 +134,7 @@ def _replacing_block(names: list[str], texts: list[str], lines: list[int], start
     for name, text in zip(names, texts, strict=True):
         if is_blank(text):
             raise InputError(
-                f"id {shown(name)}: the new text is empty; expected text, or delete the id"
+                f"id {shown(name)}: the new text is empty; use a different text, or delete the id"
             )
     sentences = [single_line(text) for text in texts]
     places = list(range(start, start + len(texts)))
@@ -145,8 +145,8 @@ def _refuse_unknown(is_written: Any, names: list[str], texts: list[str]) -> None
     if not is_written.all():
         number = int(is_written.argmin())
         raise InputError(
-            f"id {shown(names[number])}: the new text {texts[number]!r:.60} has no known word; "
-            "expected a text with one, or delete the id"
+            f"id {shown(names[number])}: the new text {texts[number]!r:.60} contains no known "
+            "words; use a different text, or delete the id"
         )
 
 

@@ -81,7 +81,7 @@ class LexicalIndex:
         self._index = bm25s.BM25(k1=K1, b=B)
         self._size = len(passages)
         terms = [words(passage) for passage in passages]
-        # bm25s cannot index a collection without any word.
+        # bm25s cannot index a collection without any words.
         self._is_empty = not any(terms)
         if not self._is_empty:
             self._index.index(terms, show_progress=False)

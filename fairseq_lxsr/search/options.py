@@ -73,7 +73,7 @@ class IndexOptions:
     kind: str = option(
         "index type: flat (exact), float16 (half the memory, slow), int8 (a quarter of the memory, "
         "slow), binary (compares signs and rescores the best in int8, fast, 1.1 D bytes per "
-        "vector), ivf (faster, finds nearly all), ivf-pq (D/8 bytes per vector)",
+        "vector), ivf (faster, finds nearly all neighbours), ivf-pq (D/8 bytes per vector)",
         "flat",
         INDEX_KINDS,
     )

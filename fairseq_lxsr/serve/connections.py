@@ -90,10 +90,10 @@ class Connection(AutoHTTPProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Sending waits until the operating system has taken everything: an unread answer
-        # then counts as a running request.
+        # Wait until the kernel has accepted the whole response, so that a request whose response
+        # has not been read still counts as running.
         transport.set_write_buffer_limits(0)
-        # The operating system would keep up to 4 MB of an answer that is not read.
+        # By default, the kernel buffers up to 4 MB of an unread response.
         transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER)
         self._listed.add(self)
 

@@ -1,4 +1,4 @@
-"""Inputs of requests that are sent as token ids."""
+"""Request inputs given as token ids."""
 
 import asyncio
 import logging

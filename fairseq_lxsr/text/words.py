@@ -210,7 +210,7 @@ class WordPieces:
         new_words = [word for word in dict.fromkeys(words) if word not in known]
         if new_words:
             first = len(self._ends) - 1
-            # SentencePiece is fast for many words at once.
+            # SentencePiece is faster when given many words at once.
             texts = [word.decode("utf-8", "surrogatepass") for word in new_words]
             ids, lengths = self._encode(texts)
             self._ids = np.concatenate([self._ids, ids])

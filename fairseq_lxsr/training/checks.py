@@ -205,7 +205,7 @@ def check_group(values: Any, kind: type | None, group: str) -> None:
 
 
 def spelling(group: str, name: str) -> str:
-    """Return an option in the user's spelling.
+    """Return an option as the user writes it.
 
     This is --batch-size, for example, or dataset.batch_size with fairseq-hydra-train.
     """

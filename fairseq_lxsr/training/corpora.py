@@ -52,15 +52,17 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
 
 
 def refuse_further_parts(folder: Path, split: str, names: Collection[str]) -> None:
-    """Refuse train1, valid1 and so on, which fairseq's translation task would add to the split.
+    """Reject additional split files (train1, valid1, ...), which fairseq's translation task reads.
+
+    That task would append them to the split.
 
     Args:
         folder: a data folder.
         split: train or valid.
-        names: the language pairs or languages that are read.
+        names: language pairs or languages to read.
 
     Raises:
-        InputError: if the folder has a further part of one of them.
+        InputError: if the folder contains such a file for one of the names.
     """
     for path in sorted(folder.glob(f"{split}1.*.idx")):
         name = path.name.split(".")[1]

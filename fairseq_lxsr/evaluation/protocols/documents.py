@@ -42,7 +42,7 @@ DOCUMENT_CLASSIFIERS = {
 
 @dataclass(frozen=True)
 class Labelled:
-    """The texts of one part and their labels."""
+    """Texts and labels of one part (train, dev or test)."""
 
     text: Text
     labels: list[str]

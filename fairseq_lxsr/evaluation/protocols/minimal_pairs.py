@@ -181,7 +181,7 @@ ENGLISH = ("en", "eng", "eng_Latn")
 
 @dataclass(frozen=True, kw_only=True)
 class MinimalPairs(AlignedProtocol):
-    """Accuracy by rule on aligned files of English and another language."""
+    """Accuracy per rule, on aligned files in English and another language."""
 
     pairs_output: str | None = option(
         "write rule, translation, English sentence and altered sentence",

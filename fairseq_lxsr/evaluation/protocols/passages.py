@@ -82,9 +82,10 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
 
     Args:
         test: queries and passages.
-        encoder: encoder of both.
-        metric: `nn` ranks by cosine similarity, `passages` as an index of passages does, `bm25` by
-            BM25 without the encoder, `hybrid` as an index of passages does with BM25.
+        encoder: encodes queries and passages.
+        metric: `nn` (cosine similarity), `passages` (same ranking as a passage index; see
+            `PassageRanker`), `bm25` (BM25 only; the encoder is not used) or `hybrid` (passage index
+            combined with BM25).
 
     Returns:
         Row indices of the best passages [Q, at most 10]; -1 marks a missing passage.

@@ -168,7 +168,8 @@ def correlations(
     for name, values in (("cosines", similarities), ("ratings", scores)):
         if np.ptp(values) == 0:
             raise InputError(
-                f"the {name} of all {len(values)} pairs are equal; expected different {name}"
+                f"all {len(values)} {name} are equal, so the correlation is undefined; use other "
+                "pairs"
             )
     spearman = Outcomes(ranks(similarities).tolist(), ranks(scores).tolist(), correlation=True)
     pearson = Outcomes(similarities.tolist(), scores.tolist(), correlation=True)
