@@ -17,10 +17,14 @@ EXPECTED = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 RUNS = EXPECTED["runs"]
 
 
-def differs_by(model: Path, vectors: list) -> float:
-    return float(
-        np.abs(SentenceEncoder.from_pretrained(model).encode(EXPECTED["sentences"]) - vectors).max()
-    )
+# Sentences that the older version cut. Models without layers now read all of a text.
+LONG = {"best": [8, 9]}
+
+
+def differs_by(model: Path, name: str, values: str = "vectors") -> float:
+    vectors = SentenceEncoder.from_pretrained(model).encode(EXPECTED["sentences"])
+    differences = np.abs(vectors - RUNS[name][values]).max(axis=1)
+    return float(np.delete(differences, LONG.get(name, [])).max())
 
 
 def export(checkpoint: Path, name: str, output: Path) -> Path:
@@ -40,15 +44,13 @@ def train(name: str, checkpoint: str, save_dir: Path, *more: str, check: bool = 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_older_folder_gives_the_same_vectors(name):
-    assert differs_by(FOLDER / f"{name}.model", RUNS[name]["vectors"]) < 1e-6
+    assert differs_by(FOLDER / f"{name}.model", name) < 1e-6
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_older_checkpoint_is_exported_to_the_same_vectors(name, tmp_path):
-    assert (
-        differs_by(export(FOLDER / f"{name}.pt", name, tmp_path / "model"), RUNS[name]["vectors"])
-        < 1e-6
-    )
+    model = export(FOLDER / f"{name}.pt", name, tmp_path / "model")
+    assert differs_by(model, name) < 1e-6
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "refuted"])
@@ -60,7 +62,7 @@ def test_training_goes_on_from_an_older_checkpoint_as_it_did(name, tmp_path):
     assert "@ 6 updates)" in done.stdout
     assert "num_updates 8" in done.stdout
     model = export(tmp_path / "checkpoint_last.pt", name, tmp_path / "model")
-    assert differs_by(model, RUNS[name]["resumed"]) < 1e-4
+    assert differs_by(model, name, "resumed") < 1e-4
 
 
 def test_a_checkpoint_of_options_that_are_gone_is_not_gone_on_from(tmp_path):

@@ -47,6 +47,10 @@ class ModelFolder:
         return self.encoder.fingerprint
 
     @property
+    def folder(self) -> Path | None:
+        return self.encoder.folder
+
+    @property
     def space(self) -> str:
         return self.encoder.space
 

@@ -243,8 +243,9 @@ def test_scores_that_cannot_be_written_are_refused_before_the_model_is_loaded(in
     texts = ("--source", inputs / "s", "--target", inputs / "t")
     command = ("eval", "tatoeba", "--model", inputs / "model", *texts)
     (inputs / "file").write_text("", encoding="utf-8")
-    for output in (inputs / "file" / "scores.jsonl", "/proc/scores.jsonl"):
-        refused(lxsr_here(*command, "--output", output, check=False), output)
+    for folder in (inputs / "file", "/proc"):
+        done = lxsr_here(*command, "--output", f"{folder}/scores.jsonl", check=False)
+        refused(done, folder)
     output = inputs / "new.jsonl"
     monkeypatch.setattr("fairseq_lxsr.cli.evaluate.check_writable", full)
     refused(lxsr_here(*command, "--output", output, check=False), output)

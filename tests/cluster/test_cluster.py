@@ -413,8 +413,8 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
             self.run = SimpleNamespace(remote=lambda task: object())
 
     monkeypatch.setattr(ray, "kill", killed.append)
-    monkeypatch.setattr(ray, "wait", lambda references: (references[:1], references[1:]))
-    monkeypatch.setattr(ray, "get", lambda reference: ({}, 0.0))
+    monkeypatch.setattr(ray, "wait", lambda references, **options: (references[:1], references[1:]))
+    monkeypatch.setattr(ray, "get", lambda reference, **options: ({}, 0.0))
     workers = Workers(Actor, 2, Path())
     run = workers.run([SimpleNamespace(name="first"), SimpleNamespace(name="second")])
     next(run)

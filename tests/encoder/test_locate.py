@@ -365,7 +365,7 @@ def test_an_address_without_archive_or_checksum_is_refused(server, tmp_path, nam
 
 
 WRONG = {
-    "another file": (lambda made: packed(made), "0" * 64, "expected 0000"),
+    "another file": (lambda made: packed(made), "0" * 64, "0000"),
     "not a model": (
         lambda made: packed(made, "config.json"),
         None,

@@ -288,7 +288,7 @@ SIZES = (
     ("num_layers", 10**9, "num_layers 1000000000"),
     ("num_layers", 1000, "1,000"),
     ("dropout", float("nan"), "dropout nan"),
-    ("dropout", 1, "dropout 1;"),
+    ("dropout", 1, "dropout 1 "),
     ("width", 3, "width"),
 )
 OF_THE_TRANSFORMER = (

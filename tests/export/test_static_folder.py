@@ -178,7 +178,7 @@ def test_other_folders_of_sentence_transformers_are_refused(tmp_path):
     small_model.drop_checksums(tmp_path / "st")
     rows = load_file(tmp_path / "st" / "model.safetensors")["embeddings"]
     save_file({"embeddings": rows[:-1]}, tmp_path / "st" / "model.safetensors")
-    with pytest.raises(InputError, match=r"\d+ rows.* \d+ pieces"):
+    with pytest.raises(InputError, match=r"\b82 .*\b83 pieces"):
         SentenceEncoder.from_pretrained(tmp_path / "st")
     (tmp_path / "st" / "tokenizer.json").write_text(
         '{"model": {"type": "WordPiece"}, "normalizer": null}'

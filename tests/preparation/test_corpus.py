@@ -375,7 +375,7 @@ def test_a_source_of_which_nothing_is_left_is_named(tmp_path, languages):
     for _ in range(2):
         warnings = lxsr_here(*words).stderr.splitlines()
         assert [line.partition(" pairs ")[0] for line in warnings] == [
-            f"lxsr prepare: warning: {pair}: source {name} has 0 of {number}"
+            f"lxsr prepare: warning: {pair}: source {name} has 0 of {number} training"
             for pair, (name, number) in itertools.product(languages.split(","), numbers.items())
         ]
 

@@ -91,7 +91,7 @@ def test_long_lines_count_by_their_bytes(tmp_path):
 
 @pytest.mark.parametrize("line", ["\ufffd", "\u2581 \u2581", "\u2585", "\u00ad", " \u3000"])
 def test_a_text_without_a_letter_is_refused_in_words(tmp_path, line):
-    with pytest.raises(InputError, match=r"train\.xx: contains no text"):
+    with pytest.raises(InputError, match=r"train\.xx: no text"):
         pieces_of(tmp_path, [line] * 3)
 
 

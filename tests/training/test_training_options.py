@@ -329,7 +329,7 @@ def test_what_fairseq_says_of_mendable_errors_is_one_line():
     relayed = "\n-- Process 0 terminated:\nTraceback:\n  line\n"
     relayed += "fairseq_lxsr.errors.InputError: --lr -1; expected more\n"
     assert explain(RuntimeError(relayed)) == "--lr -1; expected more"
-    assert "with TorchAdam" in explain(ValueError("Unsupported optimizer: TorchAdam"))
+    assert "TorchAdam" in explain(ValueError("Unsupported optimizer: TorchAdam"))
     assert explain(AssertionError("of another kind")) is None
     both = "--finetune-from-model can not be set together with either --reset-optimizer"
     assert explain(ValueError(both)).startswith(both)

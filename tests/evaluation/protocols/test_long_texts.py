@@ -127,7 +127,7 @@ def test_every_retrieval_protocol_reads_long_texts_as_it_is_told(name, text, mon
 
 def test_every_protocol_has_the_option():
     for name in protocols.PROTOCOLS:
-        default = "split-mean" if name in ("mldoc", "titles", "xnli") else "cut"
+        default = "split-mean" if name in ("mldoc", "passages", "titles", "xnli") else "cut"
         assert protocols.protocol_class(name).on_long == default
 
 

@@ -52,7 +52,7 @@ def test_options_are_checked_here_and_in_python():
         SentenceRetrieval(source="a", target="b", seed=-1)
     languages = "mldoc --data x --langs "
     for words, expected in (
-        ("xsr --metric nn,best", "some of nn, csls, margin"),
+        ("xsr --metric nn,best", "nn, csls, margin"),
         (f"{languages}en,fr,en", "languages"),
         (f"{languages}en,,fr", "languages"),
     ):
