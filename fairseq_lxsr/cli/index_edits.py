@@ -70,21 +70,27 @@ def check_edit(args: argparse.Namespace) -> str:
         _refuse(args, edit, ("input", "id_column"))
     elif not args.input:
         raise InputError("--input is required; expected a file of sentences")
-    if edit == "compact":
-        _refuse(args, edit, ("ids",))
-    if edit == "delete" and not args.ids:
-        raise InputError("--delete requires --ids FILE, the ids to delete")
-    if edit == "update" and not (args.ids or args.id_column):
-        raise InputError("--update requires ids; add --ids FILE or --id-column")
+    _check_ids(args, edit)
     if edit:
         _refuse(args, edit, ("kind", "lists", "passages", "truncate_dim", "ray"))
     elif not args.model:
         raise InputError("--model is required; expected the model that embeds the sentences")
-    if args.ray is not None and (args.ids or args.id_column):
+    return edit
+
+
+def _check_ids(args: argparse.Namespace, edit: str) -> None:
+    """Raise `InputError` if ids are missing, or cannot be used."""
+    has_ids = bool(args.ids or args.id_column)
+    if edit == "compact":
+        _refuse(args, edit, ("ids",))
+    if edit == "delete" and not args.ids:
+        raise InputError("--delete requires --ids FILE, the ids to delete")
+    if edit == "update" and not has_ids:
+        raise InputError("--update requires ids; add --ids FILE or --id-column")
+    if args.ray is not None and has_ids:
         raise InputError(
             "--ray does not support ids, because an index in shards has none; omit one"
         )
-    return edit
 
 
 def _refuse(args: argparse.Namespace, edit: str, names: tuple[str, ...]) -> None:

@@ -438,11 +438,7 @@ def write(
             names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
         with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
             for name, hits in zip(names, results_by_query, strict=True):
-                for hit in hits:
-                    row = f"{name}\t{hit.score:.6f}\t{hit.id}\t{hit.sentence}"
-                    if hit.match:
-                        row += f"\t{hit.match}"
-                    stream.write(f"{row}\n")
+                stream.writelines(_tsv_row(name, hit) for hit in hits)
         return
     # Raise an error if standard output is closed.
     results()
@@ -452,6 +448,13 @@ def write(
             # A passage is named by its id, because it may be long.
             place = f"  {hit.id}" if has_ids or hit.match else ""
             print(f"   {hit.score:.2f}{place}  {hit.match or hit.sentence}")
+
+
+def _tsv_row(name: str, hit: "Hit") -> str:
+    columns = [name, f"{hit.score:.6f}", hit.id, hit.sentence]
+    if hit.match:
+        columns.append(hit.match)
+    return "\t".join(columns) + "\n"
 
 
 def write_json(

@@ -584,7 +584,12 @@ def _check_types(config: dict[str, Any]) -> None:
     deleted = config["deleted"]
     if deleted is not None and not DELETED_NAME.fullmatch(deleted):
         raise TypeError(f"invalid deleted: {deleted!r:.40}")
-    for number, segment in enumerate(config["segments"]):
+    _check_segments(config["segments"])
+
+
+def _check_segments(segments: list[dict[str, Any]]) -> None:
+    """Raise `TypeError` if the description of a segment is invalid."""
+    for number, segment in enumerate(segments):
         check_description(segment)
         folder = segment["folder"]
         is_first = number == 0 and not folder
