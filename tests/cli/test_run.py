@@ -76,6 +76,12 @@ def test_it_is_said_when_the_packaged_model_is_as_good(trained, packaged, said):
     assert said in verdict(scores(trained), scores(packaged))
 
 
+def test_the_packaged_model_is_not_judged_on_text_that_it_was_trained_on(tmp_path):
+    """The sentences of the demo are among its training text."""
+    run = Run.from_args(parse(["run", "demo", "--work", str(tmp_path)]))
+    assert "lxsr-static was trained on" in run.conclusion([], [])
+
+
 @pytest.mark.slow
 def test_a_quiet_rerun_trains_nothing_and_prints_scores_alone(finished):
     """In processes that import everything themselves, because imports print warnings too."""
