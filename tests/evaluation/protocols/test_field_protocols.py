@@ -132,7 +132,7 @@ def test_correlations_of_mteb():
     assert {name: out.value / 100 for name, out in outcomes.items()} == pytest.approx(
         expected, abs=1e-6
     )
-    with pytest.raises(InputError, match=r"cosines.* 3 "):
+    with pytest.raises(InputError, match=r"\b3 cosines"):
         sts.correlations(np.ones((3, 2)), np.ones((3, 2)), np.array([1.0, 2, 3]))
 
 
