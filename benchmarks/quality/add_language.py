@@ -60,9 +60,9 @@ class Texts:
             kind = english.name.removesuffix(f".{pair}.en.txt.gz")
             foreign = english.with_name(f"{kind}.{pair}.{language}.txt.gz")
             self.tests[kind] = list(read_parallel(english, foreign))
-        own = self.tests[trained_kind]
-        self.tests[trained_kind] = own[:TEST_PAIRS]
-        self.training = own[TEST_PAIRS:]
+        pairs = self.tests[trained_kind]
+        self.tests[trained_kind] = pairs[:TEST_PAIRS]
+        self.training = pairs[TEST_PAIRS:]
         if language in TATOEBA:
             prefix = f"tatoeba-v1.{TATOEBA[language]}-eng"
             english = data / "eval" / f"{prefix}.eng.txt.gz"

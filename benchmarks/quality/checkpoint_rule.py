@@ -114,13 +114,15 @@ def write_text(data: Path, training: Training, prefix: Path) -> dict[str, list[s
             pairs.append(pair)
         seen.update(pair)
     order = np.random.default_rng(training.seed).permutation(len(pairs))
-    own = [pairs[row] for row in order[:OWN_PAIRS]]
+    test_pairs = [pairs[row] for row in order[:OWN_PAIRS]]
     chosen = [pairs[row] for row in order[OWN_PAIRS:][: training.pairs]]
     prefix.parent.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(languages):
         lines = "".join(f"{pair[side]}\n" for pair in chosen)
         Path(f"{prefix}.{language}").write_text(lines, encoding="utf-8")
-    return {language: [pair[side] for pair in own] for side, language in enumerate(languages)}
+    return {
+        language: [pair[side] for pair in test_pairs] for side, language in enumerate(languages)
+    }
 
 
 def run(data: Path, training: Training, work: Path) -> dict:
@@ -249,20 +251,20 @@ def print_tables(runs: Sequence[dict]) -> None:
 
 def table_row(name: str, rule: Callable[[dict], dict], runs: Sequence[dict], size: str) -> str:
     """Return a row of the table: mean and least difference from the last checkpoint."""
-    own = []
-    other = []
+    own_gains = []
+    other_gains = []
     updates = []
     for run in runs:
         chosen = rule(run)
         last = RULES["last"](run)["P@1"]
-        own.append(chosen["P@1"][OWN] - last[OWN])
-        other.append(other_kinds(chosen["P@1"]) - other_kinds(last))
+        own_gains.append(chosen["P@1"][OWN] - last[OWN])
+        other_gains.append(other_kinds(chosen["P@1"]) - other_kinds(last))
         updates.append(chosen.get("update", 0))
     if not runs:
         return f"| {name} | {size} | 0 |"
     return (
-        f"| {name} | {size} | {len(runs)} | {fmean(own):+.2f} | {min(own):+.2f} | "
-        f"{fmean(other):+.2f} | {min(other):+.2f} | {fmean(updates):.0f} |"
+        f"| {name} | {size} | {len(runs)} | {fmean(own_gains):+.2f} | {min(own_gains):+.2f} | "
+        f"{fmean(other_gains):+.2f} | {min(other_gains):+.2f} | {fmean(updates):.0f} |"
     )
 
 

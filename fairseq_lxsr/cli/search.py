@@ -433,12 +433,7 @@ def write(
         has_ids: whether the index has ids that the user assigned.
     """
     if output:
-        names = [single_line(query) for query in queries]
-        if numbers is not None:
-            names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
-        with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
-            for name, hits in zip(names, results_by_query, strict=True):
-                stream.writelines(_tsv_row(name, hit) for hit in hits)
+        _write_tsv(output, queries, results_by_query, numbers)
         return
     # Raise an error if standard output is closed.
     results()
@@ -448,6 +443,20 @@ def write(
             # A passage is named by its id, because it may be long.
             place = f"  {hit.id}" if has_ids or hit.match else ""
             print(f"   {hit.score:.2f}{place}  {hit.match or hit.sentence}")
+
+
+def _write_tsv(
+    output: str,
+    queries: "Sequence[str]",
+    results_by_query: list[list["Hit"]],
+    numbers: "Sequence[int] | None",
+) -> None:
+    names = [single_line(query) for query in queries]
+    if numbers is not None:
+        names = [f"{number + 1}\t{name}" for number, name in zip(numbers, names, strict=True)]
+    with nullcontext(results()) if output == "-" else atomic_write(output) as stream:
+        for name, hits in zip(names, results_by_query, strict=True):
+            stream.writelines(_tsv_row(name, hit) for hit in hits)
 
 
 def _tsv_row(name: str, hit: "Hit") -> str:

@@ -592,12 +592,14 @@ class CorpusIndex:
             return [[] for _ in text]
         stored = self._stored
         allowed = None if where is None else stored.allowed(where)
-        found = PassageSearch(stored, ranker).search(text, embeddings, k, probes, allowed, hybrid)
-        documents = np.array(sorted({hit.document for hits in found for hit in hits}), dtype=int)
+        search = PassageSearch(stored, ranker)
+        passage_hits = search.search(text, embeddings, k, probes, allowed, hybrid)
+        numbers = {hit.document for hits in passage_hits for hit in hits}
+        documents = np.array(sorted(numbers), dtype=int)
         passages = stored.sentences(documents)
         ids = stored.ids(documents)
         results = []
-        for hits in found:
+        for hits in passage_hits:
             results.append(
                 [
                     Hit(hit.score, *passages[hit.document], ids[hit.document], hit.match)

@@ -84,25 +84,27 @@ class PassageSearch:
         lexical_scores: list[dict[int, float]] = [{} for _ in queries]
         if hybrid:
             lexical_scores = self._lexical_scores(queries, depth, allowed)
-            for found, scores in zip(candidates, lexical_scores, strict=True):
-                self._add_lexical(found, scores)
+            for windows_of_query, scores in zip(candidates, lexical_scores, strict=True):
+                self._add_lexical(windows_of_query, scores)
         if self._ranker:
             ranked = self._ranker.rank(queries, candidates)
         else:
-            ranked = [[Ranked(window.cosine, 0) for window in found] for found in candidates]
+            ranked = []
+            for windows_of_query in candidates:
+                ranked.append([Ranked(window.cosine, 0) for window in windows_of_query])
         return [
             self._best(*parts, k) for parts in zip(candidates, ranked, lexical_scores, strict=True)
         ]
 
     def _candidates(self, cosines: FloatArray, rows: IntArray, depth: int) -> list[list[Candidate]]:
         """Return the windows of the nearest rows, each with its largest cosine."""
-        known = np.unique(rows[rows >= 0])
-        documents = self._stored.documents(known)
+        unique_rows = np.unique(rows[rows >= 0])
+        documents = self._stored.documents(unique_rows)
         self._read(np.unique(documents))
-        spans = self._stored.spans(known)
+        spans = self._stored.spans(unique_rows)
         places = {}
         for row, document, (start, stop) in zip(
-            known.tolist(), documents.tolist(), spans.tolist(), strict=True
+            unique_rows.tolist(), documents.tolist(), spans.tolist(), strict=True
         ):
             text = self._texts[document]
             encoded = text.encode()
@@ -111,15 +113,15 @@ class PassageSearch:
             places[row] = ((document, number), encoded[start:stop].decode())
         candidates = []
         for cosines_of_query, rows_of_query in zip(cosines.tolist(), rows.tolist(), strict=True):
-            found: dict[tuple[int, int], Candidate] = {}
+            by_window: dict[tuple[int, int], Candidate] = {}
             for cosine, row in zip(cosines_of_query, rows_of_query, strict=True):
                 # An approximate index returns -1 for neighbours that it does not find.
-                if row < 0 or len(found) == depth:
+                if row < 0 or len(by_window) == depth:
                     break
                 key, text = places[row]
-                if key not in found:
-                    found[key] = self._candidate(key, cosine, text)
-            candidates.append(list(found.values()))
+                if key not in by_window:
+                    by_window[key] = self._candidate(key, cosine, text)
+            candidates.append(list(by_window.values()))
         return candidates
 
     def _candidate(self, key: tuple[int, int], cosine: float, nearest: str) -> Candidate:

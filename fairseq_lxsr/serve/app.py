@@ -385,13 +385,11 @@ class Service:
         Few queries are searched at once, so that other requests are answered between them, and so
         that a search ends soon after its time limit.
         """
-        known = np.flatnonzero(embeddings.any(axis=1))
-        if not len(known):
-            # The index explains why these queries have no neighbours.
-            known = np.arange(len(queries))
+        # A query without a known word has a zero embedding and finds nothing.
+        rows_with_words = np.flatnonzero(embeddings.any(axis=1))
         hits: list[list[Hit]] = [[] for _ in queries]
-        for start in range(0, len(known), QUERIES_AT_ONCE):
-            rows = known[start : start + QUERIES_AT_ONCE]
+        for start in range(0, len(rows_with_words), QUERIES_AT_ONCE):
+            rows = rows_with_words[start : start + QUERIES_AT_ONCE]
             texts = [queries[row] for row in rows]
             some_hits = await self.queue.run(search, texts, embeddings[rows])
             for row, hits_of_query in zip(rows.tolist(), some_hits, strict=True):
