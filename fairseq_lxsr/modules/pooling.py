@@ -20,8 +20,8 @@ def mean_pool(states: Tensor, is_token: Tensor) -> Tensor:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
 
-        Returns:
-            Sentence vectors [B, D].
+    Returns:
+        Sentence vectors [B, D].
     """
     # [B, T] float32
     weights = is_token / is_token.sum(dim=1, keepdim=True).clamp_min(1)
@@ -44,8 +44,8 @@ def max_pool(states: Tensor, is_token: Tensor) -> Tensor:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
 
-        Returns:
-            Sentence vectors [B, D].
+    Returns:
+        Sentence vectors [B, D].
     """
     hidden = states.masked_fill(~is_token[..., None], float("-inf")).max(dim=1).values
     return hidden.masked_fill(~is_token.any(dim=1, keepdim=True), 0)
@@ -65,8 +65,8 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
         states: [B, T, D] states of the pieces.
         is_token: [B, T] bool, False at padding.
 
-        Returns:
-            Sentence vectors [B, 2D].
+    Returns:
+        Sentence vectors [B, 2D].
     """
     return torch.cat((mean_pool(states, is_token), max_pool(states, is_token)), dim=1)
 
@@ -83,8 +83,8 @@ def order_weights(is_token: Tensor, count: int) -> Tensor:
         is_token: [B, T] bool, False at padding, which has weight 0.
         count: largest k.
 
-        Returns:
-            Weights [count + 1, B, T].
+    Returns:
+        Weights [count + 1, B, T].
     """
     # [B, 1]
     lengths = is_token.sum(dim=1, keepdim=True).clamp_min(1)
@@ -99,8 +99,8 @@ def cosine_weights(position: Tensor, lengths: Tensor, count: int) -> Tensor:
         lengths: [...] length T of the piece's sentence.
         count: largest k.
 
-        Returns:
-            Weights [count + 1, ...].
+    Returns:
+        Weights [count + 1, ...].
     """
     angle = math.pi * (position + 0.5) / lengths
     return torch.stack([torch.cos(k * angle) / lengths for k in range(count + 1)])
