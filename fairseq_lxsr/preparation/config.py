@@ -28,8 +28,42 @@ MAX_WORKERS = 1024
 
 
 def filters_named(text: str) -> dict[str, dict[str, Any]]:
-    """Parse comma-separated filter names, and give each filter its default options."""
-    return {name: {} for name in text.split(",") if name}
+    """Parse comma-separated filters, each with its options.
+
+        filters_named("identical,length:shortest=1:longest=80")
+        # {"identical": {}, "length": {"shortest": 1, "longest": 80}}
+
+    Args:
+        text: filters, each written as NAME or NAME:OPTION=VALUE[:OPTION=VALUE].
+
+    Raises:
+        InputError: if an option has no value.
+    """
+    filters: dict[str, dict[str, Any]] = {}
+    for description in text.split(","):
+        name, *assignments = description.split(":")
+        options = {}
+        for assignment in assignments:
+            option_name, equals, value = assignment.partition("=")
+            if not equals:
+                raise InputError(
+                    f"--filters: filter {name!r}: no value in {shown(assignment)}; expected "
+                    "OPTION=VALUE"
+                )
+            options[option_name] = _number_or_text(value)
+        if description:
+            filters[name] = options
+    return filters
+
+
+def _number_or_text(value: str) -> int | float | str:
+    """Return a value as the number that it spells, or unchanged."""
+    for number_type in (int, float):
+        try:
+            return number_type(value)
+        except ValueError:
+            continue
+    return value
 
 
 @dataclass(frozen=True)
@@ -43,8 +77,9 @@ class Cleaning:
 
     filters: Mapping[str, Mapping[str, Any] | None] | None = option(
         "comma-separated filters that drop pairs, chosen from "
-        f"{', '.join(FILTERS)}, in the order in which to apply them; a CONFIG.yaml can set their "
-        f"options (default: {','.join(MESSAGE_FILTERS)} for catalogues, none for your own text)",
+        f"{', '.join(FILTERS)}, in the order in which to apply them; options follow the name, as "
+        "in length:shortest=1:longest=80 or language:method=py3langid "
+        f"(default: {','.join(MESSAGE_FILTERS)} for catalogues, none for your own text)",
         None,
         type=filters_named,
         metavar="NAMES",

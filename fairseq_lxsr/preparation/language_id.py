@@ -117,9 +117,10 @@ def _check_stop_words(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if unknown:
         raise InputError(
-            f"no stop words for {', '.join(unknown)} (available: "
-            f"{', '.join(STOP_WORDS)}); set the method of the filter `language` to py3langid or "
-            "FILE of a fastText model, or omit the filter for this pair"
+            f"filter 'language': no stop words for {', '.join(unknown)}; expected some of "
+            f"{', '.join(STOP_WORDS)}: choose another method with --filters "
+            "language:method=py3langid or language:method=FILE (a fastText model), or omit the "
+            "filter for this pair"
         )
 
 

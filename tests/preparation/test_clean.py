@@ -9,6 +9,7 @@ from conftest import lxsr_here
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.preparation import clean
 from fairseq_lxsr.preparation.clean import make_filters
+from fairseq_lxsr.preparation.config import filters_named
 from fairseq_lxsr.preparation.language_id import STOP_WORDS, by_stop_words, language_check
 
 
@@ -237,6 +238,53 @@ def test_filters_run_in_the_order_in_which_they_are_named(tmp_path):
         assert f"dropped: 1 {names[0]}\n" in done.stdout
     said = " ".join(lxsr_here("prepare", "--help").stdout.split())
     assert "identical, numbers, characters, language, in the order" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"),
+    [
+        ("identical,length", {"identical": {}, "length": {}}),
+        ("length:shortest=1:longest=80", {"length": {"shortest": 1, "longest": 80}}),
+        ("ratio:ratio=1.5", {"ratio": {"ratio": 1.5}}),
+        (
+            "identical,language:method=py3langid",
+            {"identical": {}, "language": {"method": "py3langid"}},
+        ),
+        ("", {}),
+    ],
+)
+def test_options_of_filters_on_the_command_line(text, filters):
+    assert filters_named(text) == filters
+    make_filters(filters, ("en", "fr"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("length:longest", "'length'.*'longest'.*OPTION=VALUE"),
+        ("length:longest=many", "longest 'many'"),
+        ("length:min=1", "'length'.*'min'.*shortest"),
+        ("language:method=lid.bin", r"'lid\.bin'"),
+    ],
+)
+def test_wrong_options_of_filters_on_the_command_line(text, message):
+    with pytest.raises(InputError, match=message):
+        make_filters(filters_named(text), ("en", "fr"))
+
+
+def test_the_message_for_a_language_without_stop_words_names_an_option_that_works(tmp_path):
+    """Galician has no stop words."""
+    pytest.importorskip("py3langid")
+    english = "This is certainly an English sentence about the weather of today."
+    galician = "Esta é certamente unha frase en galego sobre o tempo que fai hoxe na miña terra."
+    pairs = [(f"{english} {n * 'x'}", f"{galician} {n * 'x'}") for n in range(8)]
+    toy.write(tmp_path / "text", [*pairs, (galician, english)], ("en", "gl"))
+    command = ["prepare", "--work", tmp_path / "work", "--lang-pairs", "en-gl"]
+    command += ["--data", tmp_path / "text", "--until", "clean", "--workers", 1, "--filters"]
+    refused = lxsr_here(*command, "identical,language", check=False)
+    assert refused.returncode == 2
+    named = re.search(r"language:method=py3langid", refused.stderr)[0]
+    assert "dropped: 1 language\n" in lxsr_here(*command, f"identical,{named}").stdout
 
 
 @pytest.mark.parametrize(
