@@ -421,12 +421,10 @@ class Tokenizer:
         Raises:
             InputError: if many pieces are not in the dictionary, or many symbols are not pieces.
         """
-        positions = dict(zip(symbols, range(len(symbols)), strict=True))
-        unknown = positions[UNK]
-        # Pieces that look like special symbols are ordinary text, so map them to unknown.
-        for symbol in SPECIAL:
-            positions.pop(symbol, None)
-        ids = np.fromiter(map(positions.get, pieces, repeat(unknown)), np.int64, len(pieces))
+        ids = _ids_in_order(symbols, pieces)
+        if ids is None:
+            ids = _ids_in_any_order(symbols, pieces)
+        unknown = symbols.index(UNK)
         advice = "use the SentencePiece model that prepared the training data"
         if (ids == unknown).mean() > 0.5:
             raise InputError(
@@ -501,6 +499,38 @@ class Tokenizer:
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return self._ids[flat], lengths
+
+
+def _ids_in_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray | None:
+    """Return the dictionary id of each piece, if both lists end with the same symbols in one order.
+
+    `lxsr prepare` writes such dictionaries. Comparing two lists is much faster than searching.
+
+    Args:
+        symbols: dictionary symbols in id order, the special symbols first.
+        pieces: all pieces of the model, which are distinct.
+
+    Returns:
+        The ids, int64 [pieces]; None if the lists differ.
+    """
+    words = symbols[len(SPECIAL) :]
+    first = len(pieces) - len(words)
+    if first < 0 or tuple(symbols[: len(SPECIAL)]) != SPECIAL or pieces[first:] != words:
+        return None
+    ids = np.arange(len(pieces)) - first + len(SPECIAL)
+    # The other pieces are control symbols of SentencePiece.
+    ids[:first] = symbols.index(UNK)
+    return ids
+
+
+def _ids_in_any_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray:
+    """Return the dictionary id of each piece, int64 [pieces]; unknown pieces have that of UNK."""
+    positions = dict(zip(symbols, range(len(symbols)), strict=True))
+    unknown = positions[UNK]
+    # Pieces that look like special symbols are ordinary text, so map them to unknown.
+    for symbol in SPECIAL:
+        positions.pop(symbol, None)
+    return np.fromiter(map(positions.get, pieces, repeat(unknown)), np.int64, len(pieces))
 
 
 def _missing_symbols(symbols: Sequence[str], ids: np.ndarray) -> list[str]:

@@ -155,3 +155,15 @@ def test_no_loop_over_the_dictionary_of_the_packaged_model(monkeypatch):
     monkeypatch.undo()
     lines = read_lines(MODELS / "lxsr-static" / "dict.txt")
     assert symbols == [*SPECIAL, *(line.rsplit(" ", 1)[0] for line in lines)]
+
+
+def test_a_dictionary_in_the_order_of_the_pieces_is_compared_without_a_search(toy_model):
+    symbols = read_dictionary(toy_model / "dict.txt")
+    pieces = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), symbols).all_pieces()
+    quick = tokenizer_module._ids_in_order(symbols, pieces)
+    assert quick.tolist() == tokenizer_module._ids_in_any_order(symbols, pieces).tolist()
+    swapped = [*symbols[:-2], symbols[-1], symbols[-2]]
+    assert tokenizer_module._ids_in_order(swapped, pieces) is None
+    assert tokenizer_module._ids_in_order([*symbols, *symbols], pieces) is None
+    slow = Tokenizer(toy_model / "sentencepiece.model", TextOptions(), swapped).piece_ids
+    assert slow.tolist()[-2:] == [len(symbols) - 1, len(symbols) - 2]
