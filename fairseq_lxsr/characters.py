@@ -103,6 +103,16 @@ def _viramas() -> str:
     return "".join(signs)
 
 
+def combining_marks() -> str:
+    """Return all combining marks in the Basic Multilingual Plane, such as vowel signs and accents.
+
+    It takes 40 ms, so patterns with them are compiled on first use. Including the marks of other
+    planes would make `re` ten times slower.
+    """
+    characters = map(chr, range(0x300, 0x10000))
+    return "".join(mark for mark in characters if unicodedata.category(mark)[0] == "M")
+
+
 # The contents of character classes, without the brackets.
 INVISIBLE = in_brackets(DEFAULT_IGNORABLE) + BLANK_CELL
 _NOT_JOINERS = INVISIBLE.replace("\u200b-\u200f", "\u200b\u200e\u200f")

@@ -14,7 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
-from fairseq_lxsr.characters import UNSPACED_BLOCKS, in_brackets, visible, without_marks
+from fairseq_lxsr.characters import (
+    UNSPACED_BLOCKS,
+    combining_marks,
+    in_brackets,
+    visible,
+    without_marks,
+)
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.options import FileName, Range, at_least, between
 from fairseq_lxsr.preparation.language_id import METHOD, LanguageCheck, language_check
@@ -67,27 +73,14 @@ _BLANKS = re.compile(r"\s+")
 
 @functools.cache
 def _mark() -> re.Pattern[str]:
-    """Return a pattern that matches combining marks, such as vowel signs and accents.
-
-    It is compiled on first use, because the command line imports this module.
-    """
-    return re.compile(f"[{_marks()}]")
+    """Return a pattern that matches combining marks."""
+    return re.compile(f"[{combining_marks()}]")
 
 
 @functools.cache
 def _not_word_or_mark() -> re.Pattern[str]:
     """Return a variant of `_NOT_WORD` for text with combining marks, which is ten times slower."""
-    return re.compile(rf"(?:[^\w{_marks()}]|_)+")
-
-
-def _marks() -> str:
-    """Return all combining marks in the Basic Multilingual Plane.
-
-    Including the marks of other planes would make `re` ten times slower.
-    """
-    return "".join(
-        chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M"
-    )
+    return re.compile(rf"(?:[^\w{combining_marks()}]|_)+")
 
 
 def count_words(text: str) -> int:

@@ -7,28 +7,32 @@ numbers across languages.
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from importlib import metadata
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_lxsr.characters import combining_marks
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Parameters of BM25, with the defaults of Lucene and bm25s.
 K1 = 1.5
 B = 0.75
-# Marks, such as Hindi vowel signs, belong to words, but `\w` does not match them.
-_MARKS = "".join(
-    character
-    for character in map(chr, range(0x300, 0xFFFF))
-    if unicodedata.category(character).startswith("M")
-)
-_WORD = re.compile(rf"[\w{_MARKS}]+")
 # Han, kana, Thai, Lao, Myanmar and Khmer, which are written without spaces.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
 )
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    r"""Return the pattern of a word.
+
+    Marks, such as Hindi vowel signs, belong to words, but `\w` does not match them.
+    """
+    return re.compile(rf"[\w{combining_marks()}]+")
 
 
 def words(text: str) -> list[str]:
@@ -45,7 +49,7 @@ def words(text: str) -> list[str]:
         characters.
     """
     terms = []
-    for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
+    for word in _word().findall(unicodedata.normalize("NFKC", text).casefold()):
         end = 0
         for match in _UNSPACED.finditer(word):
             terms.append(word[end : match.start()])
