@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.options import FILE_NAME, at_least, file_path
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.subwords import dictionary_pieces, train_model
-from fairseq_lxsr.preparation.workers import in_blocks
 from fairseq_lxsr.text.tokenizer import (
     SENTENCEPIECE_FILE,
     TEXT_FILE,

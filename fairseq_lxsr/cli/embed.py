@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
+    add_entities,
     add_ray_options,
     in_cluster,
     load_any,
@@ -18,6 +19,7 @@ from fairseq_lxsr.cli.options import (
     workers,
 )
 from fairseq_lxsr.errors import InputError, SentenceError
+from fairseq_lxsr.files.entities import EntityReader, first_lines
 from fairseq_lxsr.files.lines import peek, read_lines
 from fairseq_lxsr.files.write import refuse_overlap
 from fairseq_lxsr.options import (
@@ -94,6 +96,7 @@ def add_parser(verbs) -> None:
         help="how to handle lines longer than the model's limit: cut truncates them, split-mean "
         "averages the embeddings of their parts, error stops (default: cut)",
     )
+    add_entities(parser)
     parser.add_argument(
         "--shard",
         type=parse_shard,
@@ -130,19 +133,20 @@ def embed_here(args: argparse.Namespace) -> None:
     refuse_overlap(outputs, [*args.input, *model_files(args.model)])
     encoder = load_encoder(args)
     input_length = count_lines(args.input)
-    lines, num_lines, first_line = shard_lines(read_inputs(args), input_length, args.shard)
+    levels, lines = find_levels(args)
+    lines, num_lines, first_line = shard_lines(lines, input_length, args.shard)
     # The width of the embeddings is known only after the first line has been embedded.
     line, lines = peek(lines)
     width = width_of(encoder, input_text(args, line, first_line, input_length))
     layout = output_layout(args, width)
-    settings = describe(args, encoder.fingerprint, layout, first_line)
+    settings = describe(args, encoder.fingerprint, layout, first_line, levels)
     # The embeddings of a model and its teacher share a space, so they can be compared.
     space = getattr(encoder, "space", encoder.fingerprint)
     if space != encoder.fingerprint:
         settings["space"] = space
     metadata = embed_lines(
         lines,
-        line_embedder(args, input_length, encoder, first_line),
+        line_embedder(args, input_length, levels, encoder, first_line),
         args.output,
         layout,
         settings,
@@ -150,22 +154,37 @@ def embed_here(args: argparse.Namespace) -> None:
         total=num_lines,
         show_progress=True,
     )
-    print_summary(args.output, metadata, layout)
+    print_summary(args, metadata, layout)
 
 
-def print_summary(output: Path, metadata: dict[str, Any], layout: "Layout") -> None:
+def print_summary(args: argparse.Namespace, metadata: dict[str, Any], layout: "Layout") -> None:
     from fairseq_lxsr.embeddings import index_path
 
-    special_lines = ""
-    for kind in ("empty", "long"):
-        if metadata[kind]:
-            special_lines += f", {metadata[kind]:,} {kind}"
     print(
-        f"{output}: {metadata['count']:,} embeddings of width {layout.width}{special_lines}, "
-        f"model {metadata['model']}, described in {index_path(output).name}"
+        f"{args.output}: {metadata['count']:,} embeddings of width {layout.width}"
+        f"{special_lines(metadata)}, model {metadata['model']}, "
+        f"described in {index_path(args.output).name}"
     )
     if is_laser_file(layout):
         print(f"options of LASER's scripts for this file: {laser_options(layout)}")
+    report_entities(args, metadata)
+
+
+def special_lines(metadata: dict[str, Any]) -> str:
+    """Return the numbers of empty and long lines, as the middle of a message."""
+    message = ""
+    for kind in ("empty", "long"):
+        if metadata[kind]:
+            message += f", {metadata[kind]:,} {kind}"
+    return message
+
+
+def report_entities(args: argparse.Namespace, metadata: dict[str, Any]) -> None:
+    """Print how many lines have HTML entities."""
+    reader = EntityReader(args.entities)
+    reader.num_unescaped = metadata.get("entities_replaced", 0)
+    reader.num_kept = metadata.get("entities_kept", 0)
+    reader.report("lines")
 
 
 def embed_in_cluster(args: argparse.Namespace) -> None:
@@ -179,16 +198,19 @@ def embed_in_cluster(args: argparse.Namespace) -> None:
         )
     refuse_overlap([args.output], [*args.input, *model_files(args.model)])
     input_length = count_lines(args.input)
-    line, lines = peek(read_inputs(args))
+    levels, lines = find_levels(args)
+    line, lines = peek(lines)
     with workers(args, partial(load_encoder, args)) as cluster:
         layout = output_layout(args, cluster.width_of(input_text(args, line, 0, input_length)))
-        settings = describe(args, cluster.model, layout, 0)
-        embedding = Embedding(layout, settings, partial(line_embedder, args, input_length))
+        settings = describe(args, cluster.model, layout, 0, levels)
+        embedder = partial(line_embedder, args, input_length, levels)
+        embedding = Embedding(layout, settings, embedder)
         report = embed_shards(lines, args.output, embedding, cluster)
     print(
-        f"{args.output}: {report['count']:,} embeddings of width {layout.width}, "
-        f"model {cluster.model}, {summary(report, cluster)}"
+        f"{args.output}: {report['count']:,} embeddings of width {layout.width}"
+        f"{special_lines(report)}, model {cluster.model}, {summary(report, cluster)}"
     )
+    report_entities(args, report)
 
 
 def output_format(args: argparse.Namespace) -> str:
@@ -238,6 +260,12 @@ def read_inputs(args: argparse.Namespace) -> Iterator[str]:
     return chain.from_iterable(map(read_lines, args.input))
 
 
+def find_levels(args: argparse.Namespace) -> tuple[int, Iterator[str]]:
+    """Return how many times to replace the HTML entities of the inputs, and all their lines."""
+    beginning, lines = first_lines(read_inputs(args))
+    return EntityReader(args.entities).levels_of(beginning), lines
+
+
 def input_text(
     args: argparse.Namespace, lines: list[str], first_line: int, input_length: int | None
 ) -> "Text":
@@ -261,13 +289,18 @@ def input_text(
 
 
 def line_embedder(
-    args: argparse.Namespace, input_length: int | None, encoder: "Encoder", first_line: int
+    args: argparse.Namespace,
+    input_length: int | None,
+    levels: int,
+    encoder: "Encoder",
+    first_line: int,
 ) -> "Callable[[list[str], Counter[str]], np.ndarray]":
     """Return a function that embeds the input, one window of lines per call.
 
     Args:
         args: the parsed command line.
         input_length: number of lines in the whole input; None if unknown.
+        levels: how many times to replace HTML entities.
         encoder: the encoder.
         first_line: zero-based index of the first line of the first window.
     """
@@ -276,7 +309,12 @@ def line_embedder(
     def encode(window: list[str], counts: Counter[str]) -> "np.ndarray":
         # `counts` includes the lines of all previous windows.
         start = first_line + counts["lines"]
-        text = input_text(args, window, start, input_length)
+        entities = EntityReader(args.entities)
+        # The description has the hash of the lines in the file, with their entities.
+        sentences = [entities.unescaped(line, levels) for line in window]
+        counts["entities_replaced"] += entities.num_unescaped
+        counts["entities_kept"] += entities.num_kept
+        text = input_text(args, sentences, start, input_length)
         try:
             embeddings = encoder.embed(text, counts)[:, : args.truncate_dim]
         except SentenceError as error:
@@ -291,7 +329,7 @@ def line_embedder(
 
 
 def describe(
-    args: argparse.Namespace, fingerprint: str, layout: "Layout", first_line: int
+    args: argparse.Namespace, fingerprint: str, layout: "Layout", first_line: int, levels: int
 ) -> dict[str, Any]:
     """Return the settings that determine the output, for its metadata file."""
     settings = {
@@ -302,6 +340,7 @@ def describe(
         "computed_in": args.dtype,
         "normalize": args.normalize,
         "on_long": args.on_long,
+        "entity_levels": levels or None,
     }
     if args.truncate_dim:
         settings["truncate_dim"] = args.truncate_dim

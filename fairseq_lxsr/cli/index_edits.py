@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.files.entities import EntityReader
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME
 from fairseq_lxsr.search import IndexOptions
@@ -102,13 +103,16 @@ def _refuse(args: argparse.Namespace, edit: str, names: tuple[str, ...]) -> None
             raise InputError(f"--{edit} does not use {option}; omit {option}")
 
 
-def read_documents(args: argparse.Namespace) -> "tuple[Iterator[str], Iterator[str] | None]":
+def read_documents(
+    args: argparse.Namespace, entities: EntityReader
+) -> "tuple[Iterator[str], Iterator[str] | None]":
     """Return the sentences of --input, and their ids or None."""
     if not args.id_column:
         ids = read_lines(args.ids) if args.ids else None
-        return read_lines(args.input), ids
+        return entities.read_lines(read_lines(args.input)), ids
     first, second = tee(_split_lines(args.input))
-    return (sentence for _, sentence in first), (name for name, _ in second)
+    sentences = entities.read_lines(sentence for _, sentence in first)
+    return sentences, (name for name, _ in second)
 
 
 def _split_lines(path: str) -> "Iterator[tuple[str, str]]":
@@ -144,6 +148,7 @@ def edit_index(args: argparse.Namespace, edit: str, load_embedder: "LoadEmbedder
     from fairseq_lxsr.search import open_index
 
     index = open_index(args.output)
+    entities = EntityReader(args.entities)
     with naming_ids(args):
         if edit == "delete":
             count = index.delete(list(read_lines(args.ids)))
@@ -153,15 +158,21 @@ def edit_index(args: argparse.Namespace, edit: str, load_embedder: "LoadEmbedder
             index.compact(encode)
             print(f"{args.output}: {sentences_of(len(index))} in one segment")
         elif edit == "update":
-            sentences, ids = read_documents(args)
+            sentences, ids = read_documents(args, entities)
             count = index.update(ids or [], sentences, load_embedder(index))
             print(f"{args.output}: {sentences_of(count)} updated")
         else:
-            _add(args, index, load_embedder)
+            _add(args, index, load_embedder, entities)
+    entities.report("lines")
 
 
-def _add(args: argparse.Namespace, index: "CorpusIndex", load_embedder: "LoadEmbedder") -> None:
-    sentences, ids = read_documents(args)
+def _add(
+    args: argparse.Namespace,
+    index: "CorpusIndex",
+    load_embedder: "LoadEmbedder",
+    entities: EntityReader,
+) -> None:
+    sentences, ids = read_documents(args, entities)
     line_counts: Counter[str] = Counter()
     count = index.add(counted(sentences, line_counts), ids, load_embedder(index))
     skipped = left_out(line_counts, count)

@@ -16,6 +16,7 @@ from fairseq_lxsr.cli.options import (
     in_cluster,
     load_any,
     say_long,
+    say_num_long,
     summary,
     workers,
 )
@@ -167,11 +168,12 @@ def mine_in_cluster(
     corpora = []
     for path, language in texts:
         num_lines = sum(1 for _ in read_lines(path))
-        corpora.append(Corpus(path, language, num_lines))
+        corpora.append(Corpus(path, language, num_lines, options.entities))
     target = corpora[1] if len(corpora) > 1 else None
     load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
     with naming_option("--k"), workers(args, load) as cluster:
         pairs, report = mine_shards(corpora[0], target, args.output, cluster, args.work, options)
+    say_num_long(cluster.num_long)
     return f"{len(pairs):,} pairs{score_range(pairs)}, {summary(report, cluster)}"
 
 

@@ -5,6 +5,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.files.entities import ENTITIES, ENTITIES_HELP
 from fairseq_lxsr.options import FILE_NAME, Range, at_least, option
 
 if TYPE_CHECKING:
@@ -121,6 +122,16 @@ def add_truncate_dim(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--truncate-dim", type=at_least(1), metavar="N", help=meaning)
 
 
+def add_entities(parser: argparse.ArgumentParser) -> None:
+    """Add --entities, for `EntityReader`."""
+    parser.add_argument(
+        "--entities",
+        choices=ENTITIES,
+        default=ENTITIES[0],
+        help=f"{ENTITIES_HELP} (default: {ENTITIES[0]})",
+    )
+
+
 def model_name(text: str) -> str:
     """Check a value of --model; used as an argparse `type=`."""
     # Imported here because it imports numpy, which subcommands without --model do not need.
@@ -145,9 +156,13 @@ def say_long(encoder: "Encoder") -> None:
     """Report how many texts were truncated, if any, because they are too long for the model."""
     from fairseq_lxsr.embeddings import count_long
 
-    count = count_long(encoder)
+    say_num_long(count_long(encoder))
+
+
+def say_num_long(count: int) -> None:
+    """Report a number of truncated texts, if there are any."""
     if count:
-        say(f"{count:,} texts are too long for the model, and were truncated")
+        say(f"texts that are too long for the model, and were truncated: {count:,}")
 
 
 def named_languages(args: argparse.Namespace) -> list[str]:

@@ -6,14 +6,21 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_lxsr.cli.options import add_any_model_options, add_options, filled, load_any, say_long
+from fairseq_lxsr.cli.options import (
+    add_any_model_options,
+    add_entities,
+    add_options,
+    filled,
+    load_any,
+    say_long,
+)
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, naming_option, say
 from fairseq_lxsr.files.archives import archive_of
+from fairseq_lxsr.files.entities import EntityReader
 from fairseq_lxsr.files.lines import read_parallel, single_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap
 from fairseq_lxsr.options import FILE_NAME, FINITE, file_path
-from fairseq_lxsr.preparation.entities import ENTITIES, EntityReader
 from fairseq_lxsr.preparation.tables import Columns, Row, Table, parse_columns
 from fairseq_lxsr.search import PairScoring
 from fairseq_lxsr.text.languages import split_pair
@@ -76,14 +83,7 @@ def add_parser(verbs) -> None:
         help="for margins: index folders of text in both languages (default: margins among the "
         "pairs themselves, which must be in a file)",
     )
-    parser.add_argument(
-        "--entities",
-        choices=ENTITIES,
-        default=ENTITIES[0],
-        help="HTML entities such as &amp; in the sentences: unescape scores them as their "
-        "characters, keep as they are, auto as their characters where a side has no bare & "
-        "(default: auto)",
-    )
+    add_entities(parser)
     add_options(parser, PairScoring)
     parser.set_defaults(run=run_score)
 
@@ -133,13 +133,7 @@ def print_summary(args: argparse.Namespace, rows: "InputRows", encode: "PairEnco
             f"{encode.unknown_pairs:,} of {rows.pairs:,} pairs have a side without a known word: "
             "score 0"
         )
-    if rows.entities.num_unescaped:
-        say(f"pairs with HTML entities, read as characters: {rows.entities.num_unescaped:,}")
-    if rows.entities.num_kept and args.entities == ENTITIES[0]:
-        say(
-            f"pairs with HTML entities such as &amp;: {rows.entities.num_kept:,}; --entities "
-            "unescape reads them as characters"
-        )
+    rows.entities.report("pairs")
     rows.say_left_out()
     if args.threshold is not None:
         say(f"{rows.passed:,} of {rows.pairs:,} pairs score {args.threshold:g} or more")
@@ -231,6 +225,8 @@ class InputRows:
 
     def read(self) -> "Iterator[Pair]":
         """Yield the source and target of each pair, with its row and the skipped rows before it."""
+        # The pairs are read twice for margins, and counted once.
+        self.entities = EntityReader(self.entities.choice)
         return self.entities.read(self._read_rows())
 
     def _read_rows(self) -> "Iterator[Pair]":

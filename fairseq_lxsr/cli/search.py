@@ -20,6 +20,7 @@ from fairseq_lxsr.cli.index_edits import (
 )
 from fairseq_lxsr.cli.options import (
     add_any_model_options,
+    add_entities,
     add_options,
     add_ray_options,
     add_truncate_dim,
@@ -28,11 +29,13 @@ from fairseq_lxsr.cli.options import (
     load_any,
     named_languages,
     say_long,
+    say_num_long,
     summary,
     workers,
 )
 from fairseq_lxsr.cli.streams import results
 from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.files.entities import EntityReader
 from fairseq_lxsr.files.lines import is_blank, peek, read_lines, single_line
 from fairseq_lxsr.files.records import json_line
 from fairseq_lxsr.files.write import atomic_write, refuse_overlap, restore_folder
@@ -73,6 +76,7 @@ def _add_index_parser(verbs) -> None:
         help="index folder to write or edit",
     )
     add_id_options(parser)
+    add_entities(parser)
     add_options(parser, IndexOptions)
     add_truncate_dim(parser, "keep only the first N dimensions; searches truncate queries alike")
     add_ray_options(parser, "--output then has one index per shard")
@@ -99,6 +103,7 @@ def _add_search_parser(verbs) -> None:
         metavar="FILE",
         help="queries, one per line; - for standard input",
     )
+    add_entities(parser)
     parser.add_argument(
         "--only-ids",
         type=FILE_NAME,
@@ -152,7 +157,9 @@ def run_index(args: argparse.Namespace) -> None:
     refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
     refuse_idf(models)
     if edit:
-        edit_index(args, edit, partial(_load_embedder, args))
+        counts: Counter[str] = Counter()
+        edit_index(args, edit, partial(_load_embedder, args, counts))
+        say_num_long(counts["long"])
         return
     if in_cluster(args):
         if args.passages:
@@ -161,7 +168,8 @@ def run_index(args: argparse.Namespace) -> None:
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     total = count(args.input)
-    sentences, ids = read_documents(args)
+    entities = EntityReader(args.entities)
+    sentences, ids = read_documents(args, entities)
     line, lines = peek(sentences)
     check_kind(args.kind, args.lists, width_of(encoder, first_text(args, line, total)))
     line_counts: Counter[str] = Counter()
@@ -180,6 +188,7 @@ def run_index(args: argparse.Namespace) -> None:
             passages=args.passages,
         )
     say_long(encoder)
+    entities.report("lines")
     unit = "passages" if args.passages else "sentences"
     skipped = left_out(line_counts, len(index))
     print(
@@ -189,13 +198,16 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def _load_embedder(
-    args: argparse.Namespace, index: "CorpusIndex"
+    args: argparse.Namespace, counts: Counter[str], index: "CorpusIndex"
 ) -> "Callable[[Text], np.ndarray]":
-    """Load the model of an index, or --model, and return the function that embeds new sentences."""
+    """Load the model of an index, or --model, and return the function that embeds new sentences.
+
+    The function adds the numbers of empty and long sentences to `counts`.
+    """
     args.model = args.model or [index_model(index, args.output)]
     encoder = load_any(args, show_progress=False)
     check_model(index, encoder)
-    return text_embedder(args, count(args.input), encoder)
+    return text_embedder(args, count(args.input), encoder, counts)
 
 
 def index_in_cluster(args: argparse.Namespace) -> None:
@@ -205,7 +217,8 @@ def index_in_cluster(args: argparse.Namespace) -> None:
     load = partial(load_any, args, show_progress=False, truncate_dim=args.truncate_dim)
     with workers(args, load) as cluster:
         total = count(args.input)
-        line, lines = peek(read_lines(args.input))
+        entities = EntityReader(args.entities)
+        line, lines = peek(entities.read_lines(read_lines(args.input)))
         check_kind(args.kind, args.lists, cluster.width_of(first_text(args, line, total)))
         encode = partial(text_embedder, args, total)
         language = args.lang if named_languages(args) else ""
@@ -213,6 +226,8 @@ def index_in_cluster(args: argparse.Namespace) -> None:
         line_counts: Counter[str] = Counter()
         lines = counted(lines, line_counts)
         report = index_shards(lines, args.output, encode, cluster, options)
+    entities.report("lines")
+    say_num_long(cluster.num_long)
     skipped = left_out(line_counts, report["sentences"])
     print(
         f"{args.output}: {args.kind} index of {report['sentences']:,} sentences{skipped}, "
@@ -252,7 +267,10 @@ def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> 
 
 
 def text_embedder(
-    args: argparse.Namespace, total: int | None, encoder: "Encoder"
+    args: argparse.Namespace,
+    total: int | None,
+    encoder: "Encoder",
+    counts: Counter[str] | None = None,
 ) -> "Callable[[Text], np.ndarray]":
     """Return a function that embeds text from --input or the command line.
 
@@ -260,10 +278,12 @@ def text_embedder(
         args: options of the command line.
         total: number of lines of --input, if known.
         encoder: the encoder.
+        counts: counter for the numbers of empty and long sentences.
     """
 
     def encode(text: "Text") -> "np.ndarray":
-        return encoder.embed(replace(text, language=args.lang, file=args.input or "", total=total))
+        named = replace(text, language=args.lang, file=args.input or "", total=total)
+        return encoder.embed(named, counts)
 
     return encode
 
@@ -290,7 +310,8 @@ def run_search(args: argparse.Namespace) -> None:
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
     check_model(index, encoder)
     warn_if_cut(index, encoder)
-    queries = list(args.queries or read_lines(args.input))
+    entities = EntityReader(args.entities)
+    queries = list(args.queries or entities.read_lines(read_lines(args.input)))
     # Blank queries are skipped, but the others keep their line numbers from the input.
     rows = nonblank_rows(queries, args.input or "the command line")
     text = Text([queries[row] for row in rows], rows=np.array(rows))
@@ -314,6 +335,7 @@ def run_search(args: argparse.Namespace) -> None:
     else:
         write(args.output, text, results_by_query, None, has_ids)
     print_skipped(len(queries), len(rows), results_by_query)
+    entities.report("queries")
     say_long(encoder)
 
 

@@ -18,6 +18,7 @@ from fairseq_lxsr.cluster.workers import LoadEncoder, ShardTask, Workers, run_mi
 from fairseq_lxsr.embeddings import Text, check_same_width, width_of
 from fairseq_lxsr.embeddings.contract import short_hash
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.entities import ENTITIES, EntityReader
 from fairseq_lxsr.files.lines import Lines, is_blank, read_lines
 from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import Record, open_array
@@ -54,11 +55,13 @@ class Corpus:
         path: the file.
         language: language of the text, for encoders that depend on it.
         total: number of lines.
+        entities: what to do with HTML entities; see `EntityReader`.
     """
 
     path: Path
     language: str
     total: int
+    entities: str = ENTITIES[0]
 
     def text(self, lines: list[str], numbers: np.ndarray) -> Text:
         """Return selected sentences together with their line numbers."""
@@ -72,7 +75,7 @@ class Corpus:
         Returns:
             The first sentence.
         """
-        first_lines = list(islice(distinct(self.path), max(k, 1) + within))
+        first_lines = list(islice(distinct(self), max(k, 1) + within))
         if not first_lines:
             raise InputError(f"{self.path}: no text; expected one sentence per line")
         check_k(k, len(first_lines), self.path, within)
@@ -80,13 +83,18 @@ class Corpus:
         return self.text([line], np.array([number]))
 
 
-def distinct(path: Path) -> Iterator[tuple[int, str]]:
+def distinct(corpus: Corpus, reader: EntityReader | None = None) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line that `bitext.distinct_lines` keeps.
 
     Each line needs 16 bytes of memory, for its hash.
+
+    Args:
+        corpus: the text.
+        reader: counts the lines with HTML entities.
     """
+    reader = reader or EntityReader(corpus.entities)
     keys: set[bytes] = set()
-    for number, line in enumerate(read_lines(path)):
+    for number, line in enumerate(reader.read_lines(read_lines(corpus.path))):
         if is_blank(line):
             continue
         key = line_key(line)
@@ -97,15 +105,15 @@ def distinct(path: Path) -> Iterator[tuple[int, str]]:
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
     """Return whether both files contain the same lines; reject one text with two languages."""
-    if _content_hash(source.path) != _content_hash(target.path):
+    if _content_hash(source) != _content_hash(target):
         return False
     check_one_language(source, target, source.language == target.language)
     return True
 
 
-def _content_hash(path: Path) -> int:
+def _content_hash(corpus: Corpus) -> int:
     # Sum the hashes of the lines, so that their order does not matter.
-    return sum(int.from_bytes(line_key(line)) for _, line in distinct(path))
+    return sum(int.from_bytes(line_key(line)) for _, line in distinct(corpus))
 
 
 class Sentences(Sequence[str]):
@@ -357,10 +365,12 @@ def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list
         "total": corpus.total,
     }
     tasks = []
-    for number, block in enumerate(cut_blocks(distinct(corpus.path), workers.shard_lines)):
+    reader = EntityReader(corpus.entities)
+    for number, block in enumerate(cut_blocks(distinct(corpus, reader), workers.shard_lines)):
         shard_stem = stem.with_name(f"{stem.name}-{number:05d}")
         shard = make_shard(shard_stem, block, settings, str(corpus.path))
         tasks.append(EmbedDistinct(shard.name, shard, corpus, kind))
+    reader.report(f"lines of {corpus.path}")
     return tasks
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_lxsr.cluster.shards import SHARD_LINES
-from fairseq_lxsr.embeddings import Encoder, Text, width_of
+from fairseq_lxsr.embeddings import Encoder, Text, count_long, width_of
 from fairseq_lxsr.errors import InputError, first_line, say
 from fairseq_lxsr.machine import require
 
@@ -130,12 +130,21 @@ class Worker:
 
     def __init__(self, load: LoadEncoder):
         self.load = cache(load)
+        # Number of truncated texts of all tasks so far.
+        self.num_long = 0
 
-    def run(self, task: Task) -> tuple[Any, float]:
-        """Run a task, and return its result and its CPU time in seconds."""
+    def run(self, task: Task) -> tuple[Any, float, int]:
+        """Run a task.
+
+        Returns:
+            The result, the CPU time in seconds, and the number of texts that were truncated.
+        """
         start = time.process_time()
         result = task(self.load)
-        return result, time.process_time() - start
+        seconds = time.process_time() - start
+        earlier = self.num_long
+        self.num_long = count_long(self.load())
+        return result, seconds, self.num_long - earlier
 
 
 class Workers:
@@ -156,6 +165,7 @@ class Workers:
     Attributes:
         model: fingerprint of the model; empty until the first worker has loaded it.
         seconds: CPU time of all successful tasks.
+        num_long: number of texts that successful tasks have truncated.
         shard_lines: number of lines per shard.
     """
 
@@ -164,6 +174,7 @@ class Workers:
     ):
         self.model = ""
         self.seconds = 0.0
+        self.num_long = 0
         self.shard_lines = shard_lines
         self._make = make
         self._load_model = LoadModel("the model", folder)
@@ -261,7 +272,7 @@ class Workers:
         reference = ended[0]
         actor, task = self._running.pop(reference)
         try:
-            result, seconds = ray.get(reference)
+            result, seconds, num_long = ray.get(reference)
         except ray.exceptions.RayError as error:
             # The worker may be alive but unreachable.
             ray.kill(actor)
@@ -275,6 +286,7 @@ class Workers:
             return task, None
         self._idle.append(actor)
         self.seconds += seconds
+        self.num_long += num_long
         return task, result
 
     def _check_model(self, actor: Any, fingerprint: str) -> None:

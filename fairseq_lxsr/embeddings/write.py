@@ -39,6 +39,8 @@ INDEX_VERSION = 1
 CALIBRATION = "calibration"
 # Kinds of sentences to count separately.
 COUNTED_KINDS = ("empty", "long")
+# Lines that a description counts only if there are some; older descriptions do not have them.
+ENTITY_KINDS = ("entities_replaced", "entities_kept")
 # Key of the row checksum in the progress record.
 CRC_OF_ROWS = "crc32"
 Encode = Callable[[list[str], Counter[str]], np.ndarray]
@@ -136,7 +138,8 @@ class EmbeddingsFile:
         settings: as for `embed_lines`.
 
     Attributes:
-        counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS`.
+        counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS` and
+            `ENTITY_KINDS`.
         text: hash of the lines.
     """
 
@@ -279,6 +282,7 @@ class EmbeddingsFile:
             "count": self.rows,
             **self.settings,
             **{kind: self.counts[kind] for kind in COUNTED_KINDS},
+            **{kind: self.counts[kind] for kind in ENTITY_KINDS if self.counts[kind]},
             "text": self.text,
             "sha256": sha256(finished),
         }
@@ -300,7 +304,8 @@ class EmbeddingsFile:
         path = index_path(self.output)
         try:
             description = parse_json(path.read_text(encoding="utf-8"))
-            settings = {name: description[name] for name in self.settings}
+            # Older descriptions lack some settings.
+            settings = {name: description.get(name) for name in self.settings}
             embedded = (description["count"], description["text"])
             checksum = description["sha256"]
             counts = ("count", *COUNTED_KINDS)

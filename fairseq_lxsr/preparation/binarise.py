@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.files.lines import count_file_lines, read_lines
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.preparation.corpus import SOURCES_FILE, SPLITS
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.chinese import describe_characters
 from fairseq_lxsr.text.data_folder import INDEX_MAGIC, count_sources, read_sources, write_sources
 from fairseq_lxsr.text.languages import parse_tag

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairseq_lxsr.errors import InputError, listed, shown
+from fairseq_lxsr.files.entities import ENTITIES, ENTITIES_HELP
 from fairseq_lxsr.options import FILE_NAME, WORK_FOLDER, at_least, between, check_fields, option
 from fairseq_lxsr.preparation.clean import FILTERS, MESSAGE_FILTERS, check_filters
-from fairseq_lxsr.preparation.entities import ENTITIES
 from fairseq_lxsr.preparation.tables import TABLE_NAME, parse_columns
 from fairseq_lxsr.text.languages import split_pair
 
@@ -99,13 +99,7 @@ class Cleaning:
         metavar="FILE",
     )
     keep_dropped: bool = option("write dropped pairs to dropped.tsv.gz with reasons", False)
-    entities: str = option(
-        "HTML entities such as &amp; and &#39; in the text: unescape replaces them by their "
-        "characters, keep keeps them, auto replaces them where the text has no bare & and none of "
-        "the characters that it escapes",
-        ENTITIES[0],
-        ENTITIES,
-    )
+    entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
 
     def __post_init__(self):
         check_fields(self)

@@ -18,13 +18,14 @@ import numpy as np
 
 from fairseq_lxsr.characters import visible
 from fairseq_lxsr.errors import InputError, say
+from fairseq_lxsr.files.blocks import in_blocks
+from fairseq_lxsr.files.entities import ENTITIES, EntityReader
 from fairseq_lxsr.files.lines import SENTENCE_BYTES, is_blank, read_lines
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.preparation.catalogues import ALTERNATIVES
 from fairseq_lxsr.preparation.clean import Filters, TextPair, first_failing_filter, make_filters
 from fairseq_lxsr.preparation.config import DEFAULT_CLEANING, Cleaning
-from fairseq_lxsr.preparation.entities import ENTITIES, EntityReader
 from fairseq_lxsr.preparation.excluded import files_to_exclude, sentences_to_exclude
 from fairseq_lxsr.preparation.formats import Source
 from fairseq_lxsr.preparation.splits import (
@@ -41,7 +42,7 @@ from fairseq_lxsr.preparation.splits import (
     sentence_key,
 )
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, write_sources
 
 SPLITS = ("train", "valid", "test")

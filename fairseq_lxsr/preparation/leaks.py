@@ -16,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.files.lines import read_lines, read_parallel
 from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.preparation.corpus import (
@@ -30,7 +31,7 @@ from fairseq_lxsr.preparation.corpus import (
 )
 from fairseq_lxsr.preparation.splits import keys_of, sentence_key
 from fairseq_lxsr.preparation.stages import STAGE_FILE, run_stage
-from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.data_folder import count_sources, read_sources, write_sources
 from fairseq_lxsr.text.languages import parse_tag
 

@@ -13,10 +13,11 @@ import numpy as np
 import sentencepiece
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.files.lines import count_file_lines, is_blank, read_lines
 from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import call_in_subprocess, in_blocks
+from fairseq_lxsr.preparation.workers import call_in_subprocess
 from fairseq_lxsr.text.chinese import simplified_characters
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.entities import ENTITIES, ENTITIES_HELP
 from fairseq_lxsr.options import (
     FINITE,
     INDEX_KINDS,
@@ -129,6 +130,7 @@ class Mining(RerankOption):
         "flat",
         MINING_KINDS,
     )
+    entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
 
     def check(self) -> None:
         """Check the options that accept only listed values."""

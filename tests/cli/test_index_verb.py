@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import random_model
 import small_model
 from conftest import lxsr_here, refused
 
@@ -90,3 +91,12 @@ def test_an_edit_that_is_refused(folder, arguments, fragments):
     before = found(folder)
     refused(index(folder, *arguments.split(), check=False), *fragments)
     assert found(folder) == before
+
+
+def test_texts_that_were_truncated_are_counted_in_edits_of_an_index(tmp_path):
+    model = random_model.write_model(tmp_path / "layers")
+    text = tmp_path / "text"
+    text.write_text(f"{'a dog ' * 200}\nA dog.\n")
+    index = ("index", "--model", model, "--input", text, "--output", tmp_path / "one")
+    assert "truncated: 1" in lxsr_here(*index).stderr
+    assert "truncated: 1" in lxsr_here(*index, "--add").stderr

@@ -86,6 +86,7 @@ def shared(workers, monkeypatch):
     def given(cluster, load):
         assert cluster == Cluster("local", 2, shard_lines=30)
         workers.seconds = 0.0
+        workers.num_long = 0
         yield workers
 
     monkeypatch.setattr("fairseq_lxsr.cluster.connect", given)
@@ -269,6 +270,58 @@ def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
     refused(done, "--lang-pair en-fr", "--target")
 
 
+def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
+    """Two of the 40 lines are longer than the 64 positions of a model with layers."""
+    model = random_model.write_model(tmp_path / "layers")
+    text = tmp_path / "text"
+    lines = [pair[0] for pair in toy.sentences(40, seed=4)]
+    lines[3] = " ".join(lines[:20])
+    lines[35] = " ".join(lines[20:])
+    text.write_text("".join(f"{line}\n" for line in lines))
+    words = ("--model", model, *RAY)
+
+    def load():
+        return ModelFolder(SentenceEncoder.from_pretrained(model), show_progress=False)
+
+    with connect(Cluster(count=1, shard_lines=30), load) as pool:
+
+        @contextlib.contextmanager
+        def given(cluster, load):
+            pool.num_long = 0
+            yield pool
+
+        monkeypatch.setattr("fairseq_lxsr.cluster.connect", given)
+        done = lxsr_here("index", *words, "--input", text, "--output", tmp_path / "index")
+        assert "truncated: 2" in done.stderr
+        done = lxsr_here("mine", *words, "--source", text, "--output", tmp_path / "pairs.tsv")
+        assert "truncated: 2" in done.stderr
+        done = lxsr_here("embed", *words, "--input", text, "--output", tmp_path / "vectors")
+        assert ", 2 long, " in done.stdout
+
+
+@pytest.mark.usefixtures("shared")
+def test_entities_are_read_as_on_one_machine(work, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("".join(f"The &quot;dog&quot; {number}\n" for number in range(40)))
+    model = ("--model", work / "m" / "model")
+    count = "read as characters: 40"
+    index = ("index", *model, "--input", text, "--output", tmp_path / "index")
+    assert count in lxsr_here(*index, *RAY).stderr
+    done = lxsr_here("search", "--index", tmp_path / "index", "--k", 1, 'The "dog" 31')
+    assert '1.00  The "dog" ' in done.stdout
+    for name, options in (("whole.tsv", ()), ("shards.tsv", RAY)):
+        mine = ("mine", *model, "--source", text, "--output", tmp_path / name)
+        assert count in lxsr_here(*mine, *options).stderr
+    pairs = (tmp_path / "whole.tsv").read_text()
+    assert pairs == (tmp_path / "shards.tsv").read_text()
+    assert "&" not in pairs
+    embed = ("embed", *model, "--input", text, "--output")
+    assert count in lxsr_here(*embed, tmp_path / "vectors", *RAY).stderr
+    lxsr_here(*embed, tmp_path / "whole.npy")
+    shards = [np.load(tmp_path / "vectors" / f"{name}.npy") for name in names(tmp_path / "vectors")]
+    assert np.array_equal(np.concatenate(shards), np.load(tmp_path / "whole.npy"))
+
+
 @pytest.mark.usefixtures("shared")
 def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
     refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
@@ -414,7 +467,7 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
 
     monkeypatch.setattr(ray, "kill", killed.append)
     monkeypatch.setattr(ray, "wait", lambda references, **options: (references[:1], references[1:]))
-    monkeypatch.setattr(ray, "get", lambda reference, **options: ({}, 0.0))
+    monkeypatch.setattr(ray, "get", lambda reference, **options: ({}, 0.0, 0))
     workers = Workers(Actor, 2, Path())
     run = workers.run([SimpleNamespace(name="first"), SimpleNamespace(name="second")])
     next(run)

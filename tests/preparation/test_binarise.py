@@ -15,6 +15,7 @@ from fairseq.data import data_utils
 from forks import FAIRSEQ
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.preparation.binarise import (
     _load_tokenizer,
     binarise,
@@ -26,7 +27,7 @@ from fairseq_lxsr.preparation.corpus import make_corpus
 from fairseq_lxsr.preparation.formats import find_source
 from fairseq_lxsr.preparation.splits import HeldOut
 from fairseq_lxsr.preparation.subwords import train_subwords
-from fairseq_lxsr.preparation.workers import in_blocks, ordered_map
+from fairseq_lxsr.preparation.workers import ordered_map
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer
 from fairseq_lxsr.training.corpora import read_corpus
 

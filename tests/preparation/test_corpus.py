@@ -10,6 +10,7 @@ import toy
 from conftest import lxsr_here
 
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.files.blocks import in_blocks
 from fairseq_lxsr.preparation import splits as deduplicate
 from fairseq_lxsr.preparation.clean import comparable
 from fairseq_lxsr.preparation.config import Cleaning
@@ -18,7 +19,6 @@ from fairseq_lxsr.preparation.formats import Source, find_source
 from fairseq_lxsr.preparation.leaks import drop_leaks
 from fairseq_lxsr.preparation.splits import KEY, HeldOut, repeated
 from fairseq_lxsr.preparation.stages import run_stage
-from fairseq_lxsr.preparation.workers import in_blocks
 
 PAIRS = toy.sentences(300)
 
