@@ -27,7 +27,7 @@ test: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: install
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 -m slow tests
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow tests
 
 # that no benchmark and no example has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
 smoke: install

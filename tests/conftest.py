@@ -21,7 +21,7 @@ from types import ModuleType
 
 import pytest
 import toy
-from forks import PRELOADED, commands
+from forks import FAIRSEQ, PRELOADED, start
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -56,25 +56,38 @@ def pytest_make_parametrize_id(val, argname):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SESSION = contextlib.ExitStack()
+RUN: dict[str, str] = {}
 
 
-def pytest_unconfigure():
-    SESSION.close()
+def pytest_configure(config):
+    """Remember the name of the run that the workers of pytest share."""
+    RUN["name"] = getattr(config, "workerinput", {}).get("testrunuid", "")
 
 
 def forked_commands(preloaded: tuple[str, ...] = PRELOADED) -> Path:
     """The folder with `python`, `lxsr` and `fairseq-train` that start without the seconds that
-    importing takes.
+    importing takes; `preloaded`: PRELOADED or FAIRSEQ.
     """
-    return started(preloaded)
+    return forking_process() / ("fairseq" if preloaded == FAIRSEQ else "all") / "bin"
 
 
 @cache
-def started(preloaded: tuple[str, ...]) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="lxsr-"))  # short, as addresses of sockets must be
-    SESSION.callback(shutil.rmtree, folder, ignore_errors=True)
-    return SESSION.enter_context(commands(folder, preloaded, PYTHONPATH=str(ROOT)))
+def forking_process() -> Path:
+    """The folder of the process behind the commands, which is the same for all workers."""
+    import filelock
+
+    # A short path, as addresses of sockets must be.
+    if not RUN["name"]:
+        folder = Path(tempfile.mkdtemp(prefix="lxsr-"))
+        parent = os.getpid()
+    else:
+        folder = Path(tempfile.gettempdir(), f"lxsr-{RUN['name'][:16]}")
+        folder.mkdir(exist_ok=True)
+        parent = os.getppid()
+    with filelock.FileLock(folder / "lock"):
+        if not (folder / "all").exists():
+            start(folder, {"fairseq": FAIRSEQ, "all": PRELOADED}, parent, PYTHONPATH=str(ROOT))
+    return folder
 
 
 def forked_environment(**variables: str) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Commands that run in forks of one process, which has imported torch and fairseq once: each starts
 in milliseconds.
 
-As a script this is that process, `python forks.py SOCKET MODULE...`; `commands` starts it and puts
-`lxsr`, `fairseq-train`, `fairseq-generate`, `pytest` and `python` into a folder for PATH.
+As a script this is that process, `python forks.py PARENT FOLDER NAME MODULE,... [NAME MODULE,...]`;
+`start` starts it and puts `lxsr`, `fairseq-train`, `fairseq-generate`, `pytest` and `python` into
+FOLDER/NAME/bin, for PATH.
 LXSR_SHRINK in the environment of a command names a module with a function `shrink(name,
 arguments)`, which returns the arguments that are used.
 """
@@ -52,49 +53,66 @@ STARTS_WITHIN = 240  # seconds, until everything is imported; on a busy machine
 
 
 @contextlib.contextmanager
-def commands(
-    folder: Path, preloaded: Sequence[str] = PRELOADED, **variables: str
-) -> Iterator[Path]:
+def commands(folder: Path, **variables: str) -> Iterator[Path]:
     """A folder with the commands, while the process behind them runs.
 
     Args:
         folder: an empty folder.
-        preloaded: the modules that this process has imported.
         variables: of the environment of that process; of a command, what its own environment says.
     """
-    address = str(folder / "socket")
-    (folder / "bin").mkdir(parents=True)
-    for name in (*ENTRIES, "python"):
-        client = folder / "bin" / name
-        client.write_text(CLIENT.format(python=sys.executable, address=address, name=name))
-        client.chmod(0o755)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"} | variables
-    server = subprocess.Popen([sys.executable, __file__, address, *preloaded], env=environment)
+    server = start(folder, {"all": PRELOADED}, os.getpid(), **variables)
     try:
-        for _ in range(STARTS_WITHIN * 10):
-            if os.path.exists(address):
-                break
-            assert server.poll() is None, "the process behind the commands ended"
-            time.sleep(0.1)
-        else:
-            raise TimeoutError(
-                f"the process behind the commands is not ready after {STARTS_WITHIN} s"
-            )
-        yield folder / "bin"
+        yield folder / "all" / "bin"
     finally:
         server.kill()
         server.wait()
 
 
-def serve(address: str) -> None:
+def start(
+    folder: Path, preloaded: dict[str, Sequence[str]], parent: int, **variables: str
+) -> subprocess.Popen[bytes]:
+    """Write the commands, and start the process behind them.
+
+    Args:
+        folder: a folder with a short path, because addresses of sockets are short; it is removed
+            when `parent` ends.
+        preloaded: names of sets of commands, and the modules that they have imported; the second
+            set has those of the first one too, which are imported once.
+        parent: the number of a process; when it ends, the process behind the commands ends.
+        variables: as for `commands`.
+    """
+    words = []
+    sockets = []
+    for group, modules in preloaded.items():
+        bin_folder = folder / group / "bin"
+        bin_folder.mkdir(parents=True)
+        sockets.append(folder / group / "socket")
+        for name in (*ENTRIES, "python"):
+            client = bin_folder / name
+            address = str(sockets[-1])
+            client.write_text(CLIENT.format(python=sys.executable, address=address, name=name))
+            client.chmod(0o755)
+        words += [group, ",".join(modules)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"} | variables
+    command = [sys.executable, __file__, str(parent), str(folder), *words]
+    server = subprocess.Popen(command, env=environment)
+    for _ in range(STARTS_WITHIN * 10):
+        if all(path.exists() for path in sockets):
+            return server
+        assert server.poll() is None, "the process behind the commands ended"
+        time.sleep(0.1)
+    server.kill()
+    raise TimeoutError(f"the process behind the commands is not ready after {STARTS_WITHIN} s")
+
+
+def serve(address: str, parent: int) -> None:
     signal.signal(signal.SIGCHLD, reap)
-    parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{address}.new")
         server.listen()
-        server.settimeout(5)
+        server.settimeout(1)
         os.rename(f"{address}.new", address)
-        while os.getppid() == parent:  # a killed pytest leaves nothing behind
+        while is_alive(parent):  # a killed pytest leaves nothing behind
             try:
                 client, _ = server.accept()
             except TimeoutError:
@@ -104,6 +122,14 @@ def serve(address: str) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os._exit(answer(client))
             client.close()
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def reap(*_) -> None:
@@ -186,7 +212,17 @@ def call(name: str, arguments: list[str]) -> int | None:
     return None
 
 
+def main(parent: int, folder: str, *words: str) -> None:
+    """Serve each set of commands with its modules imported; all but the last one from a fork."""
+    for place in range(0, len(words), 2):
+        for module in words[place + 1].split(","):
+            importlib.import_module(module)
+        is_last = place + 2 == len(words)
+        if is_last or os.fork() == 0:
+            serve(os.path.join(folder, words[place], "socket"), parent)
+            break
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 if __name__ == "__main__":
-    for preloaded in sys.argv[2:]:
-        importlib.import_module(preloaded)
-    serve(sys.argv[1])
+    main(int(sys.argv[1]), *sys.argv[2:])

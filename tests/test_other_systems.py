@@ -46,6 +46,7 @@ def without_posix(code: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_taking_them_away_works():
     code = """
 for code in ("import fcntl", "from signal import SIGPIPE", "import os; os.fork", "open(__file__)"):
@@ -95,6 +96,7 @@ if __name__ == "__main__":
     return folder, without_posix(code)
 
 
+@pytest.mark.slow
 def test_models_encode_and_files_are_written_and_read_without_them(done):
     """By numpy and by torch; an index is made, searched and made again, rows are written, and bad
     input is a line.
@@ -105,6 +107,7 @@ def test_models_encode_and_files_are_written_and_read_without_them(done):
     assert process.stderr.splitlines()[-1].startswith("lxsr: error: none: ")
 
 
+@pytest.mark.slow
 def test_text_is_prepared_mined_scored_and_measured_without_them(done):
     """With processes of its own for what is C++."""
     folder, process = done

@@ -217,6 +217,7 @@ of_every_page = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @of_every_page
 def test_blocks_run_in_their_order(page, workplace, request):
     place = request.getfixturevalue("extended") if page in EXTENDING else workplace
