@@ -479,7 +479,7 @@ PASSAGE_METRICS = {
     "nn": "nn-cosine",
     "passages": "passages-maxsim-of-100",
     "bm25": "bm25-k1.5-b0.75",
-    "hybrid": "hybrid-maxsim-of-100-plus-0.01-bm25",
+    "hybrid": "hybrid-maxsim-of-100-plus-0.3-prefix-bm25",
 }
 
 # BUCC variants: learnt threshold, threshold tuned on the evaluation data, and mteb's two variants.

@@ -73,7 +73,7 @@ def check_edit(args: argparse.Namespace) -> str:
         raise InputError("--input is required; expected a file of sentences")
     _check_ids(args, edit)
     if edit:
-        _refuse(args, edit, ("kind", "lists", "passages", "truncate_dim", "ray"))
+        _refuse(args, edit, ("kind", "lists", "passages", "hybrid", "truncate_dim", "ray"))
     elif not args.model:
         raise InputError("--model is required; expected the model that embeds the sentences")
     return edit

@@ -153,6 +153,8 @@ def run_index(args: argparse.Namespace) -> None:
     from fairseq_lxsr.vectors.index import check_kind
 
     edit = check_edit(args)
+    if args.hybrid and not args.passages:
+        raise InputError("--hybrid without --passages, whose words it stores; add --passages")
     models = args.model or []
     refuse_overlap([args.output], [args.input, args.ids, *model_files(models)])
     refuse_idf(models)
@@ -186,6 +188,7 @@ def run_index(args: argparse.Namespace) -> None:
             model_folder(args),
             ids=ids,
             passages=args.passages,
+            hybrid=args.hybrid,
         )
     say_long(encoder)
     entities.report("lines")

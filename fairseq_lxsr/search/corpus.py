@@ -39,6 +39,7 @@ from fairseq_lxsr.search.index_folder import (
     read_config,
     write_index_folder,
 )
+from fairseq_lxsr.search.lexical import check_lexical
 from fairseq_lxsr.search.options import SearchOptions
 from fairseq_lxsr.search.passage_search import PassageSearch
 from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
@@ -46,6 +47,10 @@ from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.segment import EmbedText
 from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
+
+HYBRID_NEEDS_PASSAGES = (
+    "hybrid for an index of sentences; expected passages: add passages, or omit hybrid"
+)
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,7 @@ class CorpusIndex:
         truncate_dim: int | None = None,
         ids: Iterable[str | int] | None = None,
         passages: bool = False,
+        hybrid: bool = False,
     ) -> "CorpusIndex":
         """Build an index folder; it is written atomically.
 
@@ -189,6 +195,8 @@ class CorpusIndex:
             ids: id of each sentence, text or integer; None uses the line numbers, from 1.
             passages: whether each text is a passage of any length, which questions find: its
                 sentences become vectors, and a search ranks passages; see `search.passages`.
+            hybrid: whether to store the terms of passages, so that the first search with `hybrid`
+                does not read all passages.
 
         Returns:
             The index, open.
@@ -196,8 +204,8 @@ class CorpusIndex:
         Raises:
             InputError: if no sentence has a known word, the sentences are a single string, a
                 table, a mapping or a set, the ids do not match the sentences, an id appears twice,
-                the fingerprint is missing, the kind is unknown or invalid for the vectors, or
-                `folder` exists and is not an index.
+                the fingerprint is missing, the kind is unknown or invalid for the vectors,
+                `folder` exists and is not an index, or `hybrid` is given without `passages`.
         """
         check_text_list("sentences", sentences)
         if ids is not None:
@@ -212,8 +220,12 @@ class CorpusIndex:
             model_folder = str(Path(encoder_folder).resolve())
         if truncate_dim is not None:
             fingerprint = truncated_fingerprint(fingerprint, truncate_dim)
+        if hybrid and not passages:
+            raise InputError(HYBRID_NEEDS_PASSAGES)
+        if hybrid:
+            check_lexical()
         split = "sentences" if passages else None
-        settings = IndexSettings(fingerprint, kind, lists, model_folder, split)
+        settings = IndexSettings(fingerprint, kind, lists, model_folder, split, hybrid)
         embed = _embed_function(encode)
 
         def embed_truncated(text: Text) -> FloatArray:
@@ -491,8 +503,9 @@ class CorpusIndex:
                 None searches all.
             ranker: ranks the passages of an index of passages; None makes one of `encode`, if that
                 is an encoder, or of the model of the index.
-            hybrid: whether passages are also searched with BM25, in an index of passages; the first
-                search reads all passages and keeps their words in memory.
+            hybrid: whether passages are also searched with BM25, in an index of passages. Unless it
+                was built with `hybrid`, the first search reads all passages and keeps their terms
+                in memory.
 
         Returns:
             A list of hits for each query, best first; for a single sentence, only its list. A

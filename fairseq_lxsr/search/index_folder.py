@@ -20,7 +20,7 @@ from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
 from fairseq_lxsr.files.records import is_count, parse_json, sealed
 from fairseq_lxsr.files.write import atomic_folder, restore_folder
-from fairseq_lxsr.search.lexical import LexicalIndex
+from fairseq_lxsr.search.lexical import LexicalIndex, prefixes
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import (
     FILES,
@@ -90,6 +90,7 @@ class IndexSettings:
         model_folder: path of the model; empty if unknown.
         split: name of the function that splits documents into rows; see `segment.SPLITTERS`. None
             for one row per document.
+        hybrid: whether the terms of the documents are stored for BM25.
     """
 
     model: str
@@ -97,6 +98,7 @@ class IndexSettings:
     lists: int | None = None
     model_folder: str = ""
     split: str | None = None
+    hybrid: bool = False
 
 
 def write_index_folder(
@@ -124,7 +126,7 @@ def write_index_folder(
     """
     with atomic_folder(folder, INDEX_CONFIG, sign='"model_folder"', patience=PATIENCE) as work:
         next_line = first
-        with SegmentWriter(work, settings.split) as writer:
+        with SegmentWriter(work, settings.split, settings.hybrid) as writer:
             for block in blocks(sentences, ids, first, block_rows, first_place=first):
                 writer.embed(block, embed)
                 next_line = block.next_line
@@ -142,6 +144,7 @@ def write_index_folder(
             WHOLE_TEXTS: True,
             "ids": ids is not None,
             "split": settings.split,
+            "hybrid": settings.hybrid,
             "segments": [segment],
             "next": 1,
             "deleted": None,
@@ -492,11 +495,14 @@ class IndexFolder:
         return ids
 
     @cached_property
-    def lexical(self) -> tuple[IntArray, LexicalIndex]:
-        """BM25 index of the undeleted documents, and their numbers; built on first use."""
-        numbers = np.flatnonzero(self._is_alive)
-        texts = [text for _, text in self.sentences(numbers).values()]
-        return numbers, LexicalIndex(texts)
+    def lexical(self) -> LexicalIndex:
+        """BM25 index of all documents, including deleted documents."""
+        return LexicalIndex([segment.postings for segment in self.segments], prefixes)
+
+    @property
+    def alive(self) -> Mask:
+        """Mask of the documents that are not deleted."""
+        return self._is_alive
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:
@@ -581,6 +587,8 @@ def _check_types(config: dict[str, Any]) -> None:
             raise TypeError(f"invalid {name}: {config[name]!r:.40}")
     if config["split"] is not None and config["split"] not in SPLITTERS:
         raise TypeError(f"invalid split: {config['split']!r:.40}")
+    if type(config.get("hybrid", False)) is not bool:
+        raise TypeError(f"invalid hybrid: {config['hybrid']!r:.40}")
     deleted = config["deleted"]
     if deleted is not None and not DELETED_NAME.fullmatch(deleted):
         raise TypeError(f"invalid deleted: {deleted!r:.40}")

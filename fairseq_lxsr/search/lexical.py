@@ -4,11 +4,15 @@ It finds passages that share words with the query, so it helps within a language
 numbers across languages.
 """
 
+import hashlib
+import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +28,16 @@ B = 0.75
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]+"
 )
+
+# Number of letters of a word that hybrid search compares.
+PREFIX = 5
+# The Arabic article, also after a preposition or a conjunction.
+_ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643\u0644]?(?:\u0627\u0644|\u0644\u0644)(?=\\w\\w)")
+# Terms, passages and scores of `Postings`.
+LEXICAL_FILES = ("terms.npy", "term-passages.npy", "term-scores.npy")
+
+# Splits a text into the terms that BM25 compares.
+SplitTerms = Callable[[str], list[str]]
 
 
 @cache
@@ -48,8 +62,11 @@ def words(text: str) -> list[str]:
         The words in lower case. Text in a script without spaces is split into pairs of adjacent
         characters.
     """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    if not _UNSPACED.search(text):
+        return _word().findall(text)
     terms = []
-    for word in _word().findall(unicodedata.normalize("NFKC", text).casefold()):
+    for word in _word().findall(text):
         end = 0
         for match in _UNSPACED.finditer(word):
             terms.append(word[end : match.start()])
@@ -60,35 +77,133 @@ def words(text: str) -> list[str]:
     return [term for term in terms if term]
 
 
+def prefixes(text: str) -> list[str]:
+    """Return the words of a text, cut after five letters, as terms of a hybrid search.
+
+    The forms of a word then match in most languages, for example `Hunde` and `Hundes`. This needs
+    no list of endings, and the language may be unknown. Arabic words lose their article.
+
+        prefixes("Abends bellen Hunde.")  # ["abend", "belle", "hunde"]
+
+    Args:
+        text: text in any language.
+    """
+    return [_ARTICLE.sub("", word)[:PREFIX] for word in words(text)]
+
+
+def check_lexical() -> None:
+    """Raise `InputError` if the library that computes postings is not installed."""
+    require("bm25s", "hybrid", "lexical search")
+
+
 def lexical_name() -> str:
     """Return the name and version of the library, for signatures."""
     return f"bm25s-{metadata.version('bm25s')}"
 
 
-class LexicalIndex:
-    """BM25 index of passages, in memory.
+class Postings:
+    """The terms of some passages, and the BM25 score of each term in each passage.
 
-        index = LexicalIndex(["A dog barks.", "It rains."])
-        scores, rows = index.nearest(["Which dog?"], k=1)
+        postings = Postings.build(["A dog barks.", "It rains."])
+        postings.save(folder)
 
-    Args:
-        passages: N texts.
-
-    Raises:
-        InputError: if bm25s is not installed.
+    Attributes:
+        terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
+        passages: passage of each posting, int32 [P].
+        scores: BM25 score of each posting, float32 [P].
+        num_passages: number of passages.
     """
 
-    def __init__(self, passages: Sequence[str]):
-        require("bm25s", "hybrid", "lexical search")
+    def __init__(
+        self,
+        terms: IntArray,
+        passages: NDArray[np.int32],
+        scores: FloatArray,
+        num_passages: int,
+    ):
+        self.terms = terms
+        self.passages = passages
+        self.scores = scores
+        self.num_passages = num_passages
+
+    @classmethod
+    def build(cls, passages: Sequence[str], split: SplitTerms = words) -> "Postings":
+        """Compute the postings of passages.
+
+        Args:
+            passages: N texts.
+            split: splits a text into terms.
+
+        Raises:
+            InputError: if bm25s is not installed.
+        """
+        check_lexical()
         import bm25s
 
-        self._index = bm25s.BM25(k1=K1, b=B)
-        self._size = len(passages)
-        terms = [words(passage) for passage in passages]
+        numbers: dict[str, int] = {}
+        ids = [
+            [numbers.setdefault(term, len(numbers)) for term in split(passage)]
+            for passage in passages
+        ]
         # bm25s cannot index a collection without any words.
-        self._is_empty = not any(terms)
-        if not self._is_empty:
-            self._index.index(terms, show_progress=False)
+        if not numbers:
+            empty = np.empty(0)
+            return cls(
+                np.empty((0, 2), dtype=np.int64),
+                empty.astype(np.int32),
+                empty.astype(np.float32),
+                len(passages),
+            )
+        index = bm25s.BM25(k1=K1, b=B)
+        index.index((ids, numbers), create_empty_token=False, show_progress=False)
+        hashes = np.array([_term_hash(term) for term in numbers])
+        order = hashes.argsort()
+        starts = index.scores["indptr"][order].astype(np.int64)
+        counts = index.scores["indptr"][order + 1] - starts
+        ends = counts.cumsum()
+        # Bring the postings into the order of the hashes.
+        sources = np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
+        return cls(
+            np.stack((hashes[order], ends), axis=1),
+            index.scores["indices"][sources].astype(np.int32),
+            index.scores["data"][sources].astype(np.float32),
+            len(passages),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the files of `LEXICAL_FILES`."""
+        for name, array in zip(
+            LEXICAL_FILES, (self.terms, self.passages, self.scores), strict=True
+        ):
+            np.save(folder / name, array)
+
+    def range_of(self, term: str) -> slice:
+        """Return the range of the postings of a term, which may be empty."""
+        number = int(np.searchsorted(self.terms[:, 0], _term_hash(term)))
+        if number == len(self.terms) or self.terms[number, 0] != _term_hash(term):
+            return slice(0, 0)
+        start = int(self.terms[number - 1, 1]) if number else 0
+        return slice(start, int(self.terms[number, 1]))
+
+
+class LexicalIndex:
+    """Searches passages with BM25.
+
+        index = LexicalIndex([Postings.build(["A dog barks.", "It rains."])])
+        scores, rows = index.nearest(["Which dog?"], k=1)
+
+    The parts of an index that is edited have postings of their own. The weight of a term depends on
+    its frequency in all parts; the mean length of a passage is that of a part.
+
+    Args:
+        parts: postings of consecutive passages.
+        split: splits a query into terms, as for the postings.
+    """
+
+    def __init__(self, parts: Sequence[Postings], split: SplitTerms = words):
+        self._parts = parts
+        self._split = split
+        self._size = sum(part.num_passages for part in parts)
 
     def __len__(self) -> int:
         """Return the number of passages."""
@@ -106,16 +221,14 @@ class LexicalIndex:
 
         Returns:
             Scores in descending order, float32 [Q, k], and row indices of the passages [Q, k]; -1
-            if no further passage has a word of the query.
+            if no further passage has a term of the query. A score is the sum over the terms of the
+            query.
         """
         scores = np.zeros((len(queries), k), dtype=np.float32)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         depth = min(k, self._size)
         for number, query in enumerate(queries):
-            terms = words(query)
-            if self._is_empty or not terms:
-                continue
-            all_scores = self._index.get_scores(terms)
+            all_scores = self._scores(query)
             if allowed is not None:
                 all_scores = np.where(allowed, all_scores, 0)
             positive = np.flatnonzero(all_scores > 0)
@@ -126,3 +239,29 @@ class LexicalIndex:
             scores[number, : len(best)] = all_scores[best]
             rows[number, : len(best)] = best
         return scores, rows
+
+    def _scores(self, query: str) -> FloatArray:
+        """Return the score of each passage."""
+        scores = np.zeros(self._size, dtype=np.float32)
+        for term, repetitions in Counter(self._split(query)).items():
+            ranges = [part.range_of(term) for part in self._parts]
+            frequency = sum(found.stop - found.start for found in ranges)
+            first = 0
+            for part, found in zip(self._parts, ranges, strict=True):
+                if found.stop > found.start:
+                    factor = repetitions * _idf(self._size, frequency)
+                    factor /= _idf(part.num_passages, found.stop - found.start)
+                    inside = scores[first : first + part.num_passages]
+                    inside[part.passages[found]] += np.float32(factor) * part.scores[found]
+                first += part.num_passages
+        return scores
+
+
+def _idf(num_passages: int, frequency: int) -> float:
+    """Return the weight of a term that `frequency` passages have, as in Lucene."""
+    return math.log(1 + (num_passages - frequency + 0.5) / (frequency + 0.5))
+
+
+def _term_hash(term: str) -> int:
+    digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

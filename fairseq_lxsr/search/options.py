@@ -67,6 +67,7 @@ class IndexOptions:
         kind: index kind. A shard with too few sentences for it, usually the last shard, is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
         passages: whether each text is a passage.
+        hybrid: whether to store the terms of passages for BM25.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
     """
@@ -87,6 +88,10 @@ class IndexOptions:
     passages: bool = option(
         "each line is a passage of any length, which questions find: its sentences become vectors, "
         "and a search ranks passages (default: no)",
+        False,
+    )
+    hybrid: bool = option(
+        "with --passages: store their words for `lxsr search --hybrid`; needs bm25s (default: no)",
         False,
     )
     model_folder: str = ""

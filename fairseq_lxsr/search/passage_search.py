@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairseq_lxsr.search.index_folder import IndexFolder
+from fairseq_lxsr.search.lexical import prefixes
 from fairseq_lxsr.search.passages import (
     LEXICAL_WEIGHT,
     PASSAGE_DEPTH,
@@ -149,15 +150,24 @@ class PassageSearch:
     def _lexical_scores(
         self, queries: Sequence[str], depth: int, allowed: Mask | None
     ) -> list[dict[int, float]]:
-        """Return the BM25 scores of the best documents of each query, by document."""
-        numbers, index = self._stored.lexical
-        is_allowed = None if allowed is None else allowed[numbers]
-        scores, rows = index.nearest(queries, min(depth, len(index)), is_allowed)
-        self._read(numbers[np.unique(rows[rows >= 0])])
+        """Return the mean BM25 score per term of the best documents of each query, by document."""
+        index = self._stored.lexical
+        if allowed is None and len(self._stored.deleted):
+            allowed = self._stored.alive
+        scores, documents = index.nearest(queries, min(depth, len(index)), allowed)
+        self._read(np.unique(documents[documents >= 0]))
         by_query = []
-        for scores_of_query, rows_of_query in zip(scores.tolist(), rows.tolist(), strict=True):
-            pairs = zip(rows_of_query, scores_of_query, strict=True)
-            by_query.append({int(numbers[row]): score for row, score in pairs if row >= 0})
+        for query, scores_of_query, documents_of_query in zip(
+            queries, scores.tolist(), documents.tolist(), strict=True
+        ):
+            num_terms = max(len(prefixes(query)), 1)
+            by_query.append(
+                {
+                    document: score / num_terms
+                    for document, score in zip(documents_of_query, scores_of_query, strict=True)
+                    if document >= 0
+                }
+            )
         return by_query
 
     def _add_lexical(self, candidates: list[Candidate], scores: dict[int, float]) -> None:

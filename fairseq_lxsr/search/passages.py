@@ -33,8 +33,8 @@ PASSAGE_DEPTH = 100
 FREQUENT_PIECES = 5.0
 SMALLEST_WEIGHT = 0.05
 LENGTH_PENALTY = 1 / 60
-# Weight of BM25 in hybrid search.
-LEXICAL_WEIGHT = 0.01
+# Weight of the mean BM25 score of the query's terms in hybrid search.
+LEXICAL_WEIGHT = 0.3
 # Number of queries whose windows are prepared together.
 QUERY_BLOCK = 16
 

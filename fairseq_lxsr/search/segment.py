@@ -21,6 +21,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.mapping import map_file
 from fairseq_lxsr.files.open import open_file, sha256, stamp
 from fairseq_lxsr.files.records import is_count, open_array
+from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings, prefixes
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.vectors import (
     build_index,
@@ -43,7 +44,8 @@ IDS_FILE = "ids.txt"
 # For each row, the index of its document in the segment, and the start and end byte of its text in
 # that document [R, 3]; absent if each document has one row.
 ROWS_FILE = "rows.npy"
-OPTIONAL_FILES = (IDS_FILE, ROWS_FILE)
+# The three files of the terms are absent if the index was built without `hybrid`.
+OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, *LEXICAL_FILES)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
 # Functions that split a document into the texts of its rows, by their names in index.json. Each
@@ -90,8 +92,9 @@ class SegmentWriter:
         width: width of the vectors.
     """
 
-    def __init__(self, folder: Path, split: str | None = None):
+    def __init__(self, folder: Path, split: str | None = None, hybrid: bool = False):
         self.folder = folder
+        self._hybrid = hybrid
         self.num_documents = 0
         self.num_rows = 0
         self._split = SPLITTERS[split] if split else None
@@ -217,6 +220,9 @@ class SegmentWriter:
         np.save(self.folder / LINES_FILE, np.concatenate(self._lines))
         if self._split:
             np.save(self.folder / ROWS_FILE, np.concatenate(self._rows))
+        if self._hybrid:
+            with open(self.folder / SENTENCES_FILE, encoding="utf-8", newline="\n") as stream:
+                Postings.build(stream.read().split("\n")[:-1], prefixes).save(self.folder)
         if mode is not None:
             for path in self.folder.iterdir():
                 path.chmod(mode)
@@ -279,6 +285,8 @@ class Segment:
             names.append(IDS_FILE)
         if config["split"]:
             names.append(ROWS_FILE)
+        if config.get("hybrid"):
+            names += LEXICAL_FILES
         with ExitStack() as stack:
             # Open each file only once, so that the checked file is the one that is read later.
             streams: dict[str, BinaryIO] = {}
@@ -296,6 +304,9 @@ class Segment:
             self._rows: IntArray | None = None
             if config["split"]:
                 self._rows = map_numbers(streams[ROWS_FILE], (self.num_rows, 3))
+            self._postings: Postings | None = None
+            if config.get("hybrid"):
+                self._postings = self._open_postings([streams[name] for name in LEXICAL_FILES])
         self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -340,6 +351,29 @@ class Segment:
                 f"{self.path / ROWS_FILE}: does not match the {self.num_documents:,} documents; "
                 "build the index again"
             )
+
+    def _open_postings(self, streams: Sequence[BinaryIO]) -> Postings:
+        terms = map_numbers(streams[0], (None, 2))
+        num_postings = int(terms[-1, 1]) if len(terms) else 0
+        passages = map_numbers(streams[1], (num_postings,), np.int32)
+        scores = map_numbers(streams[2], (num_postings,), np.float32)
+        is_ascending = (np.diff(terms, axis=0, prepend=0)[:, 1] > 0).all()
+        is_inside = passages.min(initial=0) >= 0 and passages.max(initial=-1) < self.num_documents
+        if not (is_ascending and is_inside):
+            raise InputError(
+                f"{streams[0].name}: does not match the {self.num_documents:,} documents; build "
+                "the index again"
+            )
+        return Postings(terms, passages, scores, self.num_documents)
+
+    @cached_property
+    def postings(self) -> Postings:
+        """Terms of the documents for BM25; computed on first use if the index has none."""
+        if self._postings is not None:
+            self._check_not_overwritten(*LEXICAL_FILES)
+            return self._postings
+        texts = self.sentences(np.arange(self.num_documents))
+        return Postings.build([text.decode("utf-8", "replace") for _, text in texts], prefixes)
 
     @property
     def files(self) -> list[Path]:
@@ -483,18 +517,30 @@ def open_unchanged(index_path: Path, name: str, config: dict[str, Any]) -> Binar
     raise InputError(f"{path}: missing or changed since the index was built; build it again")
 
 
-def map_numbers(stream: BinaryIO, shape: tuple[int, ...]) -> np.ndarray:
-    """Map a stored array of integers."""
+def map_numbers(
+    stream: BinaryIO, shape: tuple[int | None, ...], dtype: type[np.generic] = np.int64
+) -> np.ndarray:
+    """Map a stored array of numbers.
+
+    Args:
+        stream: open .npy file.
+        shape: expected shape; None for an axis of any length.
+        dtype: expected type.
+    """
     try:
         array = open_array(stream)
     except ValueError as error:
         raise InputError(
             f"{stream.name}: not a .npy file of numbers ({error}); build the index again"
         ) from None
-    if array.shape != shape or array.dtype != np.int64:
+    is_expected = array.ndim == len(shape) and array.dtype == dtype
+    if is_expected:
+        pairs = zip(array.shape, shape, strict=True)
+        is_expected = all(expected in (None, size) for size, expected in pairs)
+    if not is_expected:
         raise InputError(
-            f"{stream.name}: contains {array.dtype} of shape {array.shape}; expected int64 of "
-            f"shape {shape}: build the index again"
+            f"{stream.name}: contains {array.dtype} of shape {array.shape}; expected "
+            f"{np.dtype(dtype)} of shape {shape}: build the index again"
         )
     return array
 

@@ -13,6 +13,7 @@ from fairseq_lxsr.embeddings import ModelFolder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search import passages as ranking
+from fairseq_lxsr.search.lexical import LEXICAL_FILES, Postings
 from fairseq_lxsr.search.passages import Candidate, PassageRanker
 from fairseq_lxsr.search.reranker import Reranker
 from fairseq_lxsr.search.splitting import passage_rows, sentence_spans, windows
@@ -213,6 +214,49 @@ def test_hybrid_adds_to_passages_with_a_rare_word(encoder, tmp_path):
     assert sorted(hit.id for hit in hits) == ["1", "2"]
 
 
+def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
+    pytest.importorskip("bm25s")
+    texts = [*PASSAGES[:6], "The zzyzx is a dog. It barks at the horses."]
+    ids = [str(number) for number in range(len(texts))]
+    plain = CorpusIndex.build(tmp_path / "plain", texts, encoder, ids=ids, passages=True)
+    index = CorpusIndex.build(
+        tmp_path / "index", texts, encoder, ids=ids, passages=True, hybrid=True
+    )
+    assert {path.name for path in index.files} >= set(LEXICAL_FILES)
+    for edit in (
+        lambda edited: edited.add(["A zzyzx sleeps near the dog."], ids=["new"]),
+        lambda edited: edited.update(["3"], ["Two zzyzx and a cat run."]),
+        lambda edited: edited.delete(["6"]),
+        lambda edited: edited.compact(),
+    ):
+        edit(plain)
+        edit(index)
+        expected = [(hit.id, hit.score) for hit in plain.search("zzyzx dog", k=9, hybrid=True)]
+        opened = CorpusIndex.load(tmp_path / "index")
+        with monkeypatch.context() as patch:
+            # The stored terms are read: nothing is computed again.
+            patch.setattr(Postings, "build", None)
+            hits = opened.search("zzyzx dog", encoder, k=9, hybrid=True)
+        assert [(hit.id, hit.score) for hit in hits] == expected
+
+
+def test_damaged_terms_are_refused(encoder, tmp_path):
+    pytest.importorskip("bm25s")
+    folder = tmp_path / "index"
+    CorpusIndex.build(folder, PASSAGES[:3], encoder, passages=True, hybrid=True)
+    with open(folder / LEXICAL_FILES[1], "r+b") as stream:
+        stream.seek(-1, 2)
+        stream.write(b"\xff")
+    with pytest.raises(InputError, match=LEXICAL_FILES[1]):
+        CorpusIndex.load(folder)
+
+
+def test_terms_need_passages(encoder, tmp_path):
+    with pytest.raises(InputError, match="hybrid"):
+        CorpusIndex.build(tmp_path / "index", PASSAGES, encoder, hybrid=True)
+    assert not (tmp_path / "index").exists()
+
+
 def test_what_does_not_fit_together(index, encoder, tmp_path):
     plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:5], encoder)
     with pytest.raises(InputError, match=r"--rerank .*index of passages"):
@@ -245,3 +289,17 @@ def test_commands(folder, tmp_path):
         "--rerank",
         path,
     )
+
+
+def test_commands_for_hybrid_search(folder, tmp_path):
+    pytest.importorskip("bm25s")
+    text = tmp_path / "passages.txt"
+    text.write_text("".join(f"{passage}\n" for passage in PASSAGES[:5]))
+    path = tmp_path / "index"
+    build = ("index", "--model", folder, "--input", text, "--output", path, "--hybrid")
+    refused(lxsr_here(*build, check=False), "--hybrid", "--passages")
+    assert not path.exists()
+    lxsr_here(*build, "--passages")
+    assert (path / LEXICAL_FILES[0]).is_file()
+    done = lxsr_here("search", "--index", path, "--k", "1", "--hybrid", SENTENCES[9])
+    assert done.stdout.splitlines()[1].endswith(f"  3  {SENTENCES[9]}")

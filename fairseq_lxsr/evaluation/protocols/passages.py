@@ -32,7 +32,7 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, from_hits, 
 from fairseq_lxsr.evaluation.texts import rank
 from fairseq_lxsr.options import FILE_NAME, ON_LONG, PASSAGE_METRICS, option
 from fairseq_lxsr.search.corpus import CorpusIndex
-from fairseq_lxsr.search.lexical import LexicalIndex, lexical_name
+from fairseq_lxsr.search.lexical import LexicalIndex, Postings, lexical_name
 from fairseq_lxsr.search.passages import PassageRanker
 from fairseq_lxsr.vectors.rows import IntArray
 
@@ -93,7 +93,8 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     order = np.random.default_rng(SEED).permutation(len(test.passages))
     depth = min(DEPTH, len(order))
     if metric == "bm25":
-        index = LexicalIndex([test.passages[row] for row in order.tolist()])
+        passages = [test.passages[row] for row in order.tolist()]
+        index = LexicalIndex([Postings.build(passages)])
         _, rows = index.nearest(test.queries.lines, depth)
         return np.where(rows < 0, -1, order[rows])
     if metric != "nn":
