@@ -2,7 +2,7 @@
 PYTHON ?= python3
 export DATA SRC TGT WORK RECIPE
 
-.PHONY: help install demo test slow smoke lint docs bench
+.PHONY: help install demo test slow smoke lint docs package bench
 
 help:
 	@echo "make demo   train on 20,000 English-French sentences and score the result (3 to 6 minutes the first time)"
@@ -13,6 +13,7 @@ help:
 	@echo "make smoke  run benchmarks and examples, as small as they can be"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation site, in site/"
+	@echo "make package  the source distribution and the wheel, checked, in dist/"
 	@echo "make bench  the benchmarks with small inputs, next to their goals (minutes, on a quiet machine)"
 
 install:
@@ -41,6 +42,10 @@ lint: install
 # not --quiet, which hides warnings from --strict
 docs: install
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean
+
+# offline, once everything is installed; `tools/release.py --final` before an upload
+package: install
+	.venv/bin/python tools/release.py
 
 bench: install
 	.venv/bin/python -m benchmarks.bench --output benchmarks/results/bench.json

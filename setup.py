@@ -1,25 +1,17 @@
-"""Everything about the package stands in pyproject.toml, but the links that need an address of the
-repository.
+"""Everything about the package stands in pyproject.toml, but the text for an index.
 
-`REPO_URL=https://... python -m build` writes them: the pages that the README names, and the
-project's addresses. `make install` also sets up fairseq, see tools/install.py.
+That is the README, with complete addresses for links to files of the repository.
 """
 
-import os
 import re
+import tomllib
 from pathlib import Path
 
 from setuptools import setup
 
-address = os.environ.get("REPO_URL", "").rstrip("/")
-readme = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
-if address:
-    readme = re.sub(r"\]\((?!https?:|#)", f"]({address}/blob/main/", readme)
-urls = (
-    {"Repository": address, "Documentation": f"{address}/blob/main/docs/index.md"}
-    if address
-    else {}
-)
-if address:
-    urls |= {"Changelog": f"{address}/blob/main/CHANGELOG.md", "Issues": f"{address}/issues"}
-setup(long_description=readme, long_description_content_type="text/markdown", project_urls=urls)
+ROOT = Path(__file__).parent
+project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+address = project["urls"]["Repository"]
+readme = (ROOT / "README.md").read_text(encoding="utf-8")
+readme = re.sub(r"\]\((?!https?:|#)", f"]({address}/blob/main/", readme)
+setup(long_description=readme, long_description_content_type="text/markdown")

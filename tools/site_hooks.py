@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -25,6 +26,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fairseq_lxsr"
+PYPROJECT = ROOT / "pyproject.toml"
 # Folders without a page of the API: the command line has a page of its own.
 NO_API = {"cli"}
 INTERNALS = "Modules that the commands are made of. They may change with any version."
@@ -145,10 +147,22 @@ def api_page(title: str, about: str, modules: Sequence[str]) -> str:
     return "\n".join([f"# {title}\n\n{about}\n", *blocks])
 
 
+def repository_address(path: Path) -> str:
+    """Return the address of the repository in pyproject.toml; empty before a release sets it.
+
+    The placeholder is a host in .invalid, see tools/release.py.
+    """
+    address = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    if ".invalid/" in address:
+        return ""
+    return address
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the address of the repository, and add the pages of the API to the navigation."""
-    if os.environ.get("REPO_URL"):
-        config.repo_url = os.environ["REPO_URL"]
+    address = repository_address(PYPROJECT)
+    if address:
+        config.repo_url = address
         config.repo_name = "Repository"
     if config.nav is not None:
         public, internal = api_pages()

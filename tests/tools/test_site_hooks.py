@@ -91,9 +91,17 @@ def test_what_users_call_comes_before_internals():
     assert modules <= set(documented)
 
 
-@pytest.mark.parametrize("address", ["", "https://example.org/house"])
-def test_the_repository_has_an_address_where_it_is_given(monkeypatch, address):
-    monkeypatch.setenv("REPO_URL", address)
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("repository.invalid", ""), ("example.org", "https://example.org/house")],
+)
+def test_the_site_links_to_the_repository_once_it_has_an_address(
+    monkeypatch, tmp_path, host, address
+):
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project.urls]\nRepository = "https://{host}/house"\n'
+    )
+    monkeypatch.setattr(hooks, "PYPROJECT", tmp_path / "pyproject.toml")
     config = hooks.on_config(SimpleNamespace(nav=[], repo_url="", repo_name=None))
     assert (config.repo_url, config.repo_name) == (address, "Repository" if address else None)
     assert [list(part) for part in config.nav] == [["Reference of Python"]]

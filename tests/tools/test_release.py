@@ -1,0 +1,169 @@
+"""tools/release.py: what it refuses; and the files that a host of repositories reads."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+import yaml
+from conftest import ROOT, load_script
+
+release = load_script(ROOT / "tools" / "release.py")
+FILES = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "fairseq_lxsr/__init__.py")
+GITHUB = ROOT / ".github"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A copy of the files with versions and addresses, committed, as a release would have it."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    for name in ("pyproject.toml", "CITATION.cff"):
+        change(tmp_path / name, release.PLACEHOLDER, "example.org/me")
+    text = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = re.compile(r"(?<=## \[Unreleased\]\n).*?(?=^## )", re.M | re.S)
+    (tmp_path / "CHANGELOG.md").write_text(unreleased.sub("\n", text, 1), encoding="utf-8")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(folder, *arguments):
+    subprocess.run(["git", "-C", folder, *arguments], check=True)
+
+
+def commit(folder):
+    git(folder, "add", "-A")
+    git(folder, *("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"))
+
+
+def change(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_versions_and_addresses_of_this_repository_agree():
+    assert release.document_problems(ROOT) == []
+
+
+def test_a_finished_repository_may_be_released(repository):
+    assert release.document_problems(repository) == []
+    assert release.final_problems(repository) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "parts"),
+    [
+        ("CHANGELOG.md", "## [0.1.0]", "## [0.0.9]", ("newest release", "'0.0.9'", "'0.1.0'")),
+        ("CHANGELOG.md", "## [0.1.0]", "## 0.1.0", ("CHANGELOG.md: no release",)),
+        ("CITATION.cff", "version: 0.1.0", "version: 0.2.0", ("version", "'0.2.0'", "'0.1.0'")),
+        ("CITATION.cff", "date-released: 2", "date-released: 3", ("date-released", "'3026-11-27'")),
+        ("CITATION.cff", "example.org/me", "example.org/you", ("repository-code", "/you/")),
+        ("pyproject.toml", 'Issues = "https:', 'Issues = "http:', ("urls.Issues", "http:")),
+        ("fairseq_lxsr/__init__.py", '"0.1.0"', '"0.1.1"', ("newest release", "'0.1.1'")),
+    ],
+)
+def test_versions_dates_and_addresses_that_differ_are_refused(repository, name, old, new, parts):
+    change(repository / name, old, new)
+    problem = release.document_problems(repository)[0]
+    for part in parts:
+        assert part in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "place"),
+    [
+        ("pyproject.toml", "example.org/me", "repository.invalid", "pyproject.toml"),
+        ("CITATION.cff", "example.org/me", "repository.invalid", "CITATION.cff"),
+        ("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n- A line.\n", "CHANGELOG.md"),
+    ],
+)
+def test_what_a_release_may_not_have(repository, name, old, new, place):
+    change(repository / name, old, new)
+    commit(repository)
+    (problem,) = release.final_problems(repository)
+    assert problem.startswith(place)
+
+
+def test_a_release_needs_commits_and_a_new_tag(repository):
+    (repository / "more.txt").touch()
+    git(repository, "tag", "v0.1.0")
+    uncommitted, tag = release.final_problems(repository)
+    assert uncommitted.startswith("more.txt: ")
+    assert tag.startswith("v0.1.0: ")
+
+
+def test_the_program_ends_with_status_2(repository):
+    """The copy has a wrong version; nothing is built."""
+    change(repository / "CITATION.cff", "version: 0.1.0", "version: 0.2.0")
+    (repository / "tools").mkdir()
+    shutil.copyfile(ROOT / "tools" / "release.py", repository / "tools" / "release.py")
+    done = subprocess.run(
+        [sys.executable, repository / "tools" / "release.py"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("release: CITATION.cff: version")
+    assert not (repository / "dist").exists()
+
+
+def test_a_wheel_with_wrong_metadata_is_refused(tmp_path):
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    links = "\n".join(f"Project-URL: {name}, {link}" for name, link in about["urls"].items())
+    metadata = (
+        f"Version: 0.1.0\nLicense-Expression: MIT\nRequires-Python: {about['requires-python']}\n"
+        f"{links}\nLicense-File: LICENSE\n\n[a](docs/index.md)\n"
+    )
+    path = tmp_path / "a.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a-0.1.0.dist-info/METADATA", metadata)
+        archive.writestr("tests/__init__.py", "")
+    problems = "\n".join(release.wheel_problems(ROOT, path))
+    for part in ("Expression is MIT", "LICENSE is missing", "tests/__init__.py", "(docs/index.md)"):
+        assert part in problems
+    assert len(problems.splitlines()) == 4
+
+
+def test_the_changelog_is_short():
+    """At most 500 words, as people read it."""
+    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split()) <= 500
+
+
+def test_the_workflow_does_what_ci_does():
+    workflow = yaml.safe_load((GITHUB / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    commands = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
+    assert commands["linux"] == ["bash .ci/run"]
+    trained = jobs["linux"]["strategy"]["matrix"]["python"]
+    encoded = jobs["encode"]["strategy"]["matrix"]["python"]
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = [c.split(" :: ")[-1] for c in about["classifiers"] if re.search(r"3\.\d+$", c)]
+    assert sorted({*trained, *encoded}) == versions
+    install = load_script(ROOT / "tools" / "install.py")
+    assert trained[0] == install.dotted(install.OLDEST)
+    assert trained[-1] == install.dotted(install.NEWEST)
+    assert "make package" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(GITHUB.rglob("*.yml")), ids=lambda path: path.stem)
+def test_files_of_the_host_can_be_read(path):
+    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
+
+
+def test_the_citation_names_what_a_reader_needs():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= citation.keys()
+    assert len(citation["references"]) == 5
+    for reference in citation["references"]:
+        assert {"type", "title", "authors", "year"} <= reference.keys()
+
+
+def test_hooks_before_a_commit_use_the_tools_of_the_installation():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    for hook in hooks["repos"][0]["hooks"]:
+        assert hook["entry"].startswith(".venv/bin/")
+        assert hook["language"] == "system"
