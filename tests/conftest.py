@@ -383,6 +383,16 @@ def made_once(work: Path, name: str, make: Callable[[], object]) -> Path:
 
 
 @pytest.fixture(scope="session")
+def packaged():
+    """The encoder of the packaged model, which takes most of a second to read; no test changes
+    it.
+    """
+    from fairseq_lxsr import SentenceEncoder
+
+    return SentenceEncoder.from_pretrained("lxsr-static", "cpu")
+
+
+@pytest.fixture(scope="session")
 def toy_work(tmp_path_factory) -> Path:
     """A work folder of `lxsr prepare`: corpus, subwords and data-bin of en-fr; no test changes
     it.

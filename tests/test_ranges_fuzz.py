@@ -75,6 +75,7 @@ def taken(content, kind: type):
     return None
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(content=PREPARE | VALUES)
 def test_any_configuration_of_a_preparation(content):

@@ -253,6 +253,7 @@ def test_weights_beyond_half_precision_are_named(checkpoint, tmp_path):
     lxsr_here(*export, "bfloat16")
 
 
+@pytest.mark.slow
 def test_any_value_in_any_place_of_a_checkpoint_is_exported_or_refused(tmp_path):
     data = small_model.write_pieces(tmp_path / "data")
     path, refusals = tmp_path / "checkpoint.pt", 0
@@ -270,6 +271,7 @@ def test_any_value_in_any_place_of_a_checkpoint_is_exported_or_refused(tmp_path)
     assert 150 < refusals < number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lxsr", "laser", "tlaser", "context"])
 def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
     content = (COMPATIBILITY / f"{name}.pt").read_bytes()
@@ -283,6 +285,7 @@ def test_bytes_that_are_changed_are_read_or_refused(tmp_path, name):
             assert str(path) in str(error)  # noqa: PT017
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lxsr", "laser"])
 def test_a_flipped_bit_is_refused_or_changes_nothing(tmp_path, name):
     """Most bits of a checkpoint are numbers, for which any value is as good as another to torch."""

@@ -191,6 +191,7 @@ def test_threads_do_not_disturb_each_other(encoder):
         )
 
 
+@pytest.mark.slow
 def test_goes_to_other_processes_without_its_copies(encoder):
     parts, size = [SENTENCES[:20], SENTENCES[20:]], len(pickle.dumps(encoder))
     encoder.encode(SENTENCES[:2], dtype="int8")  # a copy that stays here

@@ -136,10 +136,9 @@ SENTENCES = {
 }
 
 
-def test_a_translation_is_nearest_in_every_pair_of_many_languages():
-    encoder = SentenceEncoder.from_pretrained("lxsr-static")
+def test_a_translation_is_nearest_in_every_pair_of_many_languages(packaged):
     vectors = {
-        language: encoder.encode(lines, normalize=True) for language, lines in SENTENCES.items()
+        language: packaged.encode(lines, normalize=True) for language, lines in SENTENCES.items()
     }
     for (source, one), (target, other) in itertools.product(vectors.items(), repeat=2):
         assert (one @ other.T).argmax(axis=1).tolist() == [0, 1, 2], (source, target)

@@ -330,6 +330,7 @@ def test_hostile_options_of_the_transformer(tmp_path, name, value, message):
 VALUES = [None, True, "no", -1, 0, 10**30, 0.5, float("nan"), [1], {"x": 1}, "\ud800"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "part"), [("lxsr", None), ("tlaser", "encoder"), ("laser", "encoder")]
 )
@@ -442,6 +443,7 @@ def test_an_embedding_that_is_no_number_is_named(tmp_path):
         SentenceEncoder.from_pretrained(folder, "cpu").encode(["", "one dog"])
 
 
+@pytest.mark.slow
 def test_reading_a_folder_does_not_load_the_compiler_of_torch():
     """It takes seconds, and to draw numbers for tensors without memory torch loads it."""
     folders = [str(COMPATIBILITY / f"{name}.model") for name in ("lxsr", "best", "laser", "tlaser")]

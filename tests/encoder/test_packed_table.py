@@ -80,22 +80,20 @@ def test_numbers_that_are_not_finite(scale, expected):
     assert PackedTable(codes * 0 + 1, np.array([1, 1e37], np.float32)).isfinite().all()
 
 
-def test_embeddings_are_those_of_the_unpacked_table():
-    encoder = SentenceEncoder.from_pretrained("lxsr-static")
+def test_embeddings_are_those_of_the_unpacked_table(packaged):
     config = read_config(MODEL)
     weights = read_weights(MODEL, config)
-    plain = SentenceEncoder(Bag(encoder.size, weights), encoder.tokenizer, config)
-    embeddings = encoder.encode(SENTENCES)
+    plain = SentenceEncoder(Bag(packaged.size, weights), packaged.tokenizer, config)
+    embeddings = packaged.encode(SENTENCES)
     np.testing.assert_array_equal(embeddings, plain.encode(SENTENCES))
-    np.testing.assert_array_equal(encoder.table, weights[TABLE])
-    np.testing.assert_array_equal(encoder.encode(SENTENCES), embeddings)
-    assert encoder.parameters == weights[TABLE].size
+    np.testing.assert_array_equal(packaged.table, weights[TABLE])
+    np.testing.assert_array_equal(packaged.encode(SENTENCES), embeddings)
+    assert packaged.parameters == weights[TABLE].size
 
 
-def test_a_pickled_encoder_has_the_packed_table():
-    encoder = SentenceEncoder.from_pretrained("lxsr-static")
-    embeddings = encoder.encode(SENTENCES)
-    data = pickle.dumps(encoder)
+def test_a_pickled_encoder_has_the_packed_table(packaged):
+    embeddings = packaged.encode(SENTENCES)
+    data = pickle.dumps(packaged)
     assert len(data) < 35e6
     np.testing.assert_array_equal(pickle.loads(data).encode(SENTENCES), embeddings)
 
@@ -108,6 +106,7 @@ def test_the_first_sentence_unpacks_few_rows():
     assert packed._rows.nbytes < 2e6
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_to_the_first_vector():
     code = (

@@ -60,8 +60,8 @@ def test_both_kinds_of_pieces_and_a_dictionary_that_lacks_some(pieces, tmp_path)
     assert export_sentence_transformers(encoder, tmp_path / "st", SENTENCES) < 1e-5
 
 
-def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces():
-    tokenizer = SentenceEncoder.from_pretrained("lxsr-static", "cpu").tokenizer
+def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces(packaged):
+    tokenizer = packaged.tokenizer
     fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
     texts = [SAMPLE[-2], *(f"\uff71{text}" for text in VOICED)]
     texts += [text.replace("\u3099", "\uff9e").replace("\u309a", "\uff9f") for text in texts]

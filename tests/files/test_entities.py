@@ -7,6 +7,7 @@ import pytest
 import toy
 from conftest import lxsr_here, refused
 
+from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.files.entities import EntityReader, is_escaped, unescape
 
 PLAIN = [f'Tom & Jerry say "it\'s {number} < {number + 1}".' for number in range(30)]
@@ -78,6 +79,13 @@ def test_prepare_replaces_entities_and_counts_them(tmp_path):
     refused(lxsr_here("prepare", "--entities", "x", check=False), "--entities", "'x'")
 
 
+@pytest.fixture
+def packaged_in_memory(packaged, monkeypatch):
+    """Commands take the packaged model from memory, because reading it takes most of a second."""
+    monkeypatch.setattr(SentenceEncoder, "from_pretrained", lambda *_, **__: packaged)
+
+
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_pairs_are_scored_as_their_characters(tmp_path):
     rows = "".join(f"{plain}\t{escaped}\n" for plain, escaped in zip(PLAIN, ESCAPED, strict=True))
     (tmp_path / "t.tsv").write_text(rows)
@@ -104,6 +112,7 @@ def test_lines_of_one_text_are_counted():
     assert (reader.num_unescaped, reader.num_kept) == (0, 30)
 
 
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_embeddings_of_escaped_lines_are_those_of_their_characters(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     embed = ("embed", "--model", "lxsr-static", "--input", text, "--output")
@@ -125,6 +134,7 @@ def test_embeddings_of_escaped_lines_are_those_of_their_characters(tmp_path):
     assert np.array_equal(np.concatenate(parts)[:30], expected)
 
 
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_a_text_with_its_embeddings_is_recognised_by_its_lines(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     folder = tmp_path / "vectors"
@@ -139,6 +149,7 @@ def test_a_text_with_its_embeddings_is_recognised_by_its_lines(tmp_path):
     refused(done, "text.npy")
 
 
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_an_index_and_its_queries_hold_characters(tmp_path):
     text = write_lines(tmp_path / "text", ESCAPED)
     index = ("index", "--model", "lxsr-static", "--input", text, "--output", tmp_path / "index")
@@ -153,6 +164,7 @@ def test_an_index_and_its_queries_hold_characters(tmp_path):
     assert f"{ESCAPED[3]}\t1.000000\t34\t{ESCAPED[3]}\n" in done.stdout
 
 
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_an_index_reads_entities_next_to_ids(tmp_path):
     rows = [f"id{number}\t{line}" for number, line in enumerate(ESCAPED)]
     text = write_lines(tmp_path / "text", rows)
@@ -164,6 +176,7 @@ def test_an_index_reads_entities_next_to_ids(tmp_path):
     assert f"\tid7\t{PLAIN[7]}\n" in done.stdout
 
 
+@pytest.mark.usefixtures("packaged_in_memory")
 def test_mined_pairs_hold_characters(tmp_path):
     source = write_lines(tmp_path / "source", ESCAPED)
     target = write_lines(tmp_path / "target", [f"{line} Yes." for line in PLAIN])

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files import lines
 from fairseq_lxsr.files import open as files
@@ -214,8 +213,8 @@ def test_what_is_no_file(tmp_path, monkeypatch):
         *("a", "👍", "."),
     ],
 )
-def test_a_blank_line_has_no_pieces(line):
-    _, lengths = SentenceEncoder.from_pretrained("lxsr-static").tokenizer.encode_flat([line])
+def test_a_blank_line_has_no_pieces(packaged, line):
+    _, lengths = packaged.tokenizer.encode_flat([line])
     assert is_blank(line) == (lengths[0] == 0)
 
 

@@ -75,6 +75,21 @@ def finished(documents, tmp_path_factory):
     return folder / "run", done.stdout
 
 
+@pytest.fixture(scope="module")
+def short_options(toy_model):
+    """One epoch, and one round that another model mines."""
+    return {"start_model": str(toy_model), "rounds": 1, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def short(documents, short_options, tmp_path_factory):
+    """The work folder of a run of those options."""
+    folder = tmp_path_factory.mktemp("short")
+    lxsr("train-context", write_config(folder / "run.yaml", documents, **short_options))
+    return folder / "run"
+
+
+@pytest.mark.slow
 def test_every_step_is_reported_and_learns(finished):
     work, said = finished
     for fragment in ("stage1: ", "accuracy 0.", "round1/mined.tsv: 200 pairs", "round2/model: "):
@@ -101,6 +116,7 @@ def test_every_step_is_reported_and_learns(finished):
     assert max(accuracies) > 0.55  # the first stage learns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["round1", "round2"])
 def test_labels_are_the_cosines_of_the_encoder_of_the_step_before(finished, step):
     work, _ = finished
@@ -114,6 +130,7 @@ def test_labels_are_the_cosines_of_the_encoder_of_the_step_before(finished, step
         assert float(cosine) == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_rounds_start_from_what_was_learnt(finished):
     work, _ = finished
     steps = ("stage1", "round1", "round2")
@@ -123,6 +140,7 @@ def test_the_rounds_start_from_what_was_learnt(finished):
         assert torch.cosine_similarity(one[4:], other[4:]).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_the_model_embeds_and_is_evaluated(finished, tmp_path):
     work, _ = finished
     model = work / "round2" / "model"
@@ -161,30 +179,29 @@ def test_interrupted_anywhere_it_ends_with_the_same_weights(finished, documents,
     ).read_text()
 
 
-def test_other_options_and_a_second_run_are_refused(finished, documents, tmp_path):
-    work, _ = finished
+def test_other_options_and_a_second_run_are_refused(short, documents, short_options, tmp_path):
+    work = short
     config = tmp_path / "other.yaml"
     data = {path: path.read_bytes() for path in (work / "data-bin").rglob("*.bin")}
     for option, value, before in (("draw", 50, 100), ("valid_documents", 6, 5)):
-        write_config(config, documents, work=str(work), **{option: value})
+        write_config(config, documents, work=str(work), **short_options | {option: value})
         refused(
             lxsr_here("train-context", config, check=False),
             "context.json: ",
             f"{option} is {value}",
             f" {before};",
         )
-    write_config(config, documents, work=str(work))
+    write_config(config, documents, work=str(work), **short_options)
     with (work / "lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        write_config(config, documents, work=str(work), valid_documents=6)
+        write_config(config, documents, work=str(work), **short_options | {"valid_documents": 6})
         refused(lxsr_here("train-context", config, check=False), work)
     (work / "lock").unlink()
     assert data == {path: path.read_bytes() for path in data}
 
 
-def test_other_text_is_refused(finished, documents, tmp_path):
-    work, _ = finished
-    shutil.copytree(work, tmp_path / "work")
+def test_other_text_is_refused(short, documents, short_options, tmp_path):
+    shutil.copytree(short, tmp_path / "work")
     changed = {language: tmp_path / file.name for language, file in documents.items()}
     for language, file in changed.items():
         file.write_text(documents[language].read_text() + "\n\nOne more.\nDocument.\n")
@@ -192,7 +209,8 @@ def test_other_text_is_refused(finished, documents, tmp_path):
     record = json.loads((tmp_path / "work" / "context.json").read_text())
     record["documents"] = {language: str(file) for language, file in changed.items()}
     (tmp_path / "work" / "context.json").write_text(json.dumps(record))
-    config = write_config(tmp_path / "run.yaml", changed, work=str(tmp_path / "work"))
+    work = str(tmp_path / "work")
+    config = write_config(tmp_path / "run.yaml", changed, work=work, **short_options)
     data = {path: path.read_bytes() for path in (tmp_path / "work").rglob("*") if path.is_file()}
     refused(
         lxsr_here("train-context", config, check=False),
@@ -232,9 +250,8 @@ def test_bad_configurations_are_refused(documents, tmp_path, options, fragments)
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_checkpoint_whose_copy_was_cut_off(finished, tmp_path, whole):
-    work, _ = finished
-    shutil.copytree(work / "stage1" / "checkpoints", tmp_path / "checkpoints")
+def test_a_checkpoint_whose_copy_was_cut_off(short, tmp_path, whole):
+    shutil.copytree(short / "stage1" / "checkpoints", tmp_path / "checkpoints")
     last, best = (tmp_path / "checkpoints" / f"checkpoint_{name}.pt" for name in ("last", "best"))
     last.write_bytes(last.read_bytes()[:1000])
     if not whole:
@@ -244,10 +261,6 @@ def test_a_checkpoint_whose_copy_was_cut_off(finished, tmp_path, whole):
     assert not whole or last.read_bytes() == best.read_bytes()
 
 
-def test_the_first_round_can_be_mined_by_another_model(documents, toy_model, tmp_path):
-    config = write_config(
-        tmp_path / "run.yaml", documents, start_model=str(toy_model), rounds=1, epochs=1
-    )
-    lxsr("train-context", config)
-    report = json.loads((tmp_path / "run" / "rounds.jsonl").read_text())
+def test_the_first_round_can_be_mined_by_another_model(short, toy_model):
+    report = json.loads((short / "rounds.jsonl").read_text())
     assert report["model"] == str(toy_model)

@@ -9,7 +9,6 @@ import toy
 from conftest import lxsr_here as lxsr
 from conftest import refused
 
-from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.errors import InputError, install_command
 from fairseq_lxsr.export.fast_tokenizer import extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.web_page import tokenizer_content
@@ -23,13 +22,12 @@ SIMPLIFIED = ["我们发现了语言", "頭发", "个 机业, OK", "东 DOG x语
 
 
 @pytest.fixture(scope="module")
-def tokenizers():
+def tokenizers(packaged):
     """Those of the packaged model, without the option and with it."""
-    encoder = SentenceEncoder.from_pretrained("lxsr-static", "cpu")
     options, symbols, model = (
-        encoder.tokenizer.options,
-        encoder.tokenizer.symbols,
-        encoder.folder / "sentencepiece.model",
+        packaged.tokenizer.options,
+        packaged.tokenizer.symbols,
+        packaged.folder / "sentencepiece.model",
     )
     plain, converting = (
         Tokenizer(model, replace(options, read_as=read_as), symbols) for read_as in ("", READ_AS)
