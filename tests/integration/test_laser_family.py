@@ -62,6 +62,7 @@ def model(trained):
     return folder / "model"
 
 
+@pytest.mark.slow
 def test_validation_loss_falls_and_every_part_is_logged(trained):
     arch, _, done = trained
     found = validations(done, "nll_loss")
@@ -73,6 +74,7 @@ def test_validation_loss_falls_and_every_part_is_logged(trained):
     assert "en-fr, fr-en" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_folder_embeds_and_is_evaluated(model, toy_work, tmp_path):
     text = toy_work / "corpus" / "en-fr" / "test"
     lxsr_here("embed", "--model", model, "--input", f"{text}.en", "--output", tmp_path / "en.npy")
@@ -95,6 +97,7 @@ def test_the_folder_embeds_and_is_evaluated(model, toy_work, tmp_path):
     assert cosine.sum(axis=1).min() > 0.99
 
 
+@pytest.mark.slow
 def test_export_keeps_what_was_trained(trained, model):
     _, folder, _ = trained
     trained_weights = weights(folder, "checkpoint_best.pt")
@@ -119,6 +122,7 @@ def generate(trained, data, pair, *options, check=True):
     return run("fairseq_cli.generate", data, *fixed, *named, *options, check=check)
 
 
+@pytest.mark.slow
 def test_fairseq_generate_translates_into_the_language_asked_for(trained, toy_work):
     words = {
         "fr": {"le", "chat", "voit", "suit", "chien"},
@@ -259,6 +263,7 @@ def test_options_that_do_not_fit_are_refused(three_languages, tmp_path, flags):
     refused(done, flags.replace("--encoder-attention-heads", "num_heads"))
 
 
+@pytest.mark.slow
 def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
     refused(
         generate(trained, three_languages, "en-de", check=False),
@@ -266,6 +271,7 @@ def test_a_language_that_was_not_trained_is_refused(trained, three_languages):
     )
 
 
+@pytest.mark.slow
 def test_long_documents_are_cut_by_tlaser_and_read_whole_by_laser(trained, model):
     arch, _, _ = trained
     encoder = SentenceEncoder.from_pretrained(model)
@@ -300,11 +306,13 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_documents_of_750_tokens_take_little_more_memory_than_sentences(model):
     # MiB; all 64 at once would hold 64 x 2 heads x 750 x 750 floats a layer, 288 MB
     assert float(python(MEMORY, model)) < 100
 
 
+@pytest.mark.slow
 def test_onnx_is_refused_and_int8_is_for_transformers(trained, model, tmp_path):
     arch, _, _ = trained
     done = lxsr_here("export", "onnx", "--model", model, "--output", tmp_path / "out", check=False)

@@ -50,6 +50,7 @@ def test_validate_reads_the_checkpoint(toy_work, toy_checkpoint):
     assert {"loss", "gen", "align", "sim", "acc_fwd", "acc_bwd"} <= values.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm", "smlm", "xtr", "mlm_xtr"])
 def test_every_objective_trains(tmp_path, toy_work, objective):
     """The loss falls below what the first updates had; align and sim are left out and not
@@ -64,6 +65,7 @@ def test_every_objective_trains(tmp_path, toy_work, objective):
     assert "sim=" not in done.stdout
 
 
+@pytest.mark.slow
 def test_options_beyond_the_paper_train(tmp_path, toy_work):
     options = {
         **COSINES,
@@ -115,6 +117,7 @@ def test_gated_layers_grow_on_a_trained_static_model(tmp_path, toy_work):
         lxsr_here("export", form, "--model", tmp_path / "grown.model", "--output", tmp_path / form)
 
 
+@pytest.mark.slow
 def test_the_average_of_the_weights(tmp_path, toy_work, toy_checkpoint):
     """`--ema` gives the weights that fairseq averaged, not the last ones."""
     data = toy_work / "data-bin"
@@ -214,6 +217,7 @@ def test_help_lists_every_option_with_its_text():
     assert text.count("--max-positions MAX_POSITIONS") == 3
 
 
+@pytest.mark.slow
 def test_several_language_pairs_share_one_model(tmp_path):
     pairs = toy.sentences(900)
     toy.write(tmp_path / "text.en-fr", pairs[:600], ("en", "fr"))

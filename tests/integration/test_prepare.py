@@ -99,6 +99,7 @@ def test_killed_at_any_moment_the_same_bytes(folders):
     assert summary["en-fr"]["report"]["dropped"]["excluded"] == 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["corpus/.en-fr.*.tmp/parts/0", ".subwords.*.tmp"])
 def test_an_interrupt_ends_it_in_one_line(tmp_path, stage):
     """Ctrl-C goes to all processes of a terminal, also while SentencePiece trains, which does not

@@ -62,6 +62,7 @@ def test_probabilities_are_of_the_counts_and_the_model_has_the_expectation(
     np.testing.assert_array_equal(exported(checkpoint, tmp_path / "model"), [*rows, table[-1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "flags", "keeps"),
     [
@@ -85,6 +86,7 @@ def test_rows_stay_where_nothing_is_split_or_layernorm_is_first(
     assert np.array_equal(rows, table) == keeps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["3", "0"])
 def test_what_a_model_goes_on_from_has_learnt_is_not_split_more_often(
     tmp_path, toy_work, checkpoint, before

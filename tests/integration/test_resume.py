@@ -14,6 +14,7 @@ from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.errors import InputError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "limits"),
     [

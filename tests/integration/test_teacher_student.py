@@ -33,6 +33,7 @@ def trained(done, name: str) -> list[float]:
     return [float(line.split(f"| {name} ")[1].split()[0]) for line in lines]
 
 
+@pytest.mark.slow
 def test_a_student_of_another_width_learns_from_the_teacher_alone(tmp_path, toy_work, teacher):
     data, flags = toy_work / "data-bin", ("--teacher-embeddings", teacher, "--no-epoch-checkpoints")
     options = {
@@ -68,20 +69,22 @@ def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work,
     np.save(
         tmp_path / "train.en-fr.en.npy", np.load(teacher / "train.en-fr.en.npy").astype(np.float16)
     )
-    flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form, "--no-save")
+    flags = ("--teacher-embeddings", tmp_path, "--distill-loss", form)
     options = {
         "objective": "none",
         "sim_weight": "0",
         "align_similarity": "cosine",
         "align_temperature": "0.1",
     }
-    done = train(
-        toy_work / "data-bin", tmp_path, *flags, **options, max_epoch="1", encoder_layers="1"
-    )
+    short = {"max_update": "2", "encoder_layers": "1"}
+    flags += ("--no-save", "--disable-validation")
+    done = train_here(toy_work / "data-bin", tmp_path, *flags, **options, **short)
+    assert not done.returncode, done.stderr
     assert trained(done, "distill")
     assert trained(done, "align")
 
 
+@pytest.mark.slow
 def test_near_pairs_are_put_together_and_are_harder_to_tell_apart(tmp_path, toy_work, teacher):
     """Their negatives are the nearest of all text; processes that load change nothing."""
     options = {"objective": "none", "sim_weight": "0", "encoder_layers": "0", "max_epoch": "2"}
@@ -117,6 +120,7 @@ def words(tmp_path_factory, toy_work):
     return folder
 
 
+@pytest.mark.slow
 def test_words_find_the_teachers_embeddings_of_them(tmp_path, toy_work, words):
     """Beside align; processes that load change nothing, and the projection is not exported."""
     options = {

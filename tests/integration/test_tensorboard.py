@@ -17,6 +17,7 @@ def events(path):
         data = data[16 + length :]
 
 
+@pytest.mark.slow
 def test_loss_terms_reach_tensorboard(toy_work, tmp_path):
     pytest.importorskip("tensorboardX")
     board = tmp_path / "board"

@@ -120,6 +120,7 @@ def two_workers(command: list[str]) -> list[list[str]]:
     return [[*command, *backend, *address, "--distributed-rank", str(rank)] for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_two_workers_equal_one_with_twice_the_batch(tmp_path, toy_work):
     shards = toy_work / "data-bin", tmp_path / "second"
     shutil.copytree(*shards)

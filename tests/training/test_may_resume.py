@@ -24,6 +24,7 @@ def new_run(state, **options_without_shape) -> NewRun:
     )
 
 
+@pytest.mark.slow
 def test_any_value_in_any_place_of_a_checkpoint_is_accepted_or_refused(tmp_path, state):
     path, refusals = tmp_path / "checkpoint.pt", 0
     for other in changed_checkpoints(state):

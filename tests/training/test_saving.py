@@ -15,7 +15,14 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.pt")}
 
 
-@pytest.mark.parametrize("limit", [{"max_update": "8"}, {"max_epoch": "1"}, {"max_update": "29"}])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_update": "2"},
+        pytest.param({"max_epoch": "1"}, marks=pytest.mark.slow),
+        pytest.param({"max_update": "29"}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_finished_run_says_so_and_changes_nothing(tmp_path, toy_work, limit):
     [(name, value)] = limit.items()
     flags = ("--disable-validation",)
@@ -45,6 +52,7 @@ def test_a_checkpoint_is_exported_anywhere_without_its_data(tmp_path, toy_work):
     assert SentenceEncoder.from_pretrained(tmp_path / "model").encode(["one dog"]).any()
 
 
+@pytest.mark.slow
 def test_what_is_reset_is_not_finished(tmp_path, toy_work):
     train_here(toy_work / "data-bin", tmp_path, "--disable-validation", max_epoch="1")
     for flag in ("--reset-optimizer", "--reset-dataloader"):

@@ -224,6 +224,7 @@ print([blocks[number].tolist() for number in range(len(blocks))])
 """
 
 
+@pytest.mark.slow
 def test_fairseq_batches_where_it_was_not_built_or_for_another_numpy():
     said = python(UNBUILT).splitlines()
     assert said == ["[[0, 1], [2, 3], [4]]", "[[0, 1, 2], [3, 4, 5, 6]]"]
