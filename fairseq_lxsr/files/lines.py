@@ -80,7 +80,7 @@ def read_lines(
             if number == 1:
                 raw = _checked_first_line(raw, path)
             try:
-                line = _checked(raw, f"{path}, line {number}")
+                line = _checked(raw, path, number)
             except InputError as error:
                 if unreadable is None:
                     raise
@@ -197,17 +197,18 @@ def _is_decompression_error(error: Exception, path: str | Path) -> bool:
     return is_bz2 and isinstance(error, OSError) and error.errno is None
 
 
-def _checked(raw: bytes, place: str) -> str:
-    """Decode and check a line; `place` identifies it in messages."""
+def _checked(raw: bytes, path: str | Path, number: int) -> str:
+    """Decode and check a line; its file and number identify it in messages."""
     try:
         line = raw.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: {_describe_undecodable(raw, error)}") from None
+        description = _describe_undecodable(raw, error)
+        raise InputError(f"{path}, line {number}: {description}") from None
     if "\0" in line:
         column = line.index("\0") + 1
         raise InputError(
-            f"{place}: NUL character at column {column}; expected text: remove the character (tr "
-            "-d '\\0')"
+            f"{path}, line {number}: NUL character at column {column}; expected text: remove the "
+            "character (tr -d '\\0')"
         )
     return line
 

@@ -20,7 +20,6 @@ import sentencepiece
 from fairseq_lxsr.characters import (
     ARABIC_MARKS,
     DEFAULT_IGNORABLE,
-    in_brackets,
     visible,
     without_marks,
 )
@@ -65,8 +64,10 @@ _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 # Text normalization version for new data.
 TEXT_VERSION = 3
-# Number of texts to search at once for characters that depend on the normalization version.
-TEXTS_PER_SEARCH = 64
+# Number of texts to search at once for characters that need the slow normalization.
+TEXTS_PER_SEARCH = 512
+# Number of texts to normalize as one. A control character makes all of them slow.
+TEXTS_PER_JOIN = 64
 # Batches with fewer characters are encoded in a single thread.
 SINGLE_THREAD_CHARACTERS = 1000
 # Unicode blocks with characters that depend on the normalization version.
@@ -79,7 +80,6 @@ _ODD_BLOCKS = (
     (0x130, 0x130),
     (0x307, 0x307),
 )
-_ODD = re.compile(f"[{in_brackets(_ODD_BLOCKS)}]")
 
 
 @dataclass(frozen=True)
@@ -171,41 +171,33 @@ def normalise(text: str, options: TextOptions) -> str:
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize each text, faster than calling `normalise` for each."""
-    # All versions agree on texts without odd characters, and version 1 is the fastest
+    # All versions agree on texts without special characters, and version 1 is the fastest
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
-        part = texts[start : start + TEXTS_PER_SEARCH]
-        if options.version == 1 or not _is_odd("".join(part)):
-            normalised += _normalise_plain(part, plain_options)
-            continue
-        # Usually only a few of them have such characters
-        odd_texts = {text: normalise(text, options) for text in part if _ODD.search(text)}
-        plain_texts = [text for text in part if text not in odd_texts]
-        rest = iter(_normalise_plain(plain_texts, plain_options))
-        for text in part:
-            normalised.append(odd_texts[text] if text in odd_texts else next(rest))
+        part = list(texts[start : start + TEXTS_PER_SEARCH])
+        special_texts = {}
+        for index in _indices_of_special(part, options):
+            special_texts[index] = normalise(part[index], options)
+            part[index] = ""
+        for first in range(0, len(part), TEXTS_PER_JOIN):
+            normalised += _normalise_plain(part[first : first + TEXTS_PER_JOIN], plain_options)
+        for index, text in special_texts.items():
+            normalised[start + index] = text
     return normalised
 
 
 def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Normalize texts as version 1 of `normalise` does."""
+    """Normalize texts without special characters as version 1 of `normalise` does."""
     joined = "".join(texts)
     if options.split_han or "  " in joined or not joined.isprintable():
         return [normalise(text, options) for text in texts]
-    if not texts:
-        return []
-    # Only letters change, so the texts can be normalized as one, between line breaks
-    return _with_other_letters("\n".join(texts), options).split("\n")
-
-
-def _with_other_letters(text: str, options: TextOptions) -> str:
-    """Replace letters as in version 1 of `normalise`, and remove blanks at line breaks."""
-    if options.read_as and not text.isascii():
-        text = text.translate(options.table)
+    # Only case and blanks at the ends change, so the texts can be normalized as one, between line
+    # breaks
+    lines = "\n".join(texts)
     if options.lowercase:
-        text = text.lower()
-    return text.replace(" \n", "\n").replace("\n ", "\n").strip(" ")
+        lines = lines.lower()
+    return lines.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
 
 
 # Cached because creating options validates the fields, which takes time
@@ -214,20 +206,28 @@ def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)
 
 
-def _is_odd(text: str) -> bool:
-    """Return whether text may contain characters that depend on the normalization version."""
-    if text.isascii():
-        return False
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    return bool(_odd_codes()[codes].any())
+def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]:
+    """Return the indices of the texts with characters from `_special_codes`."""
+    joined = "".join(texts)
+    if joined.isascii():
+        return []
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
+    places = np.flatnonzero(_special_codes(options)[codes])
+    ends = np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()
+    return np.unique(np.searchsorted(ends, places, side="right")).tolist()
 
 
 @cache
-def _odd_codes() -> np.ndarray:
-    """Return whether each code point is in one of the `_ODD_BLOCKS`, bool [code points]."""
+def _special_codes(options: TextOptions) -> np.ndarray:
+    """Return whether the options replace or remove each code point, bool [code points].
+
+    Letter case and blanks do not count.
+    """
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
-    for first, last in _ODD_BLOCKS:
-        codes[first : last + 1] = True
+    codes[list(options.table)] = True
+    if options.version > 1:
+        for first, last in _ODD_BLOCKS:
+            codes[first : last + 1] = True
     return codes
 
 

@@ -210,8 +210,8 @@ class WordPieces:
         new_words = [word for word in dict.fromkeys(words) if word not in known]
         if new_words:
             first = len(self._ends) - 1
-            # SentencePiece is faster when given many words at once.
-            texts = [word.decode("utf-8", "surrogatepass") for word in new_words]
+            # SentencePiece is faster when given many words at once, and so is decoding.
+            texts = b" ".join(new_words).decode("utf-8", "surrogatepass").split(" ")
             ids, lengths = self._encode(texts)
             self._ids = np.concatenate([self._ids, ids])
             self._ends = np.concatenate([self._ends, self._ends[-1] + lengths.cumsum()])
