@@ -54,6 +54,7 @@ def exported_as_int8(toy_model, tmp_path_factory):
     return folder, lxsr(*words).stdout
 
 
+@pytest.mark.slow
 def test_the_same_vectors_without_our_code(toy_model, exported, tmp_path):
     folder, said = exported
     (difference,) = re.findall(r"\d[\d.]*e-\d+", said)
@@ -69,6 +70,7 @@ SIZES = {
 SIZES |= {"layers": {"layer_norm_eps": 1e-12}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "int8"),
     [*itertools.product(("bag", "order"), (False, True)), ("layers", False), ("toy", True)],
@@ -116,6 +118,7 @@ def test_programs_that_take_the_mean_of_the_first_output(name, int8, tmp_path, r
     assert np.abs(cut - embeddings).max() > 0.01
 
 
+@pytest.mark.slow
 def test_fastembed(tmp_path):
     fastembed = pytest.importorskip("fastembed")
     from fastembed.common.model_description import ModelSource, PoolingType
@@ -135,6 +138,7 @@ def test_fastembed(tmp_path):
     np.testing.assert_allclose(list(model.embed(SENTENCES)), encoder.encode(SENTENCES), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_but_empty_sentences_and_the_longest(toy_model, exported):
     folder, _ = exported
     assert not onnx.embed_by_onnx(folder, ["", " "]).any()
@@ -143,6 +147,7 @@ def test_nothing_but_empty_sentences_and_the_longest(toy_model, exported):
     np.testing.assert_allclose(onnx.embed_by_onnx(folder, longest), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_epsilon_of_the_model(tmp_path):
     """So large that it matters; a folder whose vectors differ is not written."""
     folder = write_model(tmp_path / "random", layer_norm_eps=0.5)
@@ -157,6 +162,7 @@ def test_a_model_folder_is_not_replaced(toy_model, tmp_path):
         export_onnx(SentenceEncoder.from_pretrained(toy_model, "cpu"), folder)
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_program_is_not_replaced(tmp_path):
     encoder = SentenceEncoder.from_pretrained(
         write_model(tmp_path / "random", gated=True, num_layers=0), "cpu"
@@ -170,6 +176,7 @@ def test_a_folder_of_another_program_is_not_replaced(tmp_path):
         export_onnx(encoder, tmp_path / "onnx")
 
 
+@pytest.mark.slow
 def test_int8_and_normalised(toy_model, exported_as_int8, tmp_path):
     folder, said = exported_as_int8
     assert float(re.search(r" ([01]\.\d{4})", said)[1]) >= 0.9
@@ -181,6 +188,7 @@ def test_int8_and_normalised(toy_model, exported_as_int8, tmp_path):
     assert not found[-1].any()  # the empty one
 
 
+@pytest.mark.slow
 def test_vectors_that_differ_are_not_exported(tmp_path, monkeypatch):
     encoder = SentenceEncoder.from_pretrained(
         write_model(tmp_path / "random", **SIZES["bag"]), "cpu"

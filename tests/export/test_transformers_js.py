@@ -85,6 +85,7 @@ def expected(encoder: SentenceEncoder, name: str) -> np.ndarray:
     return encoder.encode(SENTENCES, normalize=name == "gated")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
     encoder, folder = exported[name]
@@ -103,6 +104,7 @@ def test_the_mean_over_the_pieces_is_the_embedding(exported, name):
     np.testing.assert_allclose(pooled, expected(encoder, name), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
 @pytest.mark.skipif(
     not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(),
@@ -129,6 +131,7 @@ def test_its_pipeline_gives_the_same_embeddings(exported):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
 @pytest.mark.skipif(
     not (LIBRARY / "node_modules" / "onnxruntime-node").is_dir(),

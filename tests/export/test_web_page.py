@@ -48,6 +48,7 @@ def export(folder, model, lines=("", *CORPUS, "<b>bold</b> & </script>")):
     return lxsr_here(*command, "--title", "<i>Search</i>", "--example", CORPUS[0], check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
 @pytest.mark.parametrize(("order", "version"), [(0, 1), (2, 2), (0, 3)])
 def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, version):
@@ -84,6 +85,7 @@ def test_the_same_pieces_and_neighbours(browser, tmp_path, pieces, order, versio
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", ["bpe", "unigram"])
 def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
     """20,000 letters in one word or in many, of any script: the pieces of Python, after less than
@@ -111,6 +113,7 @@ def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
     tab.close()
 
 
+@pytest.mark.slow
 def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     """Letters with marks in any order, some composed already, jamo and kana."""
     model = write_model(tmp_path / "random", **BAG)
@@ -172,6 +175,7 @@ def test_what_cannot_be_a_page_is_refused(tmp_path, model, lines, message):
     assert not (tmp_path / "web").exists()
 
 
+@pytest.mark.slow
 def test_a_table_in_4_bits_is_half_as_large_and_exact(browser, tmp_path):
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")
     table = PackedTable(*to_int4(encoder.table))
@@ -192,6 +196,7 @@ def test_a_table_in_4_bits_is_half_as_large_and_exact(browser, tmp_path):
     tab.close()
 
 
+@pytest.mark.slow
 def test_the_page_shows_how_much_has_been_loaded(browser, tmp_path, monkeypatch):
     monkeypatch.setattr(web_page, "PART_CHARACTERS", 1000)
     encoder = SentenceEncoder.from_pretrained(write_model(tmp_path / "random", **BAG), "cpu")

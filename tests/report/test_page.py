@@ -186,6 +186,7 @@ def opened(browser, page, width=1280, height=900):
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_in_a_browser(browser, page, size):
     width, height = SIZES[size]
@@ -227,6 +228,7 @@ def test_in_a_browser(browser, page, size):
     assert scroll <= width
 
 
+@pytest.mark.slow
 def test_no_button_and_no_link_leaves_the_page(browser, page):
     """All are pressed, also those that only a press brings up; plotly's own toolbar can send a
     chart to its makers.
@@ -253,6 +255,7 @@ def test_no_button_and_no_link_leaves_the_page(browser, page):
     assert messages == []
 
 
+@pytest.mark.slow
 def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, page):
     with opened(browser, page) as (tab, messages, _):
         tab.evaluate(
@@ -269,6 +272,7 @@ def test_the_browser_itself_forbids_the_network_and_foreign_scripts(browser, pag
         assert any(kind in message for message in forbidden), kind
 
 
+@pytest.mark.slow
 def test_keyboard_and_labels_in_the_drawn_page(browser, page):
     with opened(browser, page) as (tab, _, _):
         labels = tab.locator("svg[role=img]").evaluate_all(
