@@ -99,7 +99,7 @@ def test_the_same_bytes_after_an_interruption_anywhere(files, tmp_path, monkeypa
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("keep", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_the_same_bytes_after_a_kill_before_any_change_of_files(files, tmp_path, monkeypatch, keep):
     monkeypatch.setattr("fairseq_lxsr.search.bitext.ENCODE_ROWS", 50)
     monkeypatch.setattr("fairseq_lxsr.search.bitext.SEARCH_ROWS", 60)

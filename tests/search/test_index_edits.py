@@ -328,7 +328,15 @@ def edits_of(number):
     )
 
 
-@pytest.mark.parametrize("which", range(4), ids=["add", "update", "delete", "compact"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(0, id="add", marks=pytest.mark.slow),
+        pytest.param(1, id="update", marks=pytest.mark.slow),
+        pytest.param(2, id="delete"),
+        pytest.param(3, id="compact"),
+    ],
+)
 def test_a_kill_leaves_the_old_or_the_new_state(index, which):
     """A kill before each change of a file; a reader that opened the index before keeps it."""
     index.add(SENTENCES[390:391], IDS[390:391])

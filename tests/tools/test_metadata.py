@@ -43,6 +43,7 @@ IDENTIFIERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["repository.invalid", "example.org/lxsr"])
 def test_metadata(host, tmp_path):
     for name in (*FILES, *LICENCES):
@@ -83,6 +84,7 @@ def test_the_licence_is_that_of_everything_in_the_wheel():
     assert set(PROJECT["license"].split(" AND ")) == licences
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="numpy has another size"
 )

@@ -65,6 +65,7 @@ def wheel_and_files(tmp_path_factory):
     return built("build_wheel", source, folder), folder / "copy"
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_file_of_the_package(wheel_and_files):
     """Byte for byte; nothing else is in it but what describes it."""
     wheel, root = wheel_and_files
@@ -86,6 +87,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel_and_files):
         assert f"Classifier: Programming Language :: Python :: 3.{version}\n" in about
 
 
+@pytest.mark.slow
 def test_programs_of_users_have_types(wheel_and_files, tmp_path):
     venv.create(tmp_path / "installed", symlinks=True)
     (site,) = (tmp_path / "installed").rglob("site-packages")

@@ -61,7 +61,7 @@ def write_model(folder, dtype="float32"):
     return folder
 
 
-@pytest.fixture(scope="module", params=["float32", "int4"])
+@pytest.fixture(scope="module", params=["float32", pytest.param("int4", marks=pytest.mark.slow)])
 def work(request, tmp_path_factory):
     """A model, and text of a new language prepared for it."""
     work = tmp_path_factory.mktemp(request.param)
@@ -124,7 +124,9 @@ def test_frozen_rows_are_not_rounded_to_16_bits(work, tmp_path):
     refused(done, "--frozen-pieces", "--fp16")
 
 
-@pytest.mark.parametrize("decay", [(), ("--decoupled-weight-decay",)])
+@pytest.mark.parametrize(
+    "decay", [pytest.param((), marks=pytest.mark.slow), ("--decoupled-weight-decay",)]
+)
 def test_old_rows_stay_to_the_last_bit(work, tmp_path, decay):
     old, count = SentenceEncoder.from_pretrained(work / "old").weights, count_old(work)
     moved = {}
@@ -187,6 +189,7 @@ def test_first_rows_find_translations(work, tmp_path):
     assert new_languages(encoder, ["en-xx", "fr-cs"], "m") == ["cs"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_to_the_same_weights(work, tmp_path):
     checked(go_on(work, tmp_path / "whole", max_update=4))
     checked(go_on(work, tmp_path / "parts", max_update=2))
