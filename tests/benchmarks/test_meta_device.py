@@ -35,6 +35,7 @@ from fairseq_lxsr.training.fairseq_patches import configs_of_package
 from fairseq_lxsr.training.laser.criterion import CONSTRAINT_OPTIONS
 from fairseq_lxsr.training.task import LxsrTaskConfig
 
+pytestmark = pytest.mark.slow
 import_plugin()
 FOLDERS = {"xling_sent": "data", "xling_translation": "data", "sent_context": "documents"}
 DATA = {task: COMPATIBILITY / folder for task, folder in FOLDERS.items()}

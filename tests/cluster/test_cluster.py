@@ -52,7 +52,7 @@ LINES = 100  # of a text; 30 to a shard
 RAY = ("--ray", "--workers", 2, "--shard-lines", 30)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def cluster():
     """Started once: starting takes seconds."""
     folder = tempfile.mkdtemp(prefix="r-", dir="/tmp")  # short, as addresses of sockets must be
@@ -67,7 +67,7 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def workers(work):
+def workers(work, cluster):
     """Two workers for all commands: starting one takes a second of a core."""
     model = work / "m" / "model"
 
@@ -142,6 +142,7 @@ def names(folder: Path) -> list[str]:
     return [shard["name"] for shard in json.loads((folder / "shards.json").read_text())["shards"]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
@@ -166,6 +167,7 @@ def test_embeddings_are_those_of_one_machine(work, tmp_path, dtype):
     assert {path.suffix for path in (tmp_path / "shards").iterdir()} == {".raw", ".json", ""}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_path):
     embed(work, tmp_path / "o", *RAY)
@@ -184,6 +186,7 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
     assert sorted(tmp_path.rglob("*")) == there
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
@@ -217,6 +220,7 @@ def test_an_index_is_searched_as_one_of_one_machine(work, tmp_path, kind):
     assert shards_done(index(work, tmp_path / "shards", "--kind", kind, *RAY)) == (4, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     index(work, tmp_path / "o", *RAY, "--kind", "ivf", "--lists", 20)
@@ -236,6 +240,7 @@ def test_a_shard_that_is_too_short_for_lists_is_flat(work, tmp_path):
     refused(done, "30 ", "ivf", "31 ")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "binary"])
 def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
@@ -253,6 +258,7 @@ def test_mined_pairs_are_those_of_one_machine(work, tmp_path, kind):
     assert shards_done(again) == (8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
     text = tmp_path / "text"
@@ -270,6 +276,8 @@ def test_pairs_within_one_text_are_those_of_one_machine(work, tmp_path):
     refused(done, "--lang-pair en-fr", "--target")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
 def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
     """Two of the 40 lines are longer than the 64 positions of a model with layers."""
     model = random_model.write_model(tmp_path / "layers")
@@ -299,6 +307,7 @@ def test_texts_that_were_truncated_are_counted(tmp_path, monkeypatch):
         assert ", 2 long, " in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_entities_are_read_as_on_one_machine(work, tmp_path):
     text = tmp_path / "text"
@@ -322,6 +331,7 @@ def test_entities_are_read_as_on_one_machine(work, tmp_path):
     assert np.array_equal(np.concatenate(shards), np.load(tmp_path / "whole.npy"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_what_cannot_be_mined_is_refused_before_any_work_and_none_is_left(work, tmp_path):
     refused(mine(work, tmp_path / "o", *RAY, "--k", 99, check=False), "--k", "99")
@@ -379,6 +389,8 @@ def deadly(work: Path, folder: Path, times: int):
     return load
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
 def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
     mine(work, tmp_path / "whole.tsv")
     with connect(Cluster(count=2, shard_lines=30), deadly(work, tmp_path, 1)) as workers:
@@ -387,6 +399,8 @@ def test_a_worker_that_is_killed_in_the_middle(work, tmp_path):
     assert (tmp_path / "out.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
 def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     with (
         pytest.raises(
@@ -400,6 +414,7 @@ def test_a_shard_on_which_workers_die_is_named(work, tmp_path):
     assert len(list((tmp_path / "out.tsv.work").glob("source-*.npy"))) >= 2  # what is done stays
 
 
+@pytest.mark.slow
 def test_bad_input_is_named_with_its_shard(workers, tmp_path):
     with pytest.raises(InputError, match=r"^shard 0000\d-\w+, lines \d+ to \d+: .*'ball'"):
         index_shards(
@@ -412,6 +427,7 @@ def test_bad_input_is_named_with_its_shard(workers, tmp_path):
     assert not (tmp_path / "i" / "shards.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch):
@@ -423,6 +439,8 @@ def test_no_text_is_refused_as_on_one_machine(work, tmp_path, dtype, monkeypatch
     assert not (tmp_path / "o" / "shards.json").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
 def test_a_model_that_is_not_there(work, tmp_path):
     text = "--input", work / "text.en", "--output", tmp_path / "o", "--ray", "--workers", 1
     done = lxsr_here("embed", "--model", tmp_path / "none", *text, check=False)
@@ -430,15 +448,13 @@ def test_a_model_that_is_not_there(work, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_options_that_do_not_fit_a_cluster(work, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
     text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
     for options, message in (
-        (("--workers", 2), "--workers 2"),
-        (("--shard-lines", 2), "--shard-lines 2"),
-        (("--ray", "--shard", "1/2"), "--shard"),
-        (("--ray", "x"), "--ray 'x'"),
         (("--ray", "127.0.0.1:9"), "--ray 127.0.0.1:9: "),
         (("--ray", "h:99999"), "--ray h:99999: "),
         (("--ray", "--device", "cuda"), "GPU"),
@@ -448,13 +464,25 @@ def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
         ),
     ):
         refused(lxsr_here("embed", *text, *options, check=False), message)
-    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
-    done = mine(work, tmp_path / "o", "--ray", check=False)
-    refused(done, "--ray", install_command("ray"))
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == [
         "full",
         "full/mine",
     ]
+
+
+def test_options_that_do_not_fit(work, tmp_path, monkeypatch):
+    text = "--model", work / "m" / "model", "--input", work / "text.en", "--output", tmp_path / "o"
+    for options, message in (
+        (("--workers", 2), "--workers 2"),
+        (("--shard-lines", 2), "--shard-lines 2"),
+        (("--ray", "--shard", "1/2"), "--shard"),
+        (("--ray", "x"), "--ray 'x'"),
+    ):
+        refused(lxsr_here("embed", *text, *options, check=False), message)
+    monkeypatch.setattr("fairseq_lxsr.machine.is_missing", lambda module: True)
+    done = mine(work, tmp_path / "o", "--ray", check=False)
+    refused(done, "--ray", install_command("ray"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
@@ -477,6 +505,8 @@ def test_a_run_that_is_closed_after_the_end_starts_no_worker(monkeypatch):
     assert set(killed) == set(started)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
 def test_the_benchmark_finds_the_same_everywhere(work, tmp_path):
     from benchmarks.speed import cluster
 
@@ -505,6 +535,7 @@ def spoilt(path: Path) -> list[bytes]:
     return [content[: len(content) // 2], b"", bytes(flipped)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("verb", [embed, index])
 def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
@@ -528,6 +559,7 @@ def test_a_finished_shard_that_is_damaged_is_made_again(work, tmp_path, verb):
             )  # has times
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("kind", ["flat", "binary"])
 def test_damaged_work_of_mining_is_done_again(work, tmp_path, kind):
@@ -543,6 +575,7 @@ def test_damaged_work_of_mining_is_done_again(work, tmp_path, kind):
             assert path.read_bytes() != content
 
 
+@pytest.mark.slow
 def test_damaged_rows_of_a_killed_worker_are_embedded_again(work, workers, tmp_path):
     def embedder(encoder, first):
         return lambda lines, counts: encoder.embed(Text(lines), counts)
