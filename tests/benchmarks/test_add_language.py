@@ -18,6 +18,7 @@ def write_text(folder, kind, pairs) -> None:
     toy.pack(folder / f"{kind}.en-gl.gl", [line.lower().translate(LETTERS) for _, line in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
 def test_a_way_is_measured_once(tmp_path, monkeypatch):
     """On text of its own kind, which is not trained on, on another kind, and on an old language."""

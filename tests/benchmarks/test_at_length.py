@@ -27,6 +27,7 @@ def words(data_bin, data, folder, *rows):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
 def test_rows_are_trained_and_measured_and_one_that_fails_loses_no_other(
     tmp_path, toy_work, data, monkeypatch
@@ -51,6 +52,7 @@ def test_rows_are_trained_and_measured_and_one_that_fails_loses_no_other(
             assert 0 <= figures[name]["fr"] <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
 def test_a_trial_finds_the_speed_of_a_row(tmp_path, toy_work):
     small = (*at_length.SMALL, "--num-workers", "0")
@@ -63,6 +65,7 @@ def test_a_trial_finds_the_speed_of_a_row(tmp_path, toy_work):
     assert not list((tmp_path / "work").rglob("*.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
 def test_rows_have_the_updates_that_end_in_time(tmp_path, toy_work, data, monkeypatch):
     monkeypatch.setattr(at_length.Setting, "try_speed", lambda *_: Speed(1, 4))

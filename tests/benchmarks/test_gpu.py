@@ -16,6 +16,7 @@ def test_without_a_gpu_it_ends_with_one_line(monkeypatch):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_is_a_fork")
 def test_every_part_runs_small_on_a_cpu(tmp_path):
     main_here(gpu, "--device", "cpu", "--small", "--output", tmp_path / "gpu.json")
@@ -33,6 +34,7 @@ def test_every_part_runs_small_on_a_cpu(tmp_path):
     assert not runs["float32"]["resumed"]
 
 
+@pytest.mark.slow
 def test_another_loss_than_the_cpus_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "TOLERANCES", dict.fromkeys(gpu.PRECISIONS, -1.0))
     setting = gpu.Setting("cpu", gpu.SMALL, tmp_path, tmp_path)
@@ -40,6 +42,7 @@ def test_another_loss_than_the_cpus_is_told(monkeypatch, tmp_path):
     assert gpu.failures(results) == [f"losses/{name}" for name in gpu.PRECISIONS]
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_leaves_its_error_and_the_others_run(monkeypatch, tmp_path):
     def fail(setting):
         raise RuntimeError("no memory")

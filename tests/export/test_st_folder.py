@@ -39,6 +39,7 @@ np.save(sys.argv[2], model.encode(open(sys.argv[3], encoding="utf-8").read().spl
 """
 
 
+@pytest.mark.slow
 def test_the_same_vectors_without_our_code(toy_model, tmp_path):
     done = lxsr(
         "export", "sentence-transformers", "--model", toy_model, "--output", tmp_path / "st"

@@ -218,6 +218,7 @@ def test_a_fork_does_not_wait_for_ever():
         assert status_of_fork(waits.__enter__) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lxsr-static", COMPATIBILITY / "laser.model"])
 def test_forks_of_a_process_whose_threads_encode_encode_too(model):
     """Caches of words, copies of the network and the threads of torch are used by both."""

@@ -74,6 +74,7 @@ def test_tmx_with_a_namespace_or_without_a_body(tmp_path):
         assert not dropped
 
 
+@pytest.mark.slow
 def test_a_large_tmx_takes_little_memory(tmp_path):
     path = tmp_path / "x.tmx"
     path.write_text(

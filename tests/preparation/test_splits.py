@@ -38,7 +38,7 @@ def english_sentences(folders, split):
     return set.union(*(lines(folder, f"{split}.en") for folder in folders))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_pairs_that_share_a_language_lose_little_to_each_other(tmp_path, seed):
     pairs = write_pairs(tmp_path / "in")
     config = PrepareConfig(

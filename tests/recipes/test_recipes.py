@@ -377,6 +377,7 @@ def test_what_the_released_code_changes():
     assert "--total-num-update" not in command
 
 
+@pytest.mark.slow
 def test_released_trains(tmp_path, toy_work):
     """Two updates of every option that the recipe has, through fairseq-train, with its
     validation.
@@ -468,6 +469,7 @@ def test_exit_status_is_that_of_fairseq_train(tmp_path):
     assert "hydra" not in done.stderr  # its advice to fairseq
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", ["fairseq-train ", "train_inner"])
 def test_an_interrupt_ends_training_with_one_line(tmp_path, shown):
     """While fairseq is imported, and in training."""

@@ -100,6 +100,7 @@ def test_a_new_connection_replaces_the_one_that_is_idle_longest(encoder):
         assert half.recv(100).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_more_connections_than_files(encoder):
     limits = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150))}
     process = started("--model", encoder.folder, **limits)
@@ -148,6 +149,7 @@ def test_an_answer_that_is_not_read_is_a_request_at_work_until_it_is_cut_off(enc
         assert vectors(ask(f"{address}/v1/embeddings", {"input": TEXTS * 1000})).shape[0] == 3000
 
 
+@pytest.mark.slow
 def test_memory_of_answers_that_are_not_read_is_limited(encoder):
     """The first of these clients is cut off when the second needs the memory."""
     count = 2**20 * 3 // 4 // (4 * encoder.output_dim)

@@ -51,6 +51,6 @@ def test_no_letter_becomes_a_mark_or_stays_a_capital():
 
 
 def test_what_is_equal_in_lower_case_is_a_duplicate():
-    for letter in LETTERS:
+    for letter in filter(lambda letter: lower(letter) != letter, LETTERS):
         assert comparable(f"a{letter}b") == comparable(f"a{lower(letter)}b"), f"U+{ord(letter):04X}"
     assert comparable("İZMİR hy\u00adphen") == comparable("izmir hyphen")

@@ -7,7 +7,7 @@ from fairseq_lxsr import SentenceEncoder
 
 hypothesis = pytest.importorskip("hypothesis")
 text = hypothesis.strategies.text(alphabet=hypothesis.strategies.characters(), max_size=300)
-settings = hypothesis.settings(max_examples=300, deadline=None, derandomize=True, database=None)
+settings = hypothesis.settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 @pytest.fixture(scope="module")

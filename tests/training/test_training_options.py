@@ -78,12 +78,16 @@ def config(task: str):
 
 def objection(group: str, name: str, value, task: str = "xling_sent") -> str:
     """What is said of one changed option; empty where nothing is."""
-    cfg = config(task).copy()
-    cfg[group][name] = value
+    # Changed and restored, because a copy of all options takes longer than the check.
+    options_of_group = config(task)[group]
+    before = options_of_group[name]
+    options_of_group[name] = value
     try:
-        check_options(cfg)
+        check_options(config(task))
     except InputError as error:
         return str(error)
+    finally:
+        options_of_group[name] = before
     return ""
 
 
