@@ -30,9 +30,9 @@ test: install
 slow: install
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow tests
 
-# that no benchmark and no example has rotted; minutes, so CI runs it and `make test` does not; in one process, since some read what others wrote
+# that no benchmark and no example has rotted; minutes, so CI runs it and `make test` does not; each file in one process, since some tests read what others wrote
 smoke: install
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m smoke tests
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n 2 --dist loadfile -m smoke tests
 
 lint: install
 	.venv/bin/ruff check .
