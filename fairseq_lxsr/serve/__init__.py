@@ -22,7 +22,7 @@ TOKENS = ("cl100k_base", "o200k_base", MODEL_TOKENS)
 # How to handle texts without a known word.
 ON_EMPTY = ("zero", "error")
 MEBIBYTE = 2**20
-# Key of the `Connection` in the state of a request; only `lxsr serve` sets it.
+# Key under which `lxsr serve` stores the `Connection` in the state of a request.
 CONNECTION = "lxsr_connection"
 HOST_NAME = FileName(description="an address")
 
@@ -38,7 +38,7 @@ class Origin(Allowed):
         return value == "*" or (has_parts and value.isprintable() and not set(host) & set("/?#@ "))
 
     def __str__(self) -> str:
-        return "* or SCHEME://HOST[:PORT] without a path, as browsers send it"
+        return "* or SCHEME://HOST[:PORT] without a path, the format that browsers send"
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class ServeOptions:
         metavar="KEY",
     )
     truncate_dim: int | None = option(
-        "answer with the first N dimensions of each embedding (default: all)", None, at_least(1)
+        "return only the first N dimensions of each embedding (default: all)", None, at_least(1)
     )
     on_long: str = option(
-        "how to handle texts that are too long for the model, as in `lxsr embed`; models without "
-        "layers read all of a text",
+        "how to handle texts that are too long for the model, as in `lxsr embed`; models "
+        "without layers read whole texts",
         ON_LONG[0],
         ON_LONG,
     )
@@ -77,8 +77,8 @@ class ServeOptions:
         TOKENS,
     )
     on_empty: str = option(
-        "how to answer a text without a known word, for example one emoji: zero returns a zero "
-        "embedding and lists the text in the field `empty`, error rejects the request",
+        "how to handle a text without a known word, for example a single emoji: zero returns "
+        "a zero embedding and lists the text in the field `empty`, error rejects the request",
         ON_EMPTY[0],
         ON_EMPTY,
     )
@@ -105,14 +105,14 @@ class ServeOptions:
         at_least(1),
     )
     max_waiting: int = option(
-        "memory limit in MiB for requests being received and answers being sent; if it is "
+        "memory limit in MiB for requests being received and responses being sent; if it is "
         "exceeded, the slowest client is disconnected",
         128,
         at_least(1),
     )
     timeout: float = option(
-        "time limit in seconds for receiving and answering a request, for idle connections, and "
-        "for running requests when the server stops",
+        "time limit in seconds for receiving a request and responding to it, for idle "
+        "connections, and for running requests when the server stops",
         30.0,
         positive(),
     )
@@ -124,7 +124,7 @@ class ServeOptions:
 
 
 def check_key(place: str, key: str) -> None:
-    """Check that clients can send an API key in a header; messages do not show the key.
+    """Check that clients can send an API key in a header. The key itself is not part of messages.
 
     Raises:
         InputError: if the key is blank, has spaces around it, or contains a control character.
@@ -133,11 +133,11 @@ def check_key(place: str, key: str) -> None:
     if not key.strip():
         problem = "is blank"
     elif key != key.strip():
-        problem = "begins or ends with a space or a line end"
+        problem = "begins or ends with a space or a newline"
     elif not key.isprintable():
         problem = "contains a control character"
     if problem:
         raise InputError(
-            f"{place}: the key {problem}; expected printable characters without spaces around "
-            "them: no client could send it in a header"
+            f"{place}: the key {problem}, so no client could send it in a header; use "
+            "printable characters without spaces around them"
         )

@@ -41,9 +41,15 @@ from fairseq_lxsr.search.corpus import hit_fields
 from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
-from fairseq_lxsr.serve.answers import Answer, RequestError, as_json, list_as_json, refusal
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
 from fairseq_lxsr.serve.queue import BATCH_TEXTS, EncodingQueue, TextVectors
+from fairseq_lxsr.serve.responses import (
+    RequestError,
+    TrackedResponse,
+    as_json,
+    list_as_json,
+    refusal,
+)
 from fairseq_lxsr.serve.tokens import OpenaiTokens, token_lists
 from fairseq_lxsr.serve.waiting import WaitingData
 from fairseq_lxsr.text.tokenizer import MASK, SPECIAL, UNK
@@ -52,20 +58,20 @@ from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 logger = logging.getLogger(__name__)
 # Maximum number of hits per query.
 MAX_HITS = 1000
-# A request of the maximum number of queries may have this many hits per query.
+# Maximum number of hits per query if a request contains the maximum number of queries.
 HITS_PER_TEXT = 10
-# Number of queries to search at once. Other requests wait meanwhile.
+# Number of queries to search at a time. Other requests wait during this search.
 QUERIES_AT_ONCE = 64
-# Size of the parts of an answer. Other requests wait while a part is created.
+# Size in bytes of each part of a response. Other requests wait while a part is created.
 PART_BYTES = 2**17
 HITS_IN_PART = 1000
-# Bytes of a number in JSON, and of a hit in memory without its text; approximations.
+# Approximate bytes of a number in JSON, and of a hit in memory without its text.
 NUMBER_BYTES = 12
 HIT_BYTES = 200
-# Status that is never sent: nginx also uses it to count requests whose client disconnected.
+# Status that is never sent. It counts requests whose client has disconnected, as in nginx.
 CLOSED_STATUS = 499
 LOCAL_NAMES = ["localhost", "127.0.0.1", "::1", "[::1]"]
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[TrackedResponse]]
 
 
 def make_app(
@@ -80,7 +86,7 @@ def make_app(
         encoder: encoder of the texts.
         name: model name for clients.
         options: limits and API key. If `host` is a local address, requests must name a local host.
-        index: index of /search; None answers 404.
+        index: index for /search; None responds to /search with status 404.
 
     Raises:
         InputError: if the index was built with another model, or `truncate_dim` is larger than the
@@ -94,7 +100,7 @@ def make_app(
 
 
 class Service:
-    """Endpoints and their shared state; the arguments are the same as for `make_app`."""
+    """Endpoints and their shared state. The arguments are those of `make_app`."""
 
     def __init__(
         self, encoder: SentenceEncoder, name: str, options: ServeOptions, index: CorpusIndex | None
@@ -158,12 +164,12 @@ class Service:
             exception_handlers={HTTPException: self.unknown_route},
             lifespan=self.lifespan,
         )
-        # A redirect would point to the host name that the client sent.
+        # A redirect would point to the host name that the client has sent.
         app.router.redirect_slashes = False
         return app
 
     def middleware(self) -> list[Middleware]:
-        """Return the checks of the Origin and Host headers."""
+        """Return the middleware that checks the Origin and Host headers."""
         checks = []
         if self.options.allow_origin:
             checks.append(
@@ -185,8 +191,8 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Warm up the encoder before the first request; stop its thread at the end."""
-        # Warm up: the first text is slow, because memory is allocated and libraries are loaded.
+        """Warm up the encoder before the first request, and stop its thread at the end."""
+        # The first text is slow, because it allocates memory and loads libraries.
         await self.queue.embed(["a"])
         async with contextlib.AsyncExitStack() as stack:
             if self.live is not None:
@@ -206,13 +212,15 @@ class Service:
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
-                f"{self.options.max_requests} concurrent requests are the limit; try again later",
+                f"the limit of {self.options.max_requests} concurrent requests is reached; "
+                "try again later",
             )
 
-    async def unknown_route(self, request: Request, error: Exception) -> Answer:
-        """Answer a request for an unknown path or method."""
+    async def unknown_route(self, request: Request, error: Exception) -> TrackedResponse:
+        """Respond to a request for an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
-        # With a counter for every unknown path, a client could fill the memory.
+        # Use one counter for all unknown paths. Otherwise, a client could fill the memory with
+        # counters.
         self.requests.labels("other", status).inc()
         paths = "POST /v1/embeddings, GET /v1/models, /health, /metrics" + (
             ", POST /search" if self.live else ""
@@ -223,7 +231,7 @@ class Service:
         response.headers.update(getattr(error, "headers", None) or {})
         return response
 
-    async def health(self, request: Request) -> Answer:
+    async def health(self, request: Request) -> TrackedResponse:
         """Report the status, the model and the size of the index."""
         sentences = {}
         if self.live is not None:
@@ -236,18 +244,18 @@ class Service:
         }
         return as_json({"status": "ok", **model, **sentences})
 
-    async def metrics(self, request: Request) -> Answer:
+    async def metrics(self, request: Request) -> TrackedResponse:
         """Return the counters in the format of Prometheus."""
         counters = generate_latest(self.registry)
-        answer = Answer([counters], len(counters), length=len(counters))
-        answer.headers["content-type"] = "text/plain; version=0.0.4; charset=utf-8"
-        return answer
+        response = TrackedResponse([counters], len(counters), length=len(counters))
+        response.headers["content-type"] = "text/plain; version=0.0.4; charset=utf-8"
+        return response
 
-    async def models(self, request: Request) -> Answer:
+    async def models(self, request: Request) -> TrackedResponse:
         """List the only model."""
         return as_json({"object": "list", "data": [self.model_entry()]})
 
-    async def model(self, request: Request) -> Answer:
+    async def model(self, request: Request) -> TrackedResponse:
         """Describe a model by name."""
         self.check_model({"model": request.path_params["name"]})
         return as_json(self.model_entry())
@@ -256,8 +264,8 @@ class Service:
         """Return the description of the model."""
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "fairseq-lxsr"}
 
-    async def embeddings(self, request: Request) -> Answer:
-        """Embed texts; embeddings are truncated to `dimensions`, then scaled to unit length."""
+    async def embeddings(self, request: Request) -> TrackedResponse:
+        """Embed texts. Embeddings are truncated to `dimensions`, then scaled to unit length."""
         fields = await self.body(request)
         self.check_model(fields)
         encoding, width = self.embedding_options(fields)
@@ -266,7 +274,7 @@ class Service:
         head = self.embedding_head(texts, embedded)
         rows = embedded.embeddings[:, :width]
         if len(texts) > BATCH_TEXTS:
-            # Other requests are answered meanwhile.
+            # Run in the encoder thread, so that the event loop can serve other requests.
             rows = await self.queue.run(unit_rows, rows)
         else:
             rows = unit_rows(rows)
@@ -291,7 +299,7 @@ class Service:
         return encoding, width
 
     def embedding_head(self, texts: list[str], embedded: TextVectors) -> dict[str, Any]:
-        """Return the fields of an answer that are not embeddings."""
+        """Return the fields of a response other than the embeddings."""
         empty = np.flatnonzero(~embedded.embeddings.any(axis=1)).tolist()
         self.check_empty(texts, empty)
         pieces = int(embedded.lengths.sum())
@@ -316,9 +324,9 @@ class Service:
         return cut
 
     def check_empty(self, texts: list[str], empty: list[int]) -> None:
-        """Raise an error for a blank text, or one without a known word if `on_empty` is `error`.
+        """Raise an error for blank texts; if `on_empty` is `error`, also without known words.
 
-        A zero embedding has no direction: its cosine similarity with any other is undefined.
+        The cosine similarity with a zero embedding is undefined.
 
         Args:
             texts: texts of a request.
@@ -328,12 +336,13 @@ class Service:
             if is_blank(texts[row]) or self.options.on_empty == "error":
                 raise RequestError(
                     400,
-                    f"input[{row}] {shown(texts[row])} has no known word: its embedding is zero",
+                    f"input[{row}] {shown(texts[row])} has no known word, so its embedding "
+                    "would be zero",
                     "input",
                 )
 
-    async def search(self, request: Request) -> Answer:
-        """Search the index for the `k` best sentences of `query`, one text or several."""
+    async def search(self, request: Request) -> TrackedResponse:
+        """Search the index for the `k` best sentences for `query`, which is one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
         check_names(fields, "query", "k", "only_ids", "hybrid", "model")
@@ -350,14 +359,14 @@ class Service:
         if len(queries) * k > limit:
             raise RequestError(
                 400,
-                f"{len(queries):,} queries with k {k:,}; expected at most {limit:,} hits in all",
+                f"{len(queries):,} queries with k {k:,} exceed {limit:,} hits per request",
                 "k",
             )
         hybrid = fields.get("hybrid", False)
         if type(hybrid) is not bool or (hybrid and not index.has_passages):
             raise RequestError(
                 400,
-                f"hybrid {shown(hybrid)}; expected true or false; true needs an index of passages",
+                f"hybrid {shown(hybrid)}; expected false, or true for an index of passages",
                 "hybrid",
             )
         ranker = find_passage_ranker(self.encoder) if index.has_passages else None
@@ -380,10 +389,10 @@ class Service:
     async def hits(
         self, queries: list[str], embeddings: FloatArray, search: Callable[..., list[list[Hit]]]
     ) -> list[list[Hit]]:
-        """Call `search` for queries with these embeddings [N, D].
+        """Call `search` for queries and their embeddings [N, D].
 
-        Few queries are searched at once, so that other requests are answered between them, and so
-        that a search ends soon after its time limit.
+        Few queries are searched at a time. So other requests can be served in between, and a search
+        ends soon after its time limit.
         """
         # A query without a known word has a zero embedding and finds nothing.
         rows_with_words = np.flatnonzero(embeddings.any(axis=1))
@@ -397,13 +406,13 @@ class Service:
         return hits
 
     def open_index(self) -> CorpusIndex:
-        """Return the current index."""
+        """Return the current index, or raise an error if it was removed."""
         index = None if self.live is None else self.live.current()
         if index is None:
-            raise RequestError(503, "the index was removed; try again when it is built again")
+            raise RequestError(503, "the index was removed; try again after it has been rebuilt")
         return index
 
-    async def add(self, request: Request) -> Answer:
+    async def add(self, request: Request) -> TrackedResponse:
         """Add `texts` to the index, with `ids` if the index has ids."""
         fields = await self.body(request)
         check_names(fields, "texts", "ids")
@@ -414,7 +423,7 @@ class Service:
         embed = await self.embed_documents(texts)
         return await self.edit("added", lambda index: index.add(texts, ids, embed))
 
-    async def update(self, request: Request) -> Answer:
+    async def update(self, request: Request) -> TrackedResponse:
         """Replace the texts of `ids` in the index by `texts`."""
         fields = await self.body(request)
         check_names(fields, "texts", "ids")
@@ -423,28 +432,30 @@ class Service:
         embed = await self.embed_documents(texts)
         return await self.edit("updated", lambda index: index.update(ids, texts, embed))
 
-    async def delete(self, request: Request) -> Answer:
+    async def delete(self, request: Request) -> TrackedResponse:
         """Delete the texts of `ids` from the index."""
         fields = await self.body(request)
         check_names(fields, "ids")
         ids = checked_ids(fields.get("ids"), "ids")
         return await self.edit("deleted", lambda index: index.delete(ids))
 
-    async def compact(self, request: Request) -> Answer:
+    async def compact(self, request: Request) -> TrackedResponse:
         """Merge the segments of the index."""
         check_names(await self.body(request))
         return await self.edit("compacted", lambda index: index.compact(self.encoder.encode))
 
     async def embed_documents(self, texts: list[str]) -> Callable[[Text], Any]:
-        """Embed texts together with other requests; return a function that looks up embeddings."""
+        """Embed texts in the queue, and return a function that looks up their embeddings."""
         lines = [single_line(text) for text in texts]
         if self.open_index().has_passages:
             lines = [line[start:stop] for line in lines for start, stop in passage_rows(line)]
         embedded = await self.queue.embed(lines)
         return embedded_texts(lines, embedded.embeddings)
 
-    async def edit(self, result: str, change: Callable[[CorpusIndex], int | None]) -> Answer:
-        """Edit the index on disk, and report the number of texts under the name `result`."""
+    async def edit(
+        self, result: str, change: Callable[[CorpusIndex], int | None]
+    ) -> TrackedResponse:
+        """Edit the index on disk, and report the number of texts in the field `result`."""
         self.open_index()
         assert self.live is not None
         count, sentences = await self.live.edit(change)
@@ -453,7 +464,7 @@ class Service:
     async def body(self, request: Request) -> dict[str, Any]:
         """Read the JSON object of a request."""
         limit = self.options.max_body * MEBIBYTE
-        # The declared content length may be wrong, so the received bytes are counted.
+        # Count the received bytes, because the declared content length may be wrong.
         content = bytearray()
         async for chunk in request.stream():
             content += chunk
@@ -475,19 +486,19 @@ class Service:
         return {name: value for name, value in fields.items() if value is not None}
 
     def check_model(self, fields: dict[str, Any]) -> None:
-        """Raise an error if another model is requested, as its embeddings are not comparable."""
+        """Raise an error if another model is requested: its embeddings are not comparable."""
         if fields.get("model", self.name) != self.name:
             raise RequestError(
                 404,
-                f"unknown model {shown(fields['model'])}; this server has {self.name!r}",
+                f"unknown model {shown(fields['model'])}; this server uses {self.name!r}",
                 "model",
             )
 
     async def texts_of(self, given: Any) -> list[str]:
-        """Return the texts of an input: one or several, each as text or as tokens."""
+        """Return the texts of an input, which is one text or several, as strings or as tokens."""
         tokens = None
         if isinstance(given, list) and given and not isinstance(given[0], str):
-            # Millions of tokens take a moment to check.
+            # Checking millions of tokens is slow, so do it in a thread.
             tokens = await asyncio.to_thread(token_lists, given)
         if tokens is None:
             return checked_texts(given, "input", self.options.max_inputs)
@@ -513,7 +524,7 @@ class Service:
         """Convert dictionary ids to texts."""
         # A negative id would index from the end of the symbols.
         symbols = self.encoder.tokenizer.symbols if min(ids) >= 0 else []
-        # No dictionary contains the replacement character.
+        # No dictionary contains the replacement character, so unknown tokens become unknown words.
         special = dict.fromkeys((*SPECIAL, MASK), "") | {UNK: "\ufffd"}
         return "".join(special.get(symbols[index], symbols[index]) for index in ids).replace(
             "\u2581", " "
@@ -546,19 +557,19 @@ def search_index(
     ranker: PassageRanker | None,
     hybrid: bool,
 ) -> list[list[Hit]]:
-    """Search an index for queries with these embeddings [N, D]."""
+    """Search an index for queries, given their embeddings [N, D]."""
     return index.search(
         queries, lambda text: embeddings, k, where=where, ranker=ranker, hybrid=hybrid
     )
 
 
 def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:
-    """Return the hits of a query in the form of an answer."""
+    """Return the hits of a query as a JSON-compatible dictionary."""
     return {"query": query, "hits": [hit_fields(hit, has_ids) for hit in hits]}
 
 
-def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> Answer:
-    """Return the answer with embeddings [N, D], as numbers or in base64."""
+def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) -> TrackedResponse:
+    """Return a response with embeddings [N, D], as numbers or in base64."""
 
     def items(start: int, end: int) -> list[dict[str, Any]]:
         data = []
@@ -574,7 +585,7 @@ def embeddings_as_json(head: dict[str, Any], rows: FloatArray, encoding: str) ->
 
 
 def check_names(fields: dict[str, Any], *names: str) -> None:
-    """Raise an error for a field of a request that is not one of `names`."""
+    """Raise an error if a request contains a field other than `names`."""
     if unknown := fields.keys() - set(names):
         expected = ", ".join(names) or "no fields"
         raise RequestError(
@@ -593,10 +604,12 @@ def checked_ids(given: Any, field: str) -> list[str | int]:
 
 
 def refuse_blank(texts: list[str], field: str) -> None:
-    """Raise an error for a text in which nothing can be seen."""
+    """Raise an error for a text without visible characters."""
     for row, text in enumerate(texts):
         if is_blank(text):
-            raise RequestError(400, f"{field}[{row}] is {shown(text)}, without a word", field)
+            raise RequestError(
+                400, f"{field}[{row}] is {shown(text)}, which contains no words", field
+            )
 
 
 def is_blank(text: str) -> bool:
@@ -607,14 +620,14 @@ def is_blank(text: str) -> bool:
 class Endpoint:
     """Endpoint with checks, a time limit, counters, and error responses.
 
-    A request is being processed until its answer was sent.
+    A request counts as being processed until its response has been sent.
 
     Args:
-        service: the service of the handler.
-        path: path of the endpoint; only /health is answered without the key and beyond the request
-            limit. The path is also the name of the counters: with a counter for each requested
-            path, a client could fill the memory.
-        handler: returns the answer to a request.
+        service: service that the handler belongs to.
+        path: path of the endpoint. Only /health requires no key and ignores the request limit. The
+            path is also the label of the counters, so that unknown paths do not create new
+            counters.
+        handler: returns the response to a request.
     """
 
     def __init__(self, service: Service, path: str, handler: Handler):
@@ -635,19 +648,19 @@ class Endpoint:
             service.seconds.labels(self.path).observe(time.perf_counter() - start)
 
     async def serve(self, request: Request, send: Send) -> int:
-        """Answer a request within the time limit, and return the status."""
+        """Respond to a request within the time limit, and return the status."""
         end = asyncio.get_running_loop().time() + self.service.options.timeout
         deadline = asyncio.timeout_at(end)
         request.state.deadline = deadline
         connection = getattr(request.state, CONNECTION, None)
-        answer: Answer | None = None
+        response: TrackedResponse | None = None
         try:
             async with deadline:
                 if connection:
                     connection.deadline = deadline
-                answer = await self.answer(request)
-                await self.send(answer, request, send)
-                return answer.status_code
+                response = await self.respond(request)
+                await self.send(response, request, send)
+                return response.status_code
         except TimeoutError:
             pass
         finally:
@@ -656,20 +669,20 @@ class Endpoint:
                 connection.deadline = None
         if connection and connection.is_closed:
             return CLOSED_STATUS
-        if answer is None:
-            answer = refusal(self.timeout_error(deadline.when() != end))
+        if response is None:
+            response = refusal(self.timeout_error(deadline.when() != end))
             with contextlib.suppress(TimeoutError):
-                # A client that does not read answers would not read this message either.
+                # A client that does not read responses would not read this message either.
                 async with asyncio.timeout(1):
-                    await answer(request.scope, request.receive, send)
-                    return answer.status_code
-        # Other servers close the connection, because the answer is incomplete.
+                    await response(request.scope, request.receive, send)
+                    return response.status_code
+        # Other servers close the connection by themselves, because the response is incomplete.
         if connection:
             connection.cut_off()
         return CLOSED_STATUS
 
-    async def answer(self, request: Request) -> Answer:
-        """Return the answer of the handler, or an error response."""
+    async def respond(self, request: Request) -> TrackedResponse:
+        """Return the response of the handler, or an error response."""
         try:
             if self.path != "/health":
                 self.service.admit(request)
@@ -686,17 +699,17 @@ class Endpoint:
             logger.exception("%s", self.path)
             return refusal(RequestError(500, "internal server error; see the server log"))
 
-    async def send(self, answer: Answer, request: Request, send: Send) -> None:
-        """Send an answer, and note the progress."""
+    async def send(self, response: TrackedResponse, request: Request, send: Send) -> None:
+        """Send a response, and record the progress."""
 
         async def send_and_note(message: Message) -> None:
-            self.service.waiting.hold(request.state.deadline, answer.size)
+            self.service.waiting.hold(request.state.deadline, response.size)
             await send(message)
 
-        await answer(request.scope, request.receive, send_and_note)
+        await response(request.scope, request.receive, send_and_note)
 
     def timeout_error(self, is_early: bool) -> RequestError:
-        """Return the error for a request that was ended before it was answered.
+        """Return the error for a request that was ended before the response was complete.
 
         Args:
             is_early: whether it was ended because its memory was needed.
@@ -706,7 +719,9 @@ class Endpoint:
             return RequestError(
                 503, f"waiting requests exceed {options.max_waiting} MiB; try again later"
             )
-        return RequestError(504, f"no answer in {options.timeout:g} s; retry, or send fewer texts")
+        return RequestError(
+            504, f"no response within {options.timeout:g} s; retry, or send fewer texts"
+        )
 
 
 def is_local(host: str) -> bool:

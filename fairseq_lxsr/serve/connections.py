@@ -1,4 +1,4 @@
-"""Connections of `lxsr serve`: their number, and how long one may be idle."""
+"""Limits the number of connections to `lxsr serve`, and closes idle ones."""
 
 import asyncio
 import os
@@ -20,16 +20,16 @@ BACKLOG = 512
 SEND_BUFFER = 2**18
 # Number of bytes to read at once. They may contain hundreds of small requests.
 SLICE = 2**13
-# Requests that a client may send before it has an answer.
+# Number of requests that a client may send before it has received a response.
 MAX_PIPELINE = 32
 # Files that the server may open in addition to its connections.
 SPARE_FILES = 64
-# Seconds between two messages about connections that could not be accepted.
+# Minimum number of seconds between two messages about connections that could not be accepted.
 PAUSE = 60.0
 
 
 class Connections:
-    """Open connections, in the order in which they began to wait for a request.
+    """Open connections, in the order in which they started to wait for a request.
 
     Args:
         timeout: seconds after which a connection without a whole request header is closed.
@@ -43,15 +43,15 @@ class Connections:
         self._waiting_since: dict[Connection, float] = {}
 
     def protocol(self, **arguments: Any) -> "Connection":
-        """Return the protocol of a new connection, for the option `http` of uvicorn."""
+        """Return the protocol of a new connection, for uvicorn's option `http`."""
         return Connection(self, **arguments)
 
     def add(self, connection: "Connection") -> None:
-        """Record that a connection begins to wait for a request."""
+        """Record that a connection starts to wait for a request."""
         self._waiting_since.pop(connection, None)
         self._waiting_since[connection] = asyncio.get_running_loop().time()
         if len(self._waiting_since) > self._limit:
-            # The new connection itself is closed if all others are busy.
+            # If all other connections are busy, the new connection itself is closed.
             idle = next(filter(Connection.is_idle, self._waiting_since), connection)
             self.remove(idle)
             idle.cut_off()
@@ -67,15 +67,15 @@ class Connections:
             seconds = now - since
             if seconds <= self._timeout:
                 break
-            # The header and the answer may each take this long. Answers that do not come from an
-            # endpoint have no other time limit.
+            # Reading the header and sending the response may each take this long. Responses that do
+            # not come from an endpoint have no other time limit.
             is_stalled = seconds > 2 * self._timeout + 2
             if is_stalled or connection.is_idle():
                 connection.cut_off()
 
 
 class Connection(AutoHTTPProtocol):
-    """A connection of uvicorn that is listed in `Connections`.
+    """A connection of uvicorn that is registered in `Connections`.
 
     Attributes:
         deadline: time limit of the current request, which ends when the client disconnects.
@@ -90,15 +90,15 @@ class Connection(AutoHTTPProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Wait until the kernel has accepted the whole response, so that a request whose response
-        # has not been read still counts as running.
+        # Wait until the kernel has accepted the whole response. So a request counts as running
+        # until its client has read the response.
         transport.set_write_buffer_limits(0)
         # By default, the kernel buffers up to 4 MB of an unread response.
         transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER)
         self._listed.add(self)
 
     def data_received(self, data: bytes) -> None:
-        # uvicorn would accept all requests that a client sends without reading the answers.
+        # Without a limit, uvicorn accepts all requests of a client that never reads the responses.
         for start in range(0, len(data), SLICE):
             super().data_received(data[start : start + SLICE])
             if len(getattr(self, "pipeline", ())) > MAX_PIPELINE:
@@ -111,7 +111,7 @@ class Connection(AutoHTTPProtocol):
         self.is_closed = True
         super().connection_lost(exc)
         if self.deadline is not None:
-            # No client waits for the answer.
+            # The client has disconnected, so the response is no longer needed.
             end_now(self.deadline)
 
     def on_response_complete(self) -> None:
@@ -123,9 +123,9 @@ class Connection(AutoHTTPProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def cut_off(self) -> None:
-        """Close the connection, and discard the data that its client does not read."""
+        """Close the connection, and discard the data that its client has not read."""
         if self.cycle is not None:
-            # Otherwise uvicorn reports an incomplete answer as an application error.
+            # Otherwise, uvicorn would report an incomplete response as an application error.
             self.cycle.disconnected = True
         self.transport.abort()
 
@@ -151,33 +151,33 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: Any, timeout: float, max_connections: int) -> Server:
-    """Create the server of an ASGI application; its method `run` takes the listening socket.
+    """Create the server of an ASGI application. Its method `run` takes the listening socket.
 
     Args:
         app: ASGI application.
-        timeout: seconds that a client may take for a request header, and that a stopping server
+        timeout: seconds that a client may take to send a request header, and that a stopping server
             waits for running requests.
-        max_connections: maximum number of connections; lower if the process cannot open as many
-            files.
+        max_connections: maximum number of connections. It is lowered if the process cannot open as
+            many files.
     """
     limit, backlog = connection_limits(max_connections)
     if limit < max_connections:
         say(
-            f"--max-connections {max_connections}: only {limit} are possible, because of the limit "
-            "of open files; raise it with `ulimit -n`"
+            f"--max-connections {max_connections}: the limit on open files allows only "
+            f"{limit}; raise it with `ulimit -n`"
         )
     connections = Connections(timeout, limit)
     config = uvicorn.Config(
         app,
         http=connections.protocol,
         ws="none",
-        # Otherwise a client could cause a warning with every request.
+        # Otherwise, a client could cause a warning with every request.
         log_level="error",
         access_log=False,
         server_header=False,
         backlog=backlog,
         timeout_graceful_shutdown=ceil(timeout),
-        # uvicorn calls it at most once a second.
+        # uvicorn calls this function at most once per second.
         callback_notify=connections.close_idle,
         timeout_notify=0,
     )
@@ -185,15 +185,15 @@ def make_server(app: Any, timeout: float, max_connections: int) -> Server:
 
 
 def connection_limits(most: int) -> tuple[int, int]:
-    """Raise the limit of open files, and return the numbers of connections it allows.
+    """Raise the limit on open files, and return how many connections it allows.
 
     Args:
         most: maximum number of connections.
 
     Returns:
-        The number of connections, at most `most`, and the number that the operating system may
-        accept before the server does. The server closes connections beyond the first number, but
-        it may accept as many as the second at once.
+        The maximum number of connections, at most `most`, and the number that the operating system
+        may accept before the server does. The server closes connections beyond the first number,
+        but it may accept as many as the second number at a time.
     """
     if is_missing("resource"):
         return most, BACKLOG

@@ -1,4 +1,4 @@
-"""The index of a server, which follows its folder on disk and can be edited by requests."""
+"""The index of a server, which follows changes on disk and can be edited by requests."""
 
 import asyncio
 import contextlib
@@ -19,24 +19,24 @@ from fairseq_lxsr.search import CorpusIndex, open_index
 from fairseq_lxsr.vectors.rows import FloatArray
 
 logger = logging.getLogger(__name__)
-# Seconds between two looks at the folder.
+# Seconds between two checks of the folder.
 POLL_SECONDS = 1.0
 
 Result = TypeVar("Result")
 
 
 class LiveIndex:
-    """An index that is opened again when its folder was edited, replaced or removed.
+    """An index that is opened again when its folder is edited, replaced or removed.
 
         live = LiveIndex(open_index("index"), encoder)
         async with live.following():
             hits = live.current().search("A dog.", k=5)
 
-    The new index is opened in a thread, while requests are answered from the one before.
+    The new index is opened in a thread, while the previous one continues to serve requests.
 
     Args:
         index: the open index.
-        encoder: the encoder of the queries; an index of another model is not taken up.
+        encoder: encoder of the queries. An index of another model is ignored.
     """
 
     def __init__(self, index: CorpusIndex, encoder: SentenceEncoder):
@@ -44,19 +44,19 @@ class LiveIndex:
         self._folder = index.folder
         self._encoder = encoder
         self._opening = asyncio.Lock()
-        # Edits wait for other processes, so they must not wait in the thread of the encoder.
+        # Edits wait for other processes, so they must not block the encoder thread.
         self._editor = ThreadPoolExecutor(1, "edit")
-        # Identity of the file that changes with the index, when it was last looked at.
+        # Identity of the file that every change of the index replaces, at the last check.
         self._seen: tuple[int, ...] | None = None
         self._problem = ""
 
     def current(self) -> CorpusIndex | None:
-        """Return the index; None if its folder was removed."""
+        """Return the index, or None if its folder was removed."""
         return self._index
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Look at the folder regularly, and at SIGHUP, inside the block."""
+        """Check the folder regularly, and after SIGHUP, inside the block."""
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._follow())]
 
@@ -87,10 +87,10 @@ class LiveIndex:
             try:
                 await asyncio.to_thread(self._refresh)
             except InputError as error:
-                # Report a problem once, and not every second.
+                # Report each problem only once, not every second.
                 if str(error) != self._problem:
                     self._problem = str(error)
-                    logger.error("the index cannot be opened again: %s", error)
+                    logger.error("cannot open the changed index: %s", error)
             except Exception:
                 logger.exception("%s", self._folder)
 
@@ -105,7 +105,9 @@ class LiveIndex:
             index = open_index(self._folder)
             index.check_model(self._encoder)
             self._index = index
-            logger.warning("%s: opened again, %s sentences", self._folder, f"{len(index):,}")
+            logger.warning(
+                "%s: opened the changed index, %s sentences", self._folder, f"{len(index):,}"
+            )
         self._seen = seen
         self._problem = ""
 
@@ -118,21 +120,21 @@ class LiveIndex:
         """Edit the index in a thread.
 
         Returns:
-            What `change` returns, and the number of sentences in the index afterwards.
+            The return value of `change`, and the number of sentences in the index after the edit.
         """
         index = self._index
         if index is None:
-            raise InputError(f"{self._folder}: was removed; build the index again")
+            raise InputError(f"{self._folder}: the index was removed; build it again")
 
         def run() -> tuple[Result, int]:
             result = change(index)
             return result, len(index)
 
-        answer = await asyncio.get_running_loop().run_in_executor(self._editor, run)
+        result = await asyncio.get_running_loop().run_in_executor(self._editor, run)
         if index is not self._index:
-            # The index was opened again while the edit waited for another process.
+            # The index may have been opened again while the edit was waiting for another process.
             await self.refresh()
-        return answer
+        return result
 
 
 def embedded_texts(texts: Sequence[str], embeddings: FloatArray) -> Callable[[Text], Any]:

@@ -13,7 +13,7 @@ from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 Result = TypeVar("Result")
-# Maximum number of texts per batch. Requests that arrive meanwhile wait for the batch.
+# Maximum number of texts per batch. Requests that arrive in the meantime wait for the batch.
 BATCH_TEXTS = 512
 # Number of texts that a request may add to a batch even if many requests wait.
 SHARE_TEXTS = 16
@@ -33,7 +33,7 @@ class TextVectors:
 
 
 class _Request:
-    """Texts of a request, which are encoded slice by slice.
+    """Texts of a request, to be encoded in slices.
 
     Args:
         texts: all texts.
@@ -42,7 +42,7 @@ class _Request:
     def __init__(self, texts: list[str]):
         self.texts = texts
         self.result: asyncio.Future[TextVectors] = asyncio.get_running_loop().create_future()
-        # Number of texts that batches have taken so far.
+        # Number of texts that have been added to batches so far.
         self.taken = 0
         self._encoded: list[TextVectors] = []
         self._missing = len(texts)
@@ -64,7 +64,7 @@ class _Request:
             self.result.set_result(TextVectors(embeddings, lengths))
 
     def fail(self, error: Exception) -> None:
-        """Report an error to the client; the remaining texts are not encoded."""
+        """Report an error to the client. The remaining texts are not encoded."""
         if not self.result.done():
             self.result.set_exception(error)
 
@@ -80,12 +80,11 @@ class EncodingQueue:
 
         embedded = await EncodingQueue(encoder, "cut", 2048).embed(["A dog."])
 
-    One thread is enough, because encoding uses all cores. Requests that a client has cancelled are
-    not encoded.
+    A single thread suffices, because encoding uses all cores. Cancelled requests are not encoded.
 
     Args:
         encoder: encoder of the texts.
-        on_long: as for `SentenceEncoder.encode`.
+        on_long: see `SentenceEncoder.encode`.
         max_texts: maximum number of texts per batch.
         count: called with the number of texts of every batch.
     """
@@ -102,7 +101,7 @@ class EncodingQueue:
         self._max_texts = min(max_texts, BATCH_TEXTS)
         self._count = count
         self._waiting: deque[_Request] = deque()
-        # Partly encoded requests.
+        # Requests that are partly encoded.
         self._begun: deque[_Request] = deque()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._work: asyncio.Task[None] | None = None
@@ -120,7 +119,7 @@ class EncodingQueue:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
-        """Stop the encoder thread; pending requests are dropped."""
+        """Stop the encoder thread. Pending requests are dropped."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _encode_all(self) -> None:
@@ -157,7 +156,7 @@ class EncodingQueue:
         share = max(SHARE_TEXTS, self._max_texts // max(1, count))
         while free and (self._waiting or self._begun):
             request = (self._waiting or self._begun).popleft()
-            # If a pending request is already done, it has failed or its client has cancelled it.
+            # A pending request is already done if it has failed or was cancelled.
             if request.result.done():
                 continue
             texts = request.take(min(share, free))
@@ -170,7 +169,7 @@ class EncodingQueue:
 
     def _encode(self, texts: list[str]) -> TextVectors:
         self._count(len(texts))
-        # The answers list the truncated texts; without a counter, `encode` would log them.
+        # Pass a counter, so that `encode` does not log truncated texts. The responses list them.
         counts: Counter[str] = Counter()
         embeddings = self._encoder.encode(texts, on_long=self._on_long, counts=counts)
         return TextVectors(embeddings, self._encoder.tokenizer.encode_flat(texts)[1])

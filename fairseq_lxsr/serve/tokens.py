@@ -8,10 +8,10 @@ from typing import Any
 
 from fairseq_lxsr.errors import first_line
 from fairseq_lxsr.machine import is_missing
-from fairseq_lxsr.serve.answers import RequestError
+from fairseq_lxsr.serve.responses import RequestError
 
 logger = logging.getLogger(__name__)
-# Seconds after which to retry an encoding that could not be loaded.
+# Delay in seconds before retrying an encoding that could not be loaded.
 RETRY = 600.0
 
 
@@ -30,9 +30,9 @@ def token_lists(given: Any) -> list[list[int]] | None:
 
 
 class OpenaiTokens:
-    """An encoding of tiktoken, which is downloaded on first use.
+    """A tiktoken encoding, which is downloaded on first use.
 
-    If it cannot be loaded, requests are rejected for the next `RETRY` seconds.
+    After a failed download, requests are rejected for the next `RETRY` seconds.
 
     Args:
         name: name of the encoding.
@@ -60,7 +60,8 @@ class OpenaiTokens:
         if time.monotonic() > self._failed_at + RETRY:
             if self._loading is None:
                 self._loading = asyncio.create_task(asyncio.to_thread(self._load))
-            # The load continues if this request is cancelled, because others may wait for it.
+            # Shield the download from the cancellation of this request, because others may wait for
+            # it.
             if encoding := await asyncio.shield(self._loading):
                 return encoding
             self._loading = None
@@ -71,7 +72,7 @@ class OpenaiTokens:
         )
 
     def _load(self) -> Any:
-        """Load the encoding; return None if this fails."""
+        """Load the encoding, or return None if this fails."""
         import tiktoken
 
         try:

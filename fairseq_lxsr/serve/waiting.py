@@ -1,13 +1,13 @@
-"""Memory of requests and answers that wait for their clients."""
+"""Limits the memory used by requests being received and responses being sent."""
 
 import asyncio
 
 
 class WaitingData:
-    """Sizes of the requests that are received and of the answers that are sent.
+    """Tracks the size of each request being received and of each response being sent.
 
-    If they exceed the memory limit, the request without progress for the longest time is ended,
-    because its client probably neither sends nor reads.
+    If the memory limit is exceeded, the request that has made no progress for the longest time is
+    ended, because its client probably neither sends nor reads.
 
         async with asyncio.timeout(30) as deadline:
             waiting.hold(deadline, 2**20)
@@ -18,7 +18,7 @@ class WaitingData:
 
     def __init__(self, limit: int):
         self._limit = limit
-        # Ordered by progress: the request with the latest progress is last.
+        # Requests in the order of their latest progress, the most recent last.
         self._sizes: dict[asyncio.Timeout, int] = {}
         self._total = 0
 
@@ -31,7 +31,7 @@ class WaitingData:
         """
         self.release(deadline)
         if has_ended(deadline):
-            # The request may take another step before it notices.
+            # The request may take another step before it notices that it was ended.
             return
         self._sizes[deadline] = size
         self._total += size
@@ -41,17 +41,17 @@ class WaitingData:
             end_now(stalled)
 
     def release(self, deadline: asyncio.Timeout) -> None:
-        """Record that a request no longer waits for its client."""
+        """Record that the server no longer waits for the client of a request."""
         self._total -= self._sizes.pop(deadline, 0)
 
 
 def has_ended(deadline: asyncio.Timeout) -> bool:
-    """Return whether the time limit of a request is over."""
+    """Return whether the time limit of a request has expired."""
     end = deadline.when()
     return end is not None and end <= asyncio.get_running_loop().time()
 
 
 def end_now(deadline: asyncio.Timeout) -> None:
-    """End the time limit of a request."""
+    """End a request by moving its time limit to the present."""
     if not deadline.expired():
         deadline.reschedule(asyncio.get_running_loop().time())

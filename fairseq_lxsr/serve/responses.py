@@ -1,4 +1,4 @@
-"""Responses of the server; long responses are created and sent in parts."""
+"""Responses of the server. Long responses are created and sent in parts."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -24,15 +24,15 @@ class RequestError(Exception):
         self.field = field
 
 
-class Answer(Response):
+class TrackedResponse(Response):
     """JSON response that is complete only when the operating system has accepted all of it.
 
-    Each part is created after the previous part was accepted, so that a client that does not read
-    occupies little memory. Between two parts, the event loop serves other requests.
+    Each part is created only after the previous part was accepted. So a client that reads slowly
+    does not use much memory, and the event loop can serve other requests between two parts.
 
     Args:
         parts: parts of the body.
-        size: bytes of memory that the answer needs until it is sent.
+        size: bytes of memory that the response needs until it is sent.
         status: HTTP status.
         length: size of the body in bytes; None if unknown.
     """
@@ -60,14 +60,15 @@ class Answer(Response):
         for part in self.parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
             await asyncio.sleep(0)
-        # `send` waits until the previous parts were accepted, but not for the last part.
+        # `send` waits until the previous parts were accepted, but does not wait for the part it
+        # sends.
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def as_json(content: Any, status: int = 200) -> Answer:
+def as_json(content: Any, status: int = 200) -> TrackedResponse:
     """Return a JSON response in one part."""
     body = orjson.dumps(content)
-    return Answer([body], len(body), status, len(body))
+    return TrackedResponse([body], len(body), status, len(body))
 
 
 def list_as_json(
@@ -77,22 +78,22 @@ def list_as_json(
     step: int,
     elements: Callable[[int, int], list[Any]],
     size: int,
-) -> Answer:
+) -> TrackedResponse:
     """Return a JSON object whose last field is a list.
 
     Args:
-        head: the other fields.
+        head: all other fields.
         name: name of the list.
         count: number of elements.
-        step: number of elements per part of the answer.
+        step: number of elements per part of the response.
         elements: returns the elements from a start to an end index. NumPy arrays become lists.
         size: bytes of memory that the elements need until they are sent.
     """
     parts = _list_parts(head, name, count, step, elements)
     if count > step:
-        return Answer(parts, size)
+        return TrackedResponse(parts, size)
     body = b"".join(parts)
-    return Answer([body], len(body), length=len(body))
+    return TrackedResponse([body], len(body), length=len(body))
 
 
 def _list_parts(
@@ -102,7 +103,7 @@ def _list_parts(
     step: int,
     elements: Callable[[int, int], list[Any]],
 ) -> Iterator[bytes]:
-    # The brace and brackets that end an object or a list are cut off, and written at the end.
+    # Remove the closing bracket and brace; they are written after the last element.
     opening = orjson.dumps(head | {name: []})[:-2]
     for start in range(0, count, step):
         group = elements(start, min(start + step, count))
@@ -111,7 +112,7 @@ def _list_parts(
     yield b"]}"
 
 
-def refusal(error: RequestError) -> Answer:
+def refusal(error: RequestError) -> TrackedResponse:
     """Return an error response in the format that OpenAI clients expect."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     content = {"message": error.message, "type": kind, "param": error.field, "code": None}
