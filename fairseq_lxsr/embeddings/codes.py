@@ -30,7 +30,8 @@ class Calibration:
 
     @classmethod
     def of(cls, embeddings: FloatArray) -> "Calibration":
-        """Calibrate on a sample of embeddings [N, D]; values outside its range are clipped."""
+        """Calibrate on a sample of embeddings [N, D]. Values outside the sample's range are
+        clipped."""
         least = np.minimum(embeddings.min(axis=0), 0).astype(np.float64)
         most = np.maximum(embeddings.max(axis=0), 0).astype(np.float64)
         step = ((most - least) / 255).astype(np.float32)
@@ -39,11 +40,11 @@ class Calibration:
 
     @classmethod
     def from_json(cls, content: Any, width: int) -> "Calibration":
-        """Read the result of `to_json`; raise ValueError, KeyError or TypeError for anything else.
+        """Read the result of `to_json`. Raise ValueError, KeyError or TypeError for anything else.
 
         Args:
             content: the parsed JSON.
-            width: the number of dimensions D.
+            width: number of dimensions D.
         """
         try:
             # The check below rejects numbers that overflow to infinity.
@@ -81,26 +82,26 @@ class Calibration:
 def signs_from_bits(bits: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
     """Unpack embeddings stored as bits into signs, -1 or 1.
 
-    A row without a set bit becomes zero: it belongs to a sentence without known words.
+    A row without a set bit becomes zero, because it belongs to a sentence without known words.
 
     Args:
         bits: result of `numpy.packbits(embeddings > 0, axis=1)` [n, D / 8, rounded up].
-        width: the number of dimensions D.
+        width: number of dimensions D.
 
     Returns:
-        float32 [n, D].
+        Signs, float32 [n, D].
     """
     signs = np.unpackbits(bits, axis=1, count=width).astype(np.float32) * 2 - 1
     return signs * bits.any(axis=1, keepdims=True)
 
 
 class StoredCodes:
-    """Embeddings [N, D] stored as codes; rows are converted to float32 when read.
+    """Embeddings [N, D] stored as codes. Rows are converted to float32 when they are read.
 
     Args:
         codes: int8 codes [N, D], or bits [N, D / 8, rounded up].
-        width: the number of dimensions D.
-        calibration: the calibration of int8 codes; None for bits.
+        width: number of dimensions D.
+        calibration: calibration of int8 codes; None for bits.
     """
 
     dtype = np.dtype(np.float32)
@@ -114,7 +115,7 @@ class StoredCodes:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.float32]:
-        """Return the rows that a slice or an array of row indices selects."""
+        """Return the rows selected by a slice or by an array of row indices."""
         codes = np.asarray(self.codes[rows])
         if self.calibration is None:
             return signs_from_bits(codes, self.shape[1])

@@ -24,8 +24,8 @@ class Text(Sequence[str]):
 
     Attributes:
         lines: N sentences.
-        language: language code, as the user writes it.
-        file: the file that contains the sentences.
+        language: language code in the user's spelling.
+        file: file that contains the sentences.
         rows: zero-based line indices of the sentences in that file [N]; None for the whole file.
         total: number of lines in the file; None if it is N.
     """
@@ -68,21 +68,21 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model; equal only for encoders that give the same embeddings."""
+        """Identifies the model. Only encoders with equal embeddings have equal fingerprints."""
 
     @property
     def width(self) -> int:
-        """The number of dimensions D of an embedding."""
+        """Number of dimensions D of an embedding."""
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> NDArray[np.float32]:
-        """Embed sentences; a sentence without known word pieces or words gives zeros.
+        """Embed sentences. A sentence without known word pieces or words gives zeros.
 
         Args:
             text: N sentences.
             counts: counter to which the numbers of `empty` and `long` sentences are added.
 
         Returns:
-            float32 [N, D].
+            Embeddings, float32 [N, D].
         """
 
 
@@ -92,14 +92,14 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
     Args:
         encoder: any encoder.
         text: N sentences.
-        zeros: whether to allow embeddings that are zero, which have arbitrary neighbours.
+        zeros: whether to allow zero embeddings, whose nearest neighbours are arbitrary.
 
     Returns:
-        float32 [N, D].
+        Embeddings, float32 [N, D].
 
     Raises:
-        InputError: for a sentence that the encoder rejects, and for an embedding that is not
-            finite or, without `zeros`, is zero (of an empty sentence, or one without known words).
+        InputError: if the encoder rejects a sentence, or an embedding is not finite or, without
+            `zeros`, is zero (because the sentence is empty or has no known words).
     """
     try:
         embeddings = np.asarray(encoder.embed(text), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The file formats of embeddings."""
+"""File formats of embeddings."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from fairseq_lxsr.files.write import atomic_write, create
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.options import EMBEDDING_FORMATS
 
-# NumPy type of each stored dtype; binary packs eight signs into a byte.
+# NumPy type of each stored dtype. With binary, a byte contains eight signs.
 DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1", "binary": "|u1"}
 FLOATS = (np.float32, np.float16, np.float64)
 # Number of rows to convert at a time, to limit memory.
@@ -28,7 +28,7 @@ class Layout:
     Attributes:
         format: one of `options.EMBEDDING_FORMATS`.
         dtype: one of `options.EMBEDDING_DTYPES`.
-        width: the number of dimensions D.
+        width: number of dimensions D.
     """
 
     format: str
@@ -46,7 +46,7 @@ class Layout:
         return self.columns * np.dtype(DTYPES[self.dtype]).itemsize
 
     def row_bytes(self, embeddings: np.ndarray) -> bytes:
-        """Convert embeddings [n, D] to bytes; `int8` expects codes instead of embeddings."""
+        """Convert embeddings [n, D] to bytes. An `int8` layout expects codes instead."""
         if self.dtype == "binary":
             return np.packbits(embeddings > 0, axis=1).tobytes()
         # The check below rejects numbers that overflow to infinity.
@@ -54,8 +54,8 @@ class Layout:
             rows = np.ascontiguousarray(embeddings, dtype=DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(rows).any():
             raise InputError(
-                "embeddings contain numbers above 65,504, the limit of float16; "
-                "use --output-dtype float32"
+                "embeddings contain numbers above 65,504, the limit of float16; use "
+                "--output-dtype float32"
             )
         return rows.tobytes()
 
@@ -72,10 +72,13 @@ def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) ->
     """Check an array that was read from an embedding file, and return it.
 
     Args:
-        path: the file, for messages.
+        path: path of the file, for messages.
         stored: the array.
-        description: `dimension` and `dtype` of the embeddings; floating-point numbers may have any
-            width and precision.
+        description: expected `dimension` and `dtype` of the embeddings. Floating-point numbers may
+            have any width and precision.
+
+    Raises:
+        InputError: if the array does not match the description.
     """
     dtype = description["dtype"]
     width = description["dimension"]
@@ -89,20 +92,20 @@ def check_stored(path: Path, stored: np.ndarray, description: dict[str, Any]) ->
     is_matrix = stored.ndim == 2 and stored.size > 0
     if not is_matrix or not is_expected:
         raise InputError(
-            f"{path}: contains {stored.dtype} of shape {stored.shape}; expected {expected}"
+            f"{path} contains {stored.dtype} of shape {stored.shape}; expected {expected}"
         )
     return stored
 
 
 class Format:
-    """Reads and writes one format: a header of fixed length, then rows.
+    """Reads and writes one format: a header of fixed length, followed by rows.
 
-    The fixed length allows an interrupted file to be continued.
+    Because of the fixed length, an interrupted file can be continued.
 
     Attributes:
-        suffix: file name suffix, by which `lxsr eval` finds embeddings.
-        described: whether a file is read only if the description of `lxsr embed` is next to it,
-            because other kinds of files have the same suffix.
+        suffix: file name suffix, used by `lxsr eval` to find embeddings.
+        described: whether a file is read only if it has a description from `lxsr embed`, because
+            other kinds of files have the same suffix.
     """
 
     suffix = ""
@@ -112,7 +115,7 @@ class Format:
         """Raise `InputError` if the library that the format needs is not installed."""
 
     def header(self, layout: Layout, rows: int) -> bytes:
-        """Return the header, whose length must not depend on `rows`."""
+        """Return the header. Its length must not depend on `rows`."""
         return b""
 
     def finish(self, rows: Path, layout: Layout) -> Path:
@@ -123,11 +126,11 @@ class Format:
         """Read embeddings [N, D] or their codes, memory-mapped if possible.
 
         Args:
-            path: the file.
+            path: path of the file.
             description: `dimension` and `dtype`, from the description of the file or the user.
 
         Raises:
-            InputError: for any other file; see `check_stored`.
+            InputError: if the file has other content; see `check_stored`.
         """
         raise NotImplementedError
 
@@ -144,7 +147,7 @@ def all_formats() -> list[Format]:
 
 
 def format_name(path: Path) -> str | None:
-    """Return the format name that matches the file suffix; None if there is no match."""
+    """Return the format name that matches the file suffix, or None if there is no match."""
     for name in EMBEDDING_FORMATS:
         if find_format(name).suffix == path.suffix:
             return name
@@ -165,7 +168,7 @@ NPY_HEADER = 128
 
 
 class Npy(Format):
-    """A matrix in the .npy format, as numpy.save writes it."""
+    """A matrix in the .npy format of numpy.save."""
 
     suffix = ".npy"
 
@@ -188,7 +191,7 @@ class Npy(Format):
 
 
 class Raw(Format):
-    """Rows without a header; width and type come from the user or the description file."""
+    """Rows without a header. Width and type come from the user or the description file."""
 
     suffix = ".raw"
 
@@ -242,9 +245,10 @@ class Safetensors(Format):
 
 
 class Parquet(Format):
-    """The column `embeddings` of a Parquet file, which stores a list per row.
+    """The column `embeddings` of a Parquet file, which contains a list per row.
 
-    It is converted from rows at the end, because an interrupted Parquet file cannot be continued.
+    The file is converted from rows at the end, because an interrupted Parquet file cannot be
+    continued.
     """
 
     suffix = ".parquet"
@@ -283,8 +287,7 @@ class Parquet(Format):
             stored = _rows(parquet.read_table(path, columns=[NAME])[NAME].combine_chunks())
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: has no column {NAME!r} of lists of equal length "
-                f"({first_line(error):.150})"
+                f"{path}: no column {NAME!r} of lists of equal length ({first_line(error):.150})"
             ) from None
         return check_stored(path, stored, description)
 
@@ -292,7 +295,7 @@ class Parquet(Format):
 def _rows(column: Any) -> np.ndarray:
     """Convert a Parquet column of N lists of D numbers to an array [N, D].
 
-    Any other column raises ValueError: flattened, its numbers would be in the wrong rows.
+    Any other column raises ValueError, because its flattened numbers would be in the wrong rows.
     """
     from pyarrow import compute, types
 

@@ -28,7 +28,7 @@ from fairseq_lxsr.machine import check_device
 from fairseq_lxsr.options import COMPUTE_DTYPES, FILE_NAME, ON_LONG, WORD_WEIGHTS, at_least
 
 Names = str | Path | Mapping[str, str | Path] | Iterable[str]
-# First bytes of a zip archive, the format in which torch saves checkpoints.
+# First bytes of a zip archive, the format of torch's checkpoints.
 ARCHIVE_START = b"PK\x03\x04"
 # Matches the prefix LANG= of a model name.
 LANGUAGE = re.compile("[^=/#]*=")
@@ -51,7 +51,8 @@ def load(
         encoder = load("work/en-fr/model#untrained", batch_size=64)
         encoder = load({"en": "wiki.en.vec#sum", "fr": "wiki.fr.vec#sum"})
 
-    A name is one of these; an option may follow the last `#`, unless a path of that name exists:
+    A name takes one of these forms. An option may follow the last `#`, unless a path with that name
+    exists:
 
     - a model in this package
     - a model folder or the URL of its archive; `#untrained` gives it random weights
@@ -65,16 +66,16 @@ def load(
         device: cpu or cuda; None for cuda if it is available and the model has layers.
         show_progress: show a progress bar while encoding, and while a file of word vectors is read.
         truncate_dim: number of leading dimensions to keep; None keeps all.
-        options: other options of `SentenceEncoder.encode`, such as `dtype` and `on_long`. They
-            apply to models of this package; other models ignore them.
+        **options (Any): other options of `SentenceEncoder.encode`, such as `dtype` and `on_long`.
+            They apply to models of this package; other models ignore them.
 
     Returns:
-        The encoder; if languages are named, one that selects the model by the language of the text.
+        The encoder. If languages are named, it selects the model by the language of the text.
 
     Raises:
-        InputError: if the model is not found, if the name has an invalid option after `#`, if a
-            language is named twice, if the device does not exist, or if a keyword is not an option
-            of `SentenceEncoder.encode` or has an unknown `dtype` or `on_long`.
+        InputError: if the model is not found, the name has an invalid option after `#`, a language
+            is named twice, the device does not exist, or a keyword is not an option of
+            `SentenceEncoder.encode` or has an invalid value.
     """
     check_device(device, "--device")
     _check_options(options)
@@ -82,7 +83,7 @@ def load(
     for name in parse_names(names):
         encoders[name.language] = _load_one(name, batch_size, device, show_progress, options)
     if not encoders:
-        raise InputError("no model was given; expected one, or one per language")
+        raise InputError("no model given; specify one model, or one per language")
     encoder: Encoder = encoders[""] if "" in encoders else ByLanguage(encoders)
     if truncate_dim is None or truncate_dim == encoder.width:
         return encoder
@@ -115,10 +116,10 @@ class ModelName:
     """A parsed name `LANG=PATH#WORD,WORD`.
 
     Attributes:
-        text: the name as it was given, for messages.
+        text: name as specified by the user, for messages.
         language: language that the model is used for; empty for all languages.
         path: a path, a URL, or the name of a model in this package.
-        words: the options after #.
+        words: options after #.
     """
 
     text: str
@@ -128,11 +129,11 @@ class ModelName:
 
     @classmethod
     def parse(cls, name: str | Path, language: str = "") -> "ModelName":
-        """Parse a name; an existing path is not split.
+        """Parse a name. An existing path is not split at `#`.
 
         Args:
             name: model name to parse.
-            language: the language, if already known.
+            language: language of the model, if already known.
         """
         if isinstance(name, Path):
             return cls(str(name), language, name, ())
@@ -143,18 +144,18 @@ class ModelName:
         if "#" in path and not Path(path).exists():
             path, words = _split_words(path)
         if path not in FILE_NAME:
-            raise InputError(f"{name!r:.60} does not name a model; expected {FILE_NAME}")
+            raise InputError(f"{name!r:.60} is not the name of a model; expected {FILE_NAME}")
         return cls(name, language, path, tuple(words))
 
     def word(self, allowed: tuple[str, ...], kind: str) -> str | None:
-        """Return the option after #; None if there is none.
+        """Return the option after #, or None if there is none.
 
         Args:
             allowed: options that this kind of model supports.
             kind: description of the kind of model, for the message.
 
         Raises:
-            InputError: for any other option, or several.
+            InputError: if there is any other option, or more than one.
         """
         if not self.words:
             return None
@@ -203,7 +204,7 @@ def parse_names(names: Names) -> list[ModelName]:
     texts = " ".join(name.text for name in parsed)
     if "" in languages and len(parsed) > 1:
         raise InputError(
-            f"--model {texts}: several models; expected one, or LANG=PATH for each language"
+            f"--model {texts}: several models; specify one, or LANG=PATH for each language"
         )
     if len(set(languages)) != len(parsed):
         raise InputError(
@@ -213,7 +214,8 @@ def parse_names(names: Names) -> list[ModelName]:
 
 
 def refuse_idf(names: Names) -> None:
-    """Reject `#idf` for commands that read text in blocks: it needs counts over the whole text."""
+    """Reject `#idf` for commands that read text in blocks, because it requires counts over all
+    text."""
     for name in parse_names(names):
         if "idf" in name.words:
             raise InputError(
@@ -240,8 +242,8 @@ def model_files(names: Names) -> Iterator[Path]:
 def is_model_folder(path: Path) -> bool:
     """Return whether `load` reads a path as a model folder of this package.
 
-    Only such a model may be loaded by a name from a file: other libraries run more code, and
-    files may be pipes or of any size.
+    Only such a model may be loaded by a name from a file, because other libraries can run code from
+    a model, and files may be pipes or of any size.
     """
     if (path / ST_MODULE).is_dir():
         path = path / ST_MODULE
@@ -273,18 +275,18 @@ def _load_one(
 
 
 def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> WordVectors:
-    """Load a word vector file; reject other kinds of files before reading them."""
+    """Load a word vector file, after rejecting other kinds of files."""
     if format_name(path):
         raise InputError(
-            f"--model {path}: is an embedding file; expected its folder, where "
-            f"a text NAME has the embeddings NAME{path.suffix}"
+            f"--model {path} is an embedding file; specify its folder, in which the embeddings "
+            f"of a text NAME have the name NAME{path.suffix}"
         )
     with open(path, "rb") as stream:
         is_archive = stream.read(len(ARCHIVE_START)) == ARCHIVE_START
     if is_archive or path.suffix == ".pt":
         raise InputError(
-            f"--model {path}: is a checkpoint or an archive; expected word vectors or a model "
-            "folder: `lxsr export folder --checkpoint FILE.pt --output FOLDER` creates one"
+            f"--model {path} is a checkpoint or an archive; use word vectors or a model "
+            "folder (created by `lxsr export folder --checkpoint FILE.pt --output FOLDER`)"
         )
     weights = name.word(WORD_WEIGHTS, "word vectors") or WORD_WEIGHTS[0]
     return WordVectors(path, weights, show_progress)
@@ -293,7 +295,8 @@ def _load_word_vectors(name: ModelName, path: Path, show_progress: bool) -> Word
 def _is_own_folder(folder: Path) -> bool:
     """Return whether a folder is a model folder of this package.
 
-    A folder without a readable config.json counts as one, because loading it reports the problem.
+    A folder without a readable config.json counts as one, because loading it will report the
+    problem.
     """
     if (folder / "modules.json").exists():
         return False
@@ -302,5 +305,5 @@ def _is_own_folder(folder: Path) -> bool:
             config = parse_json(stream.read().decode("utf-8"))
     except (OSError, ValueError):
         return True
-    # Only the config.json of a Hugging Face model has this key.
+    # Only the config.json of a Hugging Face model contains this key.
     return "model_type" not in config

@@ -21,8 +21,8 @@ from fairseq_lxsr.files.records import check_described, is_count, parse_json
 from fairseq_lxsr.options import EMBEDDING_DTYPES, at_least
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Options of `lxsr embed` that can change embeddings, by their names in description files, with the
-# values that do not change them.
+# Maps the options of `lxsr embed` that can change embeddings, under their names in description
+# files, to the values that do not change them.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "dtype": ("float32",),
     "computed_in": ("float32",),
@@ -41,10 +41,10 @@ class StoredEmbeddings:
         encoder = StoredEmbeddings("vectors")
         encoder.embed(Text(lines, file="corpus/test.en"))  # reads vectors/test.en.npy
 
-    The embeddings of a text file NAME are in NAME.npy, LASER-raw NAME.raw, or another format; NAME
-    may lack the .gz or .txt of the text file. Row i belongs to line i of the text file. Files with
-    a description FILE.json from `lxsr embed` must come from the same model, and from the lines of
-    their text file.
+    The embeddings of a text file NAME are in NAME.npy, in a LASER-raw file NAME.raw, or in another
+    format. NAME may lack the .gz or .txt of the text file. Row i belongs to line i of the text
+    file. Files with a description FILE.json from `lxsr embed` must come from the same model, and
+    from the lines of their text file.
 
     Args:
         folder: folder with the embedding files.
@@ -64,7 +64,7 @@ class StoredEmbeddings:
     def fingerprint(self) -> str:
         """Fingerprint of the common model of all files, or a hash of the files if there is none.
 
-        The model is followed by the options of `lxsr embed` that change the embeddings.
+        The model is followed by the options of `lxsr embed` that change embeddings.
         """
         checksums = {path: sha256(path) for path in embedding_files(self.folder)}
         models = {_described_model(path, checksum) for path, checksum in checksums.items()}
@@ -76,22 +76,22 @@ class StoredEmbeddings:
 
     @cached_property
     def width(self) -> int:
-        """Embedding width of the first file; files of the same model have the same width."""
+        """Embedding width of the first file. Files of the same model have the same width."""
         return read_embeddings(embedding_files(self.folder)[0], self.raw_width).shape[1]
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
         if not text.file:
             raise InputError(
-                f"{self.folder}: stored embeddings belong to text files, not to a stream; expected "
-                f"the model that created them ({self.fingerprint}), --model NAME, or one of the "
-                "embedded text files, --input FILE"
+                f"{self.folder}: stored embeddings belong to text files, not to a stream; use "
+                f"the model that created them ({self.fingerprint}) with --model NAME, or one "
+                "of the embedded text files with --input FILE"
             )
         path = self._find(text.file)
         embedded_file = self.text_of.setdefault(path, text.file)
         if embedded_file != text.file:
             raise InputError(
-                f"{path}: would be used for both {embedded_file} and {text.file}; "
-                "give the text files different names"
+                f"{path} would be used for both {embedded_file} and {text.file}; give the "
+                "text files different names"
             )
         description = read_description(path)
         if "model" in description:
@@ -101,7 +101,7 @@ class StoredEmbeddings:
         total = len(text) if text.total is None else text.total
         if len(stored) != total:
             raise InputError(
-                f"{path}: contains {len(stored):,} embeddings for {total:,} lines of {text.file}; "
+                f"{path} contains {len(stored):,} embeddings for {total:,} lines of {text.file}; "
                 "expected one per line"
             )
         if len(text) and "text" in description and path not in self.checked:
@@ -117,7 +117,7 @@ class StoredEmbeddings:
         for earlier_path, earlier_model in self.model_of.items():
             if earlier_model != model:
                 raise InputError(
-                    f"{path}: contains embeddings from model {model}, but {earlier_path} from "
+                    f"{path} contains embeddings from model {model}, but {earlier_path} from "
                     f"model {earlier_model}, which are not comparable; embed both texts with the "
                     "same model"
                 )
@@ -141,15 +141,15 @@ class StoredEmbeddings:
 
 
 def _described_model(path: Path, checksum: str) -> str | None:
-    """Return the model of an embedding file and the options that affected its embeddings.
+    """Return the model of an embedding file, and the options that affected its embeddings.
 
-    It is None if no description names the model. A description whose SHA-256 is not `checksum`
-    belongs to other content and is ignored.
+    The result is None if no description records the model. A description whose SHA-256 is not
+    `checksum` belongs to other content, and is ignored.
     """
     try:
         description = read_description(path)
     except InputError:
-        # Reading the file itself raises this error again.
+        # Reading the file itself will raise this error again.
         return None
     if description.get("sha256") != checksum:
         return None
@@ -166,8 +166,8 @@ def _check_text(path: Path, text_hash: str, text: Text) -> None:
 
     Args:
         path: embedding file.
-        text_hash: hash of the embedded lines, which may match the sentences as they were read or
-            the lines of their file.
+        text_hash: hash of the embedded lines. It may match the sentences as they were read, or the
+            lines of their file.
         text: text to check.
     """
     readings = [iter(text.lines)] if text.rows is None else []
@@ -181,7 +181,8 @@ def _check_text(path: Path, text_hash: str, text: Text) -> None:
 
 
 def _holds_sentences(text: Text) -> bool:
-    """Return whether each line of a text file is one sentence, not a row of several columns."""
+    """Return whether each line of a text file is one sentence, rather than a row of several
+    columns."""
     assert text.rows is not None
     line = next(islice(read_lines(text.file, is_sentence=False), int(text.rows[0]), None), "")
     return single_line(line).lower() == single_line(text[0]).lower()
@@ -191,7 +192,8 @@ def read_description(path: Path) -> dict[str, Any]:
     """Read the JSON description that `lxsr embed` writes next to an embedding file.
 
     Returns:
-        The description, whose `model`, `dimension`, `dtype` and `calibration` are checked; empty if
+        The description, in which `model`, `dimension`, `dtype` and `calibration` were checked. It
+        is empty if the file has no description.
             the file has none.
     """
     description_path = index_path(path)
@@ -227,8 +229,8 @@ def read_embeddings(path: str | Path, raw_width: int = 1024) -> np.ndarray[Any, 
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
-        InputError: for a missing file, a file of another format, or a checksum mismatch with the
-            description.
+        InputError: if the file is missing or has another format, or if its checksum does not match
+            the description.
     """
     path = Path(path)
     if not path.is_file():
@@ -249,16 +251,17 @@ def load_embeddings(path: str | Path, raw_width: int = 1024) -> NDArray[np.float
         vectors = load_embeddings("work/en-fr/test.en.npy")
         cosines, ids = nearest_neighbours(vectors, load_embeddings("work/en-fr/test.fr.npy"), k=5)
 
-    int8 and binary are decoded with the description FILE.json; `numpy.load` would return the codes,
-    which have the wrong neighbours. float32 is memory-mapped if the format allows it.
+    int8 and binary embeddings are decoded using the description FILE.json. In contrast,
+    `numpy.load` would return the codes, which have the wrong neighbours. float32 is memory-mapped
+    if the format allows it.
 
     Args:
         path: embedding file.
         raw_width: D of a LASER-raw file without a description, which contains float32.
 
     Raises:
-        InputError: for a missing file, a file of another format, codes without a description, or a
-            damaged file.
+        InputError: if the file is missing, damaged or in another format, or contains codes without
+            a description.
     """
     return np.asarray(read_embeddings(path, raw_width), dtype=np.float32)
 

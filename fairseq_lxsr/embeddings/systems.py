@@ -73,7 +73,7 @@ class LibraryModel:
     Args:
         model: an object with `encode(sentences)`, which returns [N, D].
         fingerprint: identifies the model.
-        width: the number of dimensions D.
+        width: number of dimensions D.
         options: options for `encode`.
     """
 
@@ -111,7 +111,8 @@ class ByLanguage:
 
     @property
     def space(self) -> str:
-        """Fingerprint of the space that all encoders share, or `fingerprint` if they share none."""
+        """Fingerprint of the space that all encoders share, or `fingerprint` if they do not share
+        one."""
         spaces = set()
         for encoder in self.encoders.values():
             spaces.add(getattr(encoder, "space", encoder.fingerprint))
@@ -119,7 +120,7 @@ class ByLanguage:
 
     @property
     def width(self) -> int:
-        """The width of the first encoder; `width_of` returns the width for a text."""
+        """Width of the first encoder. `width_of` returns the width for a text."""
         return next(iter(self.encoders.values())).width
 
     def embed(self, text: Text, counts: Counter[str] | None = None) -> FloatArray:
@@ -136,9 +137,9 @@ class ByLanguage:
 
 
 def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
-    """Return an encoder that handles long texts as `on_long` specifies.
+    """Return an encoder that handles long texts according to `on_long`.
 
-    Encoders of other libraries do not limit the length of texts, and are returned unchanged.
+    Encoders of other libraries do not limit the length of texts, so they are returned unchanged.
     """
     if isinstance(encoder, ByLanguage):
         changed = {}
@@ -151,7 +152,7 @@ def with_on_long(encoder: Encoder, on_long: str) -> Encoder:
 
 
 def count_long(encoder: Encoder) -> int:
-    """Return how many texts so far exceeded the length limit of the model folders."""
+    """Return the number of texts so far that exceeded the length limit of the model folders."""
     if isinstance(encoder, ByLanguage):
         return sum(map(count_long, encoder.encoders.values()))
     if isinstance(encoder, TruncatedEncoder):
@@ -164,8 +165,8 @@ def count_long(encoder: Encoder) -> int:
 def width_of(encoder: Encoder, text: Text) -> int:
     """Return the number of dimensions of a text's embeddings.
 
-    It may differ between languages and stored files. A part of the text is enough, such as its
-    first sentence.
+    It may differ between languages and stored files. A part of the text suffices, such as its first
+    sentence.
     """
     if isinstance(encoder, ByLanguage):
         return width_of(encoder.encoder_of(text.language), text)
@@ -205,7 +206,7 @@ def sentence_transformers_folder(
 
     Args:
         folder: local model folder.
-        batch_size: number of sentences that are encoded together.
+        batch_size: number of sentences to encode together.
         device: cpu or cuda; None for cuda if it is available.
         show_progress: whether to show a progress bar while encoding.
 
@@ -232,13 +233,13 @@ def sentence_transformers_folder(
         if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise InputError(
-            f"{folder}: sentence-transformers cannot load it ({first_line(error):.150})"
+            f"{folder}: sentence-transformers cannot load the folder ({first_line(error):.150})"
         ) from None
     width = model.get_embedding_dimension()
     if width is None:
         raise InputError(
-            f"{folder}: none of its modules creates embeddings; "
-            "expected a complete sentence-transformers folder"
+            f"{folder}: no module creates embeddings; expected a complete "
+            "sentence-transformers folder"
         )
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     fingerprint = short_hash(*(f"{path.relative_to(folder)}={sha256(path)}" for path in files))
@@ -259,7 +260,7 @@ def _is_panic(error: BaseException) -> bool:
 def _held_stderr() -> Iterator[None]:
     """Hold back standard error until the end of the block, and discard it if the block fails.
 
-    Rust prints a report before it raises an error.
+    Rust libraries print a report before they raise an error.
     """
     try:
         stderr = os.dup(2)

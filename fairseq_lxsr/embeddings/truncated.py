@@ -1,6 +1,6 @@
 """Embeddings that were truncated or stored in fewer bytes: their fingerprints and their encoder.
 
-Their fingerprint is the model fingerprint, followed by the options that changed the embeddings, for
+Their fingerprint consists of the model fingerprint and the options that changed the embeddings, for
 example `6a1a20383888-dtype=int8-truncate_dim=64`.
 """
 
@@ -22,7 +22,7 @@ def model_of(fingerprint: str) -> str:
 
 
 def truncate_dim_of(fingerprint: str) -> int | None:
-    """Return the number of dimensions that embeddings were truncated to, if any."""
+    """Return the number of dimensions that embeddings were truncated to, or None."""
     match = TRUNCATE_DIM.search(fingerprint)
     return int(match[1]) if match else None
 
@@ -33,7 +33,7 @@ def truncated_fingerprint(fingerprint: str, truncate_dim: int) -> str:
 
 
 def first_dimensions(embeddings: FloatArray, truncate_dim: int | None) -> FloatArray:
-    """Return the first dimensions of embeddings [n, D]; None keeps all.
+    """Truncate embeddings [n, D] to their first dimensions. None keeps all dimensions.
 
     Raises:
         InputError: if the embeddings have fewer dimensions.
@@ -45,7 +45,11 @@ def first_dimensions(embeddings: FloatArray, truncate_dim: int | None) -> FloatA
 
 
 def check_truncate_dim(truncate_dim: int, width: int) -> None:
-    """Check that embeddings of a given width can be truncated to their first dimensions."""
+    """Check that `truncate_dim` is between 1 and `width`.
+
+    Raises:
+        InputError: if it is not.
+    """
     at_least(1, width).check("truncate_dim", truncate_dim)
 
 
@@ -53,7 +57,7 @@ class TruncatedEncoder:
     """Keeps the first dimensions of the embeddings of another encoder.
 
     Args:
-        encoder: the other encoder.
+        encoder: encoder whose embeddings are truncated.
         truncate_dim: number of dimensions to keep.
 
     Raises:

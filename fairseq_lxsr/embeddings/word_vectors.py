@@ -1,4 +1,4 @@
-"""An encoder from word vectors: a sentence embedding combines the vectors of its words."""
+"""An encoder based on word vectors: a sentence embedding combines the vectors of its words."""
 
 import logging
 import math
@@ -24,16 +24,16 @@ class WordVectors:
         encoder = WordVectors("wiki.en.vec", "idf")
         encoder.embed(Text(["A dog runs."]))
 
-    Words are split at white space; an unknown word is looked up in lower case.
+    Words are split at white space. An unknown word is looked up in lower case.
 
     Args:
         path: a text file (.vec) with lines `word x x ...`, after an optional header `count width`.
-        weights: `mean`, `sum`, or `idf`: the mean weighted by log((1 + sentences) / sentences with
-            the word), counted in the text to embed.
+        weights: `mean`, `sum`, or `idf`, which is the mean weighted by log((1 + sentences) /
+            sentences with the word), counted in the text to embed.
         show_progress: whether to show a progress bar while the file is read.
 
     Raises:
-        InputError: for unknown weights, and for a file that does not contain word vectors.
+        InputError: if the weights are unknown, or the file does not contain word vectors.
     """
 
     def __init__(self, path: str | Path, weights: str = "mean", show_progress: bool = False):
@@ -90,7 +90,7 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
         show_progress: whether to show a progress bar.
 
     Returns:
-        The row of each word, and the vectors [V, D]; for a repeated word, the first vector is used.
+        The row of each word, and the vectors [V, D]. For a repeated word, the first vector is used.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []
@@ -117,7 +117,7 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
             rows[word] = len(vectors)
             vectors.append(vector)
     if not vectors:
-        raise InputError(f"{path}: contains no word vectors; expected lines `word x x ...`")
+        raise InputError(f"{path}: no word vectors; expected lines `word x x ...`")
     if header is not None:
         _check_header(path, header, word_count, width)
     return rows, np.stack(vectors)
@@ -127,14 +127,14 @@ def _check_header(path: Path, header: list[str], word_count: int, width: int | N
     """Warn if the header does not state the number of words and their width."""
     if header != [str(word_count), str(width)]:
         logger.warning(
-            f"{path}: contains {word_count} words of width {width}, but its header says "
+            f"{path} contains {word_count} words of width {width}, but its header says "
             f"{' '.join(header)}; "
             "the file may be incomplete"
         )
 
 
 def _parse_vector(values: list[str], width: int | None) -> FloatArray | None:
-    """Parse the vector of a word; None if it does not have `width` finite numbers."""
+    """Parse the vector of a word, or return None if it does not have `width` finite numbers."""
     try:
         # The check below rejects numbers that overflow to infinity.
         with np.errstate(over="ignore"):

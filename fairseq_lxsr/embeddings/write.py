@@ -1,4 +1,4 @@
-"""Write the embeddings of any number of lines to one file, in constant memory.
+"""Writes the embeddings of any number of lines to one file, in constant memory.
 
 An interrupted run can be resumed.
 """
@@ -76,31 +76,32 @@ def embed_lines(
         layout = Layout("npy", "float32", encoder.output_dim)
         embed_lines(read_lines("test.en"), encode, Path("test.en.npy"), layout, {"model": "m"})
 
-    An interrupted and resumed run writes the same bytes.
+    A run that is interrupted and resumed writes the same bytes.
 
     Args:
-        lines: any number of lines; to resume, the same lines from the beginning.
+        lines: any number of lines. To resume a run, pass the same lines from the beginning.
         encode: maps sentences to embeddings [n, D], and adds the numbers of `empty` and `long`
             sentences to the counter.
         output: output file.
         layout: format of the file.
-        settings: all other settings that affect the output, to store in the description; they may
-            include an int8 calibration.
+        settings: all other settings that affect the output, to be stored in the description. They
+            may include an int8 calibration.
         resume: whether to resume an interrupted run, and keep a complete file.
         total: number of lines, for the progress bar.
         show_progress: whether to show progress on standard error.
 
     Returns:
         The description, which is also in OUTPUT.json: count, settings, counts, hash of the text,
+        checksum.
             checksum.
 
     Raises:
-        InputError: if the interrupted run had other settings or another text, for input without
-            lines, for embeddings with a shape other than [n, layout.width], if `output` is not a
-            file, or while another process writes to it.
+        InputError: if the interrupted run had other settings or another text, the input has no
+            lines, the embeddings do not have the shape [n, layout.width], `output` is not a file,
+            or another process is writing to it.
     """
     file = EmbeddingsFile(output, layout, settings)
-    # For tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
+    # Options of tqdm: None shows a bar on a terminal and log lines elsewhere; True shows nothing.
     disable = None if show_progress else True
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
@@ -116,12 +117,12 @@ def embed_lines(
             return file.finish()
         finally:
             if not file.rows:
-                # Without progress, no later run can resume from this file.
+                # Without a progress record, no later run can resume from this file.
                 file.partial.unlink(missing_ok=True)
 
 
 class EmbeddingsFile:
-    """Writes embeddings to a file atomically; an interrupted run can be resumed.
+    """Writes embeddings to a file atomically. An interrupted run can be resumed.
 
         file = EmbeddingsFile(output, layout, settings)
         with locked(file.lock, output):
@@ -130,12 +131,12 @@ class EmbeddingsFile:
             description = file.finish()
 
     Until the file is complete, the rows are in OUTPUT.partial, OUTPUT.progress counts the rows that
-    are safe on disk, and OUTPUT.lock names the process that writes them.
+    are safe on disk, and OUTPUT.lock contains the name of the process that writes them.
 
     Args:
         output: output file.
         layout: format of the file.
-        settings: as for `embed_lines`.
+        settings: see `embed_lines`.
 
     Attributes:
         counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS` and
@@ -162,11 +163,11 @@ class EmbeddingsFile:
 
     @property
     def rows(self) -> int:
-        """The number of rows that are safe on disk."""
+        """Number of rows that are safe on disk."""
         return self.counts["lines"]
 
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
-        """Return the lines that still need embedding: all, or the rest after an interrupted run."""
+        """Return the lines to embed: all, or the remaining ones after an interrupted run."""
         for path in (self.partial, self.progress, self.partial.with_suffix(".whole")):
             remove_planted(path)
         if resume and self.partial.exists():
@@ -174,7 +175,7 @@ class EmbeddingsFile:
             if record:
                 self._resume(record)
         if not self.rows:
-            # Otherwise an old record would be mistaken for the progress of the new rows.
+            # Otherwise, an old record would be mistaken for the progress of the new rows.
             self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
             # Keep the file mode of the file that will be replaced.
@@ -189,7 +190,7 @@ class EmbeddingsFile:
 
     def _resume(self, record: Record) -> None:
         """Continue after the rows that an interrupted run has recorded as finished."""
-        # The calibration is not compared, because the first rows determined it.
+        # Do not compare the calibration, because it was determined by the first rows.
         ignored = {CALIBRATION: None}
         _check_settings(self.progress, record.settings | ignored, self.settings | ignored)
         if record.lines and self.layout.dtype == "int8":
@@ -257,7 +258,8 @@ class EmbeddingsFile:
         Record(self.settings, dict(self.counts), self.text).write(self.progress)
 
     def _rounded(self, embeddings: np.ndarray) -> np.ndarray:
-        """Convert embeddings to int8 codes for an int8 layout; the first window sets the scales."""
+        """Convert embeddings to int8 codes for an int8 layout. The first window determines the
+        scales."""
         if not np.isfinite(embeddings).all():
             raise InputError("embeddings contain NaN or infinity; use another model")
         if self.layout.dtype != "int8":
@@ -268,9 +270,9 @@ class EmbeddingsFile:
         return calibration.codes(embeddings)
 
     def finish(self) -> dict[str, Any]:
-        """Write the description and rename the rows; return the description.
+        """Write the description, rename the file of rows, and return the description.
 
-        The rename comes last, because nothing can be resumed after it.
+        The rows are renamed last, because nothing can be resumed after that.
         """
         if not self.rows:
             raise InputError("no lines to embed; expected one sentence per line")
@@ -286,7 +288,7 @@ class EmbeddingsFile:
             "text": self.text,
             "sha256": sha256(finished),
         }
-        # A disk that fails here leaves the description of an earlier file as it is.
+        # If the disk fails here, the description of an earlier file is unchanged.
         sync(finished)
         with atomic_write(index_path(self.output)) as stream:
             stream.write(json.dumps(sealed(description), indent=2) + "\n")
@@ -299,7 +301,7 @@ class EmbeddingsFile:
         """Return the description of a complete file, after checking its text and settings.
 
         Raises:
-            InputError: if the file was written from other lines or with other settings.
+            InputError: if the file was written from other lines, or with other settings.
         """
         path = index_path(self.output)
         try:
@@ -320,8 +322,8 @@ class EmbeddingsFile:
         line_count, text = hash_lines(lines)
         if (line_count, text) != embedded:
             raise InputError(
-                f"{self.output}: contains {embedded[0]:,} embeddings of a text that differs from "
-                f"these {line_count:,} lines; run without --resume"
+                f"{self.output}: {embedded[0]:,} embeddings of a text that differs from these "
+                f"{line_count:,} lines; run without --resume"
             )
         if sha256(self.output) != checksum:
             raise InputError(

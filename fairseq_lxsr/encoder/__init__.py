@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.modules import SentenceNetwork
 
 logger = logging.getLogger(__name__)
-# Word piece limit for models without a limit of their own.
+# Word piece limit for models that do not have a limit.
 NO_LIMIT = np.iinfo(np.int64).max
 
 
@@ -57,13 +57,13 @@ class SentenceEncoder(SentenceTransformersMethods):
     model, `encode` embeds sentences, `similarity` compares embeddings, and `languages` lists the
     languages of the training text.
 
-    An encoder without layers runs in NumPy whenever possible (in float32 on the CPU), and then
-    works without torch.
+    An encoder without layers runs in NumPy whenever possible (in float32 on the CPU). In this case,
+    it works without torch.
 
     Args:
-        model: what `from_pretrained` accepts, such as `"lxsr-static"`. To build an encoder from its
-            parts, pass the network, or the `Bag` that computes the same embeddings in NumPy; it
-            needs a tokenizer and a config.
+        model: any argument of `from_pretrained`, such as `"lxsr-static"`. To build an encoder from
+            its parts, pass a network, or a `Bag` that computes the same embeddings in NumPy. In
+            this case, a tokenizer and a config are required.
         tokenizer: splits text into word pieces and maps them to dictionary ids.
         config: content of config.json.
         device: default device, `cpu` or `cuda`; None uses CUDA for networks if available.
@@ -71,7 +71,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         folder: path of the model folder, if the encoder is built from its parts.
 
     Raises:
-        InputError: as in `from_pretrained`, or if a part is missing.
+        InputError: if `from_pretrained` rejects the model, or a part is missing.
     """
 
     def __init__(
@@ -86,14 +86,15 @@ class SentenceEncoder(SentenceTransformersMethods):
         if isinstance(model, str | Path):
             if tokenizer is not None or config is not None or folder is not None:
                 raise InputError(
-                    f"model is {shown(str(model))}, with tokenizer, config or folder; expected the "
-                    "name or folder of a model alone, or a network"
+                    f"model is {shown(str(model))}, together with tokenizer, config or "
+                    "folder; pass only the name or folder of a model, or else a network"
                 )
             model, tokenizer, config, folder = _read_parts(model, device, untrained)
         if tokenizer is None or config is None:
             raise InputError(
-                f"model is a {type(model).__name__} without tokenizer or config; expected the name "
-                'or folder of a model, as in SentenceEncoder.from_pretrained("lxsr-static")'
+                f"model is a {type(model).__name__} without tokenizer or config; expected the "
+                "name or folder of a model, as in "
+                'SentenceEncoder.from_pretrained("lxsr-static")'
             )
         self.untrained = untrained
         self.folder = folder
@@ -287,13 +288,13 @@ class SentenceEncoder(SentenceTransformersMethods):
         return unit_rows(embeddings) if normalize else embeddings
 
     if TYPE_CHECKING:
-        # They have the types of `encode`.
+        # For type checkers, these methods have the same signature as `encode`.
         encode_query = encode
         encode_document = encode
 
     @property
     def model(self) -> Any:
-        """The torch network; reading this property imports torch.
+        """The torch network. Reading this property imports torch.
 
         The type is not declared, because exports use attributes that only some architectures have.
         """
@@ -311,8 +312,8 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name, as float32 arrays; for an encoder without layers, torch is not
-        imported."""
+        """Maps names to weights, as float32 arrays. An encoder without layers does not import torch
+        here."""
         if self._bag:
             return self._bag.weights
         return {
@@ -322,13 +323,14 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def output_dim(self) -> int:
-        """Sentence embedding width D; the token embedding width is `size.embed_dim`."""
+        """Sentence embedding width D. The width of token embeddings is `size.embed_dim`."""
         return self.size.output_dim
 
     @property
     def table(self) -> np.ndarray:
-        """Word piece embeddings before gated layers, float32 [V, D]; row indices are dictionary
-        ids.
+        """Embeddings of all word pieces before gated layers, float32 [V, D].
+
+        Row indices are dictionary ids.
 
         Without layers, a sentence embedding is the weighted mean of its word piece embeddings. For
         a few rows, `table_rows` needs less memory.
@@ -356,7 +358,7 @@ class SentenceEncoder(SentenceTransformersMethods):
             Vectors float32 [R, D], and the position of each word piece among them, int64 [P].
 
         Raises:
-            InputError: as `table` does.
+            InputError: see `table`.
         """
         self.check_table()
         if self._bag:
@@ -365,7 +367,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def packed_table(self) -> PackedTable | None:
-        """The table in 8 or 4 bits, as the model folder has it; None if it has other types."""
+        """The table in 8 or 4 bits, as stored in the model folder; None if it has another type."""
         return self._bag.packed_table if self._bag else None
 
     def check_table(self) -> None:
@@ -376,8 +378,8 @@ class SentenceEncoder(SentenceTransformersMethods):
         """
         if not getattr(self.size, "sums_rows", False):
             raise InputError(
-                f"{self.folder or 'model'}: an encoder with layers has no fixed vector per word "
-                "piece; use a model without layers, or with gated layers"
+                f"{self.folder or 'model'}: an encoder with layers does not have a fixed "
+                "vector per word piece; use a model without layers, or with gated layers"
             )
 
     @property
@@ -408,9 +410,10 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def space(self) -> str:
-        """Fingerprint that models with comparable embeddings share.
+        """Fingerprint that is shared by models with comparable embeddings.
 
-        For a distilled model it is the teacher's fingerprint, otherwise the model's own.
+        For a distilled model, it is the fingerprint of the teacher; for other models, it is their
+        own.
         """
         teacher = self.config.get("training", {}).get(TEACHER)
         return teacher if teacher and not self.untrained else self.fingerprint
@@ -458,7 +461,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         Args:
             pieces: word pieces of N sentences.
             limit: maximum number of word pieces per part.
-            options: further arguments of `_encode_pieces`.
+            options: additional arguments of `_encode_pieces`.
 
         Returns:
             Mean embeddings of the parts, weighted by length, float32 [N, D].
@@ -493,7 +496,7 @@ class SentenceEncoder(SentenceTransformersMethods):
             batches = self._copies().embed(pieces, batch_size, device, dtype)
         count = len(pieces.lengths)
         embeddings = np.zeros((count, self.output_dim), dtype=np.float32)
-        # Without a progress bar, do not call tqdm at all: even a disabled bar acquires tqdm's lock,
+        # Without a progress bar, do not call tqdm at all. Even a disabled bar acquires tqdm's lock,
         # which another thread may have held when this process was forked.
         bar_context = (
             Progress(total=count, desc="encode", unit=" sentences")
@@ -506,12 +509,12 @@ class SentenceEncoder(SentenceTransformersMethods):
                 if bar is not None:
                     bar.update(len(sentences))
             if bar is not None:
-                # Empty sentences are not in any batch.
+                # Empty sentences do not belong to any batch.
                 bar.update(count - bar.n)
         return embeddings
 
     def _copies(self) -> "NetworkCopies":
-        """Return the torch network and its copies; a `Bag` creates them on first use."""
+        """Return the torch network and its copies, which a `Bag` creates on first use."""
         if self._networks is None:
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")
@@ -542,7 +545,7 @@ def _read_parts(
 
 
 def _copies_of(model: Any, device: str | None) -> "NetworkCopies":
-    # Importing torch takes seconds.
+    # Imported here, because importing torch takes seconds.
     from fairseq_lxsr.encoder.torch_network import NetworkCopies, network_of
 
     network = network_of(model) if isinstance(model, Bag) else model

@@ -37,8 +37,8 @@ TOKEN_EMBEDDINGS = "embed_tokens.weight"
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Load a fairseq-train checkpoint without running code from it.
 
-    The file's checksums are verified first. Tensors are memory-mapped: they are read from disk only
-    when used.
+    The checksums of the file are verified first. Tensors are memory-mapped, so they are read from
+    disk only when they are used.
 
     Args:
         path: checkpoint file written by fairseq-train.
@@ -51,7 +51,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"{path}: is a folder, not a checkpoint{_example(path)}")
+        raise InputError(f"{path} is a folder, not a checkpoint{_example(path)}")
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint{_other_checkpoint(path)}")
     try:
@@ -88,7 +88,7 @@ def _load(path: Path) -> Any:
     is_archive = zipfile.is_zipfile(path)
     if is_archive:
         _check_once(path, *stamp(path))
-    # fairseq stores its options as a Namespace; this class itself is harmless.
+    # fairseq stores its options as a Namespace. This class itself is harmless.
     with torch.serialization.safe_globals([Namespace]):
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     # torch also loads archives with a damaged record directory, so verify the checksums.
@@ -104,8 +104,7 @@ def _check_once(path: Path, *stamp: int) -> None:
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Check the types of a checkpoint's parts, replacing missing optional parts with empty
-    ones."""
+    """Check the types of a checkpoint's parts. Missing optional parts become empty."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(
             f"{path}: not a fairseq-train checkpoint, because it lacks cfg; choose another file"
@@ -132,7 +131,7 @@ def _checked(state: Any, path: Path) -> dict[str, Any]:
 
 
 def _options(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's options as dictionaries, which are empty for missing parts."""
+    """Return a checkpoint's options as dictionaries. They are empty for missing parts."""
     cfg = {}
     for name, part in stored.items():
         # Older fairseq models and tasks store their options as a Namespace.
@@ -166,7 +165,7 @@ def _has_names(part: Any) -> bool:
 
 
 def newest_checkpoint(folder: Path, excluded_name: str = "", finite: bool = False) -> Path | None:
-    """Return the newest complete checkpoint in a folder; None if there is none.
+    """Return the newest complete checkpoint in a folder, or None if there is none.
 
     Args:
         folder: folder to search for `checkpoint*.pt`.

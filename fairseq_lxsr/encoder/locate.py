@@ -16,7 +16,7 @@ from fairseq_lxsr.files.write import atomic_folder, atomic_write, restore_folder
 MODELS = PACKAGE / "pretrained"
 # Packaged models of earlier versions, and their replacements.
 REPLACED = {"lxsr-nine": "lxsr-static"}
-# File next to a cached model, with the SHA-256 checksums of its archive and its files.
+# File next to a cached model that contains the SHA-256 checksums of its archive and its files.
 CACHE_RECORD = ".files.json"
 # Seconds to wait for another process that is downloading the same archive.
 WAIT_SECONDS = 3_600
@@ -38,8 +38,8 @@ def find_model(model: str | Path) -> Path:
 
     Args:
         model: name of a packaged model, path of a model folder (a `Path` object is never treated as
-            a name), or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. A URL
-            only needs the network on first use.
+            a name), or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. The
+            network is needed only when a URL is used for the first time.
 
     Raises:
         InputError: if no such model exists, or the archive cannot be downloaded or is not a model.
@@ -54,8 +54,8 @@ def find_model(model: str | Path) -> Path:
         return path
     if model in REPLACED:
         raise InputError(
-            f"{model}: replaced by {REPLACED[model]}, whose embeddings are not compatible: use "
-            f"{REPLACED[model]}, and embed and index your texts again"
+            f"{model} has been replaced by {REPLACED[model]}, whose embeddings are not "
+            f"compatible: use {REPLACED[model]}, and embed and index your texts again"
         )
     if len(path.parts) == 1:
         names = ", ".join(model_names()) or "none"
@@ -85,14 +85,14 @@ def _cached_model(address: str) -> Path:
         # Another process may have downloaded the model while this one waited for the lock.
         if not _is_cached(folder, checksum):
             if os.path.lexists(folder):
-                say(f"{folder}: does not match {parts['url']}; downloading it again")
+                say(f"{folder} does not match {parts['url']}; downloading it again")
             _download_model(parts["url"], checksum, archive, folder)
     return folder
 
 
 def _download_model(url: str, checksum: str, archive: Path, folder: Path) -> None:
     """Download an archive, unpack it into a folder, and record its files' checksums."""
-    # Network modules are imported only when needed.
+    # Imported here, because the network modules are not needed otherwise.
     from fairseq_lxsr.files.download import download
 
     archive.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def _is_cached(folder: Path, checksum: str) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 checksum of each file in a model folder, by name."""
+    """Map the names of the files in a model folder to their SHA-256 checksums."""
     return {name: sha256(folder / name) for name in sorted((*MODEL_FILES, CARD_FILE))}
 
 

@@ -29,11 +29,11 @@ from fairseq_lxsr.text.tokenizer import (
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 TEXT_FILES = (DICTIONARY_FILE, SENTENCEPIECE_FILE)
-# Model card, with the training text's licences; not needed to load the model.
+# Model card, with the licences of the training text. It is not needed to load the model.
 CARD_FILE = "README.md"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, *TEXT_FILES)
 MODEL_FORMAT = 1
-# Architecture of older folders, whose config.json does not name one.
+# Architecture of older folders, whose config.json does not specify one.
 DEFAULT_ARCHITECTURE = "transformer"
 # Field with the teacher's fingerprint, if the embeddings of both models are comparable.
 TEACHER = "teacher"
@@ -64,10 +64,10 @@ ARRAY_TYPES = {
     "U8": "u1",
     "BOOL": "?",
 }
-# Suffix of the tensor name under which a quantized weight's scales are stored.
+# Suffix of the tensor name under which the scales of a quantized weight are stored.
 SCALE = ".scale"
-# Scales to try, relative to the scale at which a row's largest value just fits. A smaller scale
-# clips a few values, but rounds the others more precisely.
+# Scales to try, relative to the scale at which the largest value of a row just fits. A smaller
+# scale clips a few values, but rounds the others more precisely.
 SCALE_SHARES = (1, 0.92, 0.84, 0.76, 0.68, 0.6)
 # Advice if files in a model folder do not belong together.
 ADVICE = "export the model again, or copy the whole folder"
@@ -80,7 +80,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         folder: the model folder.
 
     Returns:
-        Content of config.json, with the default architecture if none is named.
+        Content of config.json, with the default architecture if none is specified.
 
     Raises:
         InputError: if a file is missing or invalid, or does not match the checksum in config.json.
@@ -105,7 +105,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _parse_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Parse and check config.json; also return the checksums of the other files by name."""
+    """Parse and check config.json.
+
+    Returns:
+        The configuration, and the checksums of the other files, keyed by file name.
+    """
     try:
         config = parse_json(path.read_text(encoding="utf-8"))
         version = config["format_version"]
@@ -167,10 +171,10 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return a model folder's weights by name, converting 8-bit and 4-bit weights to float32.
+    """Map the names of a model folder's weights to arrays; 8-bit and 4-bit weights become float32.
 
     Raises:
-        InputError: as `read_packed_weights` does.
+        InputError: see `read_packed_weights`.
     """
     weights = {}
     for name, value in read_packed_weights(folder, config).items():
@@ -181,7 +185,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
 def read_packed_weights(
     folder: Path, config: Mapping[str, Any]
 ) -> dict[str, np.ndarray | PackedTable]:
-    """Return a model folder's weights by name, keeping 8-bit and 4-bit weights packed.
+    """Map the names of a model folder's weights to arrays; 8-bit and 4-bit weights stay packed.
 
     Raises:
         InputError: if the file is invalid, or does not belong to the folder's text files.
@@ -208,7 +212,8 @@ def read_packed_weights(
 def to_int8(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Quantize a matrix to 8 bits, with one scale per row.
 
-    One scale per dimension would lose more precision, because word piece embeddings differ in norm.
+    A single scale per dimension would lose more precision, because word piece embeddings differ in
+    norm.
 
     Args:
         rows: float32 [N, D] matrix to quantize.
@@ -269,7 +274,7 @@ def _quantize(
 def _with_packed_tables(
     stored: Mapping[str, np.ndarray], path: Path
 ) -> dict[str, np.ndarray | PackedTable]:
-    """Return weights, combining each matrix of 8-bit or 4-bit codes with its scales."""
+    """Combine each matrix of 8-bit or 4-bit codes with its scales, and return all weights."""
     weights: dict[str, np.ndarray | PackedTable] = dict(stored)
     for name, codes in stored.items():
         if codes.dtype not in (np.int8, np.uint8) or name + SCALE not in stored:
@@ -286,9 +291,9 @@ def _with_packed_tables(
 
 
 def _arrays(data: bytes) -> dict[str, np.ndarray]:
-    """Return the tensors in a safetensors file that safetensors has already validated.
+    """Return the tensors of a safetensors file that safetensors has already validated.
 
-    They share the file's memory, whereas `safetensors.deserialize` would copy all of them.
+    They share the memory of the file, whereas `safetensors.deserialize` would copy all of them.
     """
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
@@ -344,7 +349,7 @@ def write_folder(
 
 
 def _with_ordered_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Return a safetensors file's bytes with its metadata in the given order.
+    """Return the bytes of a safetensors file, with its metadata in the given order.
 
     safetensors writes metadata in random order, but fingerprints require that equal weights have
     equal bytes.
@@ -362,8 +367,8 @@ def check_weights(
     """Check names, shapes and values of weights.
 
     Args:
-        weights: arrays or tensors by name.
-        expected: expected shapes by name.
+        weights: maps names to arrays or tensors.
+        expected: maps names to expected shapes.
         path: file of the weights, for messages.
 
     Raises:

@@ -31,12 +31,13 @@ from fairseq_lxsr.text.tokenizer import Tokenizer
 # Names of the weights in a model folder.
 TABLE = "embed_tokens.weight"
 ORDER = "order"
-# Word pieces per batch; their embeddings [BATCH_PIECES, D] fit into one core's cache.
+# Number of word pieces per batch, chosen so that their embeddings fit into the cache of a core.
 BATCH_PIECES = 1024
-# Word pieces of a longer sentence that are read at once. An embedding does not depend on the batch
-# size, so this number is fixed.
+# Number of word pieces to read at a time in a longer sentence. It is fixed, so that an embedding
+# does not depend on the batch size.
 BLOCK_PIECES = 1024
-# Batches given to a thread at once; if there are fewer, a single thread computes them all.
+# Number of batches to give to a thread at a time. If there are fewer, a single thread computes all
+# of them.
 BATCHES_PER_THREAD = 32
 
 
@@ -75,7 +76,7 @@ class Bag:
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Weights by name, as float32 arrays; reading this property unpacks a packed table."""
+        """Maps names to float32 weights. Reading this property unpacks a packed table."""
         table = self._weights[TABLE]
         if isinstance(table, PackedTable):
             return self._weights | {TABLE: table.all_rows()}
@@ -93,13 +94,13 @@ class Bag:
         return sum(value.size for value in self._weights.values())
 
     def rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return vectors of word pieces; of a packed table, only the missing rows are unpacked.
+        """Return vectors of word pieces. In a packed table, only the missing rows are unpacked.
 
         Args:
             ids: dictionary ids of word pieces, int64 [P].
 
         Returns:
-            Vectors float32 [R, D], among them those of the pieces, and the place of each piece in
+            Vectors float32 [R, D] that include those of the pieces, and the row of each piece among
             them, int64 [P].
         """
         table = self._weights[TABLE]
@@ -111,7 +112,7 @@ class Bag:
         """Yield the sentence indices of each batch, int [n], and their embeddings, float32 [n, D].
 
         All sentences in a batch have the same length, and so the same position weights. Sentences
-        without word pieces are in no batch.
+        without word pieces do not belong to any batch.
         """
         is_large = len(pieces.ids) > self.batches_per_thread * self.batch_pieces
         thread_count = usable_threads() if is_large else 1
@@ -147,7 +148,7 @@ class Bag:
             row_count = max(self.batch_pieces, length)
             buffer = np.empty((row_count, self.config.embed_dim), dtype=np.float32)
             local.buffer = buffer
-        # The ids are valid, so nothing is clipped; other modes would copy the rows twice.
+        # The ids are valid, so no ids are clipped. Other modes would copy the rows twice.
         rows = np.take(table, pieces.ids[places], axis=0, out=buffer[: len(places)], mode="clip")
         # Ignore overflow, because the caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -156,9 +157,9 @@ class Bag:
             return self._weigh(self._position_weights(length) @ rows)
 
     def _embed_long(self, table: np.ndarray, pieces: FlatPieces, sentence: int) -> np.ndarray:
-        """Return the embedding of a sentence of any length, float32 [1, D].
+        """Embed one sentence of any length, as float32 [1, D].
 
-        Its rows are read in blocks: those of a text of 8 MB would need several GB.
+        Its rows are read in blocks, because all rows of a text of 8 MB would need several GB.
         """
         length = int(pieces.lengths[sentence])
         start = int(pieces.starts[sentence])
@@ -172,7 +173,7 @@ class Bag:
             return self._weigh(coefficients[None])
 
     def _weigh(self, coefficients: np.ndarray) -> np.ndarray:
-        """Sum the coefficients [n, k + 1, D], the first of which is the mean: [n, D]."""
+        """Compute the weighted sum of the coefficients, the first of which is the mean."""
         if not self.config.order_coefficients:
             return coefficients[:, 0]
         return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)
@@ -183,7 +184,7 @@ class Bag:
         See `pooling.order_weights`.
         """
         scale = math.sqrt(self.config.embed_dim) / length
-        # Without order coefficients, only the mean is needed, whose weights are equal.
+        # Without order coefficients, only the mean is needed, for which all weights are equal.
         if not self.config.order_coefficients:
             return np.full((1, length), scale, np.float32)
         angle = np.pi * (np.arange(length) + 0.5) / length
@@ -198,8 +199,7 @@ def batches_of_one_length(
 
     Args:
         lengths: number of word pieces per sentence [N]; sentences of length 0 are skipped.
-        batch_pieces: maximum number of word pieces per batch; a longer sentence is a batch of its
-            own.
+        batch_pieces: maximum number of word pieces per batch. A longer sentence gets its own batch.
     """
     order = np.argsort(lengths, kind="stable")
     sorted_lengths = lengths[order]

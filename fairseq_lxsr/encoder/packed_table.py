@@ -50,7 +50,7 @@ class PackedTable:
         # Unpacked rows, in the order of their first use, and their number.
         self._rows = np.empty((min(FIRST_ROWS, len(self.codes)), self.shape[1]), np.float32)
         self._row_count = 0
-        # Position of each table row among the unpacked rows; -1 if it is not unpacked.
+        # Position of each table row among the unpacked rows, or -1 if it is not unpacked.
         self._places = np.full(len(self.codes), -1, dtype=np.int64)
 
     @property
@@ -75,7 +75,7 @@ class PackedTable:
             return self._rows, self._places[ids]
 
     def _add(self, ids: np.ndarray) -> None:
-        """Unpack rows that are not yet unpacked; the ids must be distinct."""
+        """Unpack rows that have not been unpacked yet. The ids must be distinct."""
         count = self._row_count + len(ids)
         rows = self._rows
         if count > len(rows):
@@ -121,14 +121,14 @@ def to_float32(codes: np.ndarray, scales: np.ndarray, out: np.ndarray | None = N
 
 
 def to_bytes(codes: np.ndarray) -> np.ndarray:
-    """Return the codes of N rows as int8 [N, D]; the arguments are those of `to_float32`."""
+    """Return the codes of N rows as int8 [N, D]. The arguments are those of `to_float32`."""
     if codes.dtype == np.uint8:
         return np.hstack([codes & 15, codes >> 4]).view(np.int8) - np.int8(8)
     return codes
 
 
 def _without_repeats(ids: np.ndarray, limit: int) -> np.ndarray:
-    """Deduplicate ids below a limit; `np.unique` is slower for many ids."""
+    """Deduplicate ids below a limit. For many ids, `np.unique` would be slower."""
     order = np.arange(len(ids))
     last_places = np.empty(limit, dtype=np.int64)
     last_places[ids] = order

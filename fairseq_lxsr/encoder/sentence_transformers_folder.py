@@ -49,9 +49,9 @@ from fairseq_lxsr.text.tokenizer import (
 TOKENIZER_FILE = "tokenizer.json"
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
-# Name of the factor of each row in model2vec weights.
+# Name of the factors of the rows in model2vec weights.
 FACTORS = "weights"
-# Oldest major version that imports no module that only a local folder names.
+# Oldest major version that does not import a module only because a local folder asks for it.
 OLDEST_VERSION = 6
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
 # First code point after the Latin letters.
@@ -59,10 +59,11 @@ BEYOND_LATIN = range(0x250, sys.maxunicode + 1)
 
 
 def require_library(feature: str) -> None:
-    """Check that a version of sentence-transformers is installed that runs no code in a folder.
+    """Check that a version of sentence-transformers is installed that does not run code from
+    folders.
 
     Args:
-        feature: what needs the library; begins the message.
+        feature: feature that needs the library; the message begins with it.
 
     Raises:
         InputError: if the library is missing or too old.
@@ -71,8 +72,9 @@ def require_library(feature: str) -> None:
     version = metadata.version("sentence-transformers")
     if int(version.partition(".")[0]) < OLDEST_VERSION:
         raise InputError(
-            f"{feature} needs sentence-transformers {OLDEST_VERSION} or later, because older ones "
-            f"run code in model folders; {version} is installed: {install_command('st')}"
+            f"{feature} requires sentence-transformers {OLDEST_VERSION} or later, because "
+            f"older versions run code in model folders; {version} is installed: "
+            f"{install_command('st')}"
         )
 
 
@@ -92,7 +94,7 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
         The encoder, its tokenizer, and the description from the original model's config.json.
 
     Raises:
-        InputError: if the folder is not such an export, or if a file is not as it was exported.
+        InputError: if the folder is not such an export, or a file has changed since the export.
     """
     check_export(folder)
     tokenizer_path = folder / TOKENIZER_FILE
@@ -102,7 +104,8 @@ def read_sentence_transformers_folder(folder: Path) -> tuple[Bag, Tokenizer, dic
             raise InputError(f"{TOKENIZER_FILE} or {WEIGHTS_FILE} is missing")
         description = parse_json(tokenizer_path.read_text(encoding="utf-8"))
         tokenizer, rows = _read_tokenizer(description, _read_table(weights_path))
-        # Exports of earlier versions were cut there. It is not used, as there are no layers.
+        # Exports of earlier versions truncated texts to this length. It has no effect, because
+        # there are no layers.
         truncation = description["truncation"] or {"max_length": TransformerConfig.max_positions}
         max_positions = truncation["max_length"]
     except (
@@ -156,7 +159,7 @@ def text_files(folder: Path, tokenizer: Tokenizer) -> list[bytes]:
     """Return the contents of a model's `TEXT_FILES`.
 
     Args:
-        folder: folder of the model; if it lacks these files, they are generated.
+        folder: folder of the model. If it lacks these files, they are generated.
         tokenizer: tokenizer of the model.
     """
     paths = [folder / name for name in TEXT_FILES]
@@ -182,7 +185,7 @@ def _read_table(path: Path) -> np.ndarray:
 
 
 def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Tokenizer, np.ndarray]:
-    """Build the tokenizer that a tokenizer.json describes; return it with its embeddings [V, D].
+    """Build the tokenizer described by a tokenizer.json, and return it with its embeddings [V, D].
 
     Args:
         description: content of tokenizer.json.
@@ -196,13 +199,13 @@ def _read_tokenizer(description: dict[str, Any], rows: np.ndarray) -> tuple[Toke
         raise InputError(f"{len(rows):,} embeddings for {len(symbols):,} pieces")
     unknown = symbols.index(UNK)
     stand_in = steps[-1].get("content")
-    # In tokenizer.json, this symbol replaces unknown letters, so its embedding was trained.
+    # In tokenizer.json, unknown letters are replaced by this symbol, so its embedding was trained.
     if stand_in == symbols[-1]:
         rows[unknown] = rows[-1]
         rows = rows[:-1]
         symbols = symbols[:-1]
-    # The last pieces have a copy of the unknown symbol's embedding, because the dictionary had none
-    # for them. Remove these pieces unless further training has changed their embeddings.
+    # The last pieces have a copy of the unknown symbol's embedding, because they were not in the
+    # dictionary. Remove these pieces, unless their embeddings were changed by further training.
     while (rows[-1] == rows[unknown]).all():
         rows = rows[:-1]
 
@@ -256,7 +259,7 @@ def _text_version(patterns: Sequence[str | None]) -> int:
 def _bpe(model: dict[str, Any]) -> tuple[list[str], list[Piece]]:
     """Return the symbols and pieces of a BPE model, in id order.
 
-    The later a piece is merged, the lower its score; single letters have the lowest scores.
+    A piece that is merged later has a lower score. Single letters have the lowest scores.
     """
     vocab = model["vocab"]
     symbols = sorted(vocab, key=vocab.__getitem__)

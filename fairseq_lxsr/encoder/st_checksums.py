@@ -1,7 +1,7 @@
 """Checksums of the files in a `lxsr export sentence-transformers` folder.
 
 They are stored in modules.json, where other libraries ignore them. sentence-transformers drops them
-when it saves over the folder, for example after training.
+when it saves to the same folder, for example after training.
 """
 
 import json
@@ -14,14 +14,14 @@ from fairseq_lxsr.files.open import sha256
 from fairseq_lxsr.files.records import SEAL, parse_json, sealed
 
 MODULES_FILE = "modules.json"
-# Field of the first module with the SHA-256 of each file by name.
+# Field of the first module that maps file names to SHA-256 checksums.
 FILES = "files"
 
 
 def add_checksums(folder: Path) -> None:
     """Store the checksums of all files of a complete export in its modules.json.
 
-    The model card and hidden files are left out, because users edit them.
+    The model card and hidden files are not included, because users edit them.
     """
     checksums = {}
     for path in sorted(folder.rglob("*")):
@@ -42,15 +42,16 @@ def _checksum(modules: list[dict[str, Any]]) -> int:
 
 
 def stored_checksums(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that a modules.json lists, by name.
+    """Map the files listed in a modules.json to their SHA-256 checksums.
 
     Args:
-        path: the modules.json; it has no checksums if another program or an older version wrote it.
+        path: path of the modules.json. It has no checksums if it was written by another program or
+            an older version.
 
     Raises:
         ValueError: if the file is damaged.
     """
-    # `parse_json` reads objects only.
+    # The content is wrapped, because `parse_json` accepts only objects.
     modules = parse_json('{"modules": ' + path.read_text(encoding="utf-8") + "}")["modules"]
     first = modules[0] if isinstance(modules, list) and modules else None
     if not isinstance(first, dict) or not first.keys() & {FILES, SEAL}:
@@ -62,13 +63,13 @@ def stored_checksums(path: Path) -> dict[str, str]:
 
 
 def check_export(folder: Path) -> None:
-    """Check that the files of a sentence-transformers folder are as they were exported.
+    """Check that the files of a sentence-transformers folder have not changed since the export.
 
     Args:
-        folder: the folder; it is accepted if it has no checksums.
+        folder: the folder. It is accepted if it has no checksums.
 
     Raises:
-        InputError: if a file is missing or has another checksum.
+        InputError: if a file is missing, or its checksum does not match.
     """
     path = folder / MODULES_FILE
     try:

@@ -31,7 +31,7 @@ from fairseq_lxsr.modules.sizes import piece_limit
 from fairseq_lxsr.text.tokenizer import Tokenizer
 from fairseq_lxsr.vectors.rows import FloatArray, unit_rows
 
-# sentence-transformers options, and the corresponding `encode` options.
+# Maps sentence-transformers options to the corresponding `encode` options.
 OPTION_NAMES = {
     "sentences": "texts",
     "inputs": "texts",
@@ -68,7 +68,7 @@ class LibraryOptions(TypedDict, total=False):
 
 
 class EncodeOptions(LibraryOptions, total=False):
-    """Options of `encode` by name, see there."""
+    """Options of `encode`, under their own names."""
 
     device: str | None
     dtype: str
@@ -84,7 +84,7 @@ def _binary(embeddings: FloatArray) -> np.ndarray:
     return (codes - np.uint8(128)).view(np.int8)
 
 
-# Conversions for each `precision`, equivalent to sentence-transformers' `quantize_embeddings`.
+# Conversions for each `precision`, equivalent to `quantize_embeddings` of sentence-transformers.
 PRECISIONS: dict[str, Callable[[FloatArray], np.ndarray]] = {
     "float32": lambda embeddings: embeddings,
     "float16": lambda embeddings: embeddings.astype(np.float16),
@@ -101,7 +101,7 @@ def as_list(texts: Iterable[str]) -> list[str]:
 
     Raises:
         InputError: if an element is not a string, such as None or NaN from a table (the message
-            gives its index), or if `texts` is a table, a mapping, a set or a single string.
+            contains its index), or if `texts` is a table, a mapping, a set or a single string.
     """
     check_text_list("texts", texts)
     convert = getattr(texts, "tolist", None) or getattr(texts, "to_pylist", None)
@@ -185,8 +185,8 @@ def _translate_options(
     """Translate sentence-transformers options to the corresponding `encode` options.
 
     Args:
-        library_options: options by sentence-transformers name, already checked.
-        options: other options of the call, by `encode` name.
+        library_options: sentence-transformers options, already checked.
+        options: other options of the call, under their names in `encode`.
         has_texts: whether the texts were passed as a positional argument.
 
     Raises:
@@ -229,7 +229,7 @@ class SentenceTransformersMethods:
     _max_seq_length: int | None = None
 
     def encode_query(self, texts: Any, *arguments: Any, **options: Any) -> Any:
-        """Return the same embeddings as `encode`: queries and documents are encoded alike.
+        """Like `encode`, because queries and documents are encoded in the same way.
 
             queries = encoder.encode_query(["sleeping animals"])
             documents = encoder.encode_document(["The dog sleeps.", "It rains."])
@@ -237,14 +237,14 @@ class SentenceTransformersMethods:
 
         Args:
             texts: N sentences, or a single sentence.
-            *arguments (Any): further arguments of `encode`.
-            **options (Any): further options of `encode`.
+            *arguments (Any): additional arguments of `encode`.
+            **options (Any): additional options of `encode`.
 
         Returns:
             Embeddings, float32 [N, D]; [D] for a single sentence.
 
         Raises:
-            InputError: as `encode` does.
+            InputError: see `encode`.
         """
         return self.encode(texts, *arguments, **options)  # type: ignore[attr-defined]
 
@@ -252,9 +252,10 @@ class SentenceTransformersMethods:
 
     @property
     def languages(self) -> list[str]:
-        """Languages of the training text, as sorted codes such as `en`; empty if they are unknown.
+        """Languages of the training text, as sorted codes such as `en`.
 
-        The vectors of other languages are of little use.
+        The list is empty if the languages are unknown. The vectors of other languages are of little
+        use.
         """
         training = self.config.get("training") or {}  # type: ignore[attr-defined]
         pairs = list(training.get("pairs") or {})
@@ -276,7 +277,7 @@ class SentenceTransformersMethods:
             second: embeddings [M, D], or a single embedding [D].
 
         Returns:
-            Similarities, float32 [N, M]; a zero embedding has similarity 0.
+            Similarities, float32 [N, M]. The similarity to a zero embedding is 0.
 
         Raises:
             InputError: if the widths differ, or an embedding contains NaN or infinity.
@@ -301,7 +302,7 @@ class SentenceTransformersMethods:
             second: embeddings [N, D].
 
         Returns:
-            Similarities, float32 [N]; a zero embedding has similarity 0.
+            Similarities, float32 [N]. The similarity to a zero embedding is 0.
 
         Raises:
             InputError: if the shapes differ, or an embedding contains NaN or infinity.
@@ -343,9 +344,9 @@ class SentenceTransformersMethods:
 
     @property
     def max_seq_length(self) -> int | None:
-        """Maximum number of word pieces per sentence in `encode`; None if there is no limit.
+        """Maximum number of word pieces per sentence in `encode`.
 
-        Models without layers have no limit.
+        It is None if there is no limit, for example for models without layers.
 
         Set a smaller value to truncate long sentences earlier, or None to restore the model's
         limit. Other values raise `InputError`.

@@ -16,7 +16,7 @@ from fairseq_lxsr.text.data_folder import find_dictionary
 from fairseq_lxsr.text.languages import is_same_language, split_pair, split_pairs
 from fairseq_lxsr.text.tokenizer import MASK, read_dictionary
 
-# Types of `lxsr export folder --dtype`, by the safetensors type of the stored embeddings.
+# Maps safetensors types of stored embeddings to values of `lxsr export folder --dtype`.
 STORED_DTYPES = {"F16": "float16", "BF16": "bfloat16", "I8": "int8", "U8": "int4"}
 
 
@@ -27,8 +27,8 @@ def open_starting_model(model: str | Path) -> SentenceEncoder:
         model: name, folder or URL (see `SentenceEncoder.from_pretrained`).
 
     Raises:
-        InputError: as `SentenceEncoder.from_pretrained` does, and if the model has layers, or its
-            embeddings are not weighted sums of word piece embeddings.
+        InputError: if `SentenceEncoder.from_pretrained` rejects the model, the model has layers, or
+            its embeddings are not weighted sums of word piece embeddings.
 
     Example:
         >>> open_starting_model("lxsr-static").size.embed_dim
@@ -36,7 +36,7 @@ def open_starting_model(model: str | Path) -> SentenceEncoder:
     """
     encoder = SentenceEncoder.from_pretrained(model, device="cpu")
     if not getattr(encoder.size, "is_bag", False):
-        raise InputError(f"{model}: has layers; use a model without layers (recipe best)")
+        raise InputError(f"{model} has layers; use a model without layers (recipe best)")
     return encoder
 
 
@@ -48,12 +48,12 @@ def starting_options(model: str, data: Path) -> dict[str, bool | int | float | s
         data: data folder, prepared with the model's dictionary or an extension of that dictionary.
 
     Returns:
-        Sizes of the model, by option name. If the dictionary has new word pieces, `frozen-pieces`
-        is the number of old pieces, whose embeddings are not trained.
+        Maps option names to the sizes of the model. If the dictionary has new word pieces,
+        `frozen-pieces` is the number of old pieces, whose embeddings are not trained.
 
     Raises:
-        InputError: as `open_starting_model` does, and if the dictionary does not begin with the
-            model's dictionary.
+        InputError: if `open_starting_model` rejects the model, or the dictionary does not begin
+            with the model's dictionary.
     """
     encoder = open_starting_model(model)
     symbols = read_dictionary(find_dictionary(data))
@@ -101,7 +101,7 @@ def trained_pairs(encoder: SentenceEncoder) -> str:
 def stored_dtype(encoder: SentenceEncoder) -> str:
     """Return the type of the stored embeddings of a model, such as int4.
 
-    `float32` stands for folders of sentence-transformers too.
+    For sentence-transformers folders, the result is always `float32`.
 
     Args:
         encoder: the model, loaded from a folder.

@@ -1,4 +1,4 @@
-"""Reads and writes networks in model folders with torch; loading never runs code."""
+"""Reads and writes networks in model folders with torch. Loading never runs code."""
 
 import copy
 import itertools
@@ -67,7 +67,7 @@ def build_network(
     Args:
         kind: network class.
         size: network sizes, a `kind.Config`.
-        weights: weights by name.
+        weights: maps names to weights.
         place: source of the weights, for messages.
         untrained: keep random weights (seed 1) instead.
 
@@ -124,7 +124,7 @@ def save_folder(
 
 
 def stored_weight(name: str, value: Tensor, dtype: str) -> dict[str, Tensor]:
-    """Return the tensors that store a weight, by name.
+    """Map names to the tensors that store a weight.
 
     With `int8`, a matrix is stored as codes and scales, whereas vectors stay in float32. With
     `int4`, only piece embeddings are stored in 4 bits, if their width is even; other matrices use
@@ -152,16 +152,15 @@ def rounded(name: str, value: Tensor, dtype: str) -> Tensor:
     result = value.to(getattr(torch, dtype)).contiguous()
     if not result.isfinite().all():
         raise InputError(
-            f"--dtype {dtype}: {name} has values up to {float(value.abs().max()):.3g}, too large "
-            "for "
-            f"{dtype}; use float32, or another checkpoint"
+            f"--dtype {dtype}: {name} contains values up to {float(value.abs().max()):.3g}, "
+            f"too large for {dtype}; use float32, or another checkpoint"
         )
     return result
 
 
 # Modules that spend most of their time on matrix multiplication.
 PRODUCTS = (torch.nn.Linear, torch.nn.RNNBase)
-# How much larger GPU batches are than CPU batches, so that the GPU does not wait for the host.
+# Ratio of GPU batch size to CPU batch size, chosen so that the GPU does not wait for the host.
 GPU_FACTOR = 32
 # torch and its libraries use locks, which must not be held while the process forks.
 _RUNNING = ForksWait()
@@ -184,10 +183,7 @@ class NetworkCopies:
         self._lock = ThreadLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle.
-
-        The other process creates its own lock and copies.
-        """
+        """Return the state to pickle. The other process creates its own lock and copies."""
         state = dict(vars(self))
         del state["_copies"]
         del state["_lock"]
@@ -203,7 +199,7 @@ class NetworkCopies:
 
         Args:
             pieces: word pieces of the sentences.
-            batch_size: number of sentences per batch on a CPU; a GPU uses `GPU_FACTOR` times as
+            batch_size: number of sentences per batch on a CPU. A GPU uses `GPU_FACTOR` times as
                 many.
             device: device to compute on; defaults to the network's device.
             dtype: computation precision.
@@ -224,7 +220,8 @@ class NetworkCopies:
         """Return the network on a device, in a precision.
 
         Raises:
-            InputError: if the network does not support this precision, or not on this device.
+            InputError: if the network does not support this precision, either in general or on this
+                device.
         """
         target = self.device
         if device:
@@ -239,7 +236,7 @@ class NetworkCopies:
             raise InputError(
                 f"dtype is {dtype}; a {self.network.name} encoder supports {', '.join(dtypes)}"
             )
-        # On a CPU, even float32 needs a copy, because its matrices are packed.
+        # On a CPU, float32 also requires a copy, because the matrices of the copy are packed.
         if target == self.device and dtype == "float32" and not is_cpu:
             return self.network
         key = (target, dtype)
@@ -272,7 +269,7 @@ def _converted(model: Any, device: torch.device, dtype: str) -> Any:
     """Copy a model to another device or precision."""
     shared: dict[int, Tensor] = {}
     if dtype == "float32" and device == model.embed_tokens.weight.device:
-        # The copy shares all weights except the packed ones.
+        # The copy shares all weights except for the packed ones.
         weights = itertools.chain(model.parameters(), model.buffers())
         shared = {id(weight): weight for weight in weights}
     model = copy.deepcopy(model, shared).to(device)
@@ -296,7 +293,7 @@ def _quantized(model: Any) -> Any:
         torch.backends.quantized.engine = "onednn"
     try:
         with warnings.catch_warnings():
-            # torch warns that these functions will move.
+            # Ignore torch's warnings that these functions will be moved.
             warnings.simplefilter("ignore")
             return quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})
     finally:

@@ -14,7 +14,7 @@ MAX_LISTED = 10
 
 
 def archive_of(path: str | Path) -> Path | None:
-    """Return the .zip file that a path names or points into; None if there is none."""
+    """Return the .zip file that a path names or points into, or None."""
     if ".zip" not in str(path).lower():
         return None
     for candidate in (Path(path), *Path(path).parents):

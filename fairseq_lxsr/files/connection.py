@@ -30,8 +30,8 @@ class Connection:
     """Opens URLs, and closes the connection when the server is too slow.
 
         with Connection(timeout=60, deadline=time.monotonic() + 3600) as connection:
-            answer = connection.open("https://example.org/x.zip", {})
-            while block := answer.read1(2**20):
+            response = connection.open("https://example.org/x.zip", {})
+            while block := response.read1(2**20):
                 connection.received += len(block)
 
     A socket timeout is not enough: a server that sends one byte per minute, even in the headers,
@@ -118,7 +118,7 @@ class _Plain(http.client.HTTPConnection):
 
 
 class _Secure(http.client.HTTPSConnection, _Plain):
-    """A TLS connection. The handshake follows `_Plain.connect`, so it is also timed."""
+    """A TLS connection. Its handshake is monitored too, because `_Plain.connect` precedes it."""
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
@@ -143,16 +143,18 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows HTTP redirects without reading response bodies, which may be endless."""
 
-    def http_error_302(self, request, answer, code, message, headers):
-        answer.close()
+    def http_error_302(self, request, response, code, message, headers):
+        response.close()
         return super().http_error_302(request, io.BytesIO(), code, message, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
-    def redirect_request(self, request, answer, code, message, headers, url):
+    def redirect_request(self, request, response, code, message, headers, url):
         if urlsplit(url).scheme not in SCHEMES:
             raise ValueError(f"redirected to {url!r:.100}")
-        return super().redirect_request(request, answer, code, message, headers, ascii_address(url))
+        return super().redirect_request(
+            request, response, code, message, headers, ascii_address(url)
+        )
 
 
 def ascii_address(url: str) -> str:

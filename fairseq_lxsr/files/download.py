@@ -212,7 +212,7 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
     headers = _request_headers(partial)
     length = _length(partial)
     try:
-        answer = connection.open(address, headers)
+        response = connection.open(address, headers)
     except urllib.error.HTTPError as error:
         if error.code != RANGE_NOT_SATISFIABLE:
             raise
@@ -222,15 +222,15 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
             return
         partial.unlink(missing_ok=True)
         raise InterruptedDownloadError(CHANGED) from None
-    with answer:
-        start = _start_of_answer(answer, partial, length)
-        total = None if answer.length is None else start + answer.length
-        _check_space(answer.length, partial.parent)
+    with response:
+        start = _start_of_response(response, partial, length)
+        total = None if response.length is None else start + response.length
+        _check_space(response.length, partial.parent)
         limit = _size_limit(size, total)
         with Progress(
             desc=partial.stem, total=total, initial=start, unit="B", unit_scale=True, disable=None
         ) as bar:
-            for block in _blocks(connection, answer, limit - start):
+            for block in _blocks(connection, response, limit - start):
                 # Only disk errors should name the file.
                 with naming(partial), open(partial, "ab", opener=no_follow) as stream:
                     stream.write(block)
@@ -238,12 +238,12 @@ def _fetch(connection: Connection, address: str, partial: Path, size: int | None
     _check_end(partial, size, total, limit)
 
 
-def _start_of_answer(answer: http.client.HTTPResponse, partial: Path, length: int) -> int:
-    """Return the offset of the response's first byte: `length`, or 0 if it is the whole file."""
-    if answer.status != PARTIAL_CONTENT:
-        _begin(partial, answer.headers)
+def _start_of_response(response: http.client.HTTPResponse, partial: Path, length: int) -> int:
+    """Return the offset of the response's first byte: `length`, or 0 if the whole file is sent."""
+    if response.status != PARTIAL_CONTENT:
+        _begin(partial, response.headers)
         return 0
-    content_range = answer.headers.get("Content-Range") or ""
+    content_range = response.headers.get("Content-Range") or ""
     if not re.match(rf"bytes 0*{length}-", content_range):
         partial.unlink(missing_ok=True)
         raise InterruptedDownloadError("the server did not send the requested part")
@@ -278,11 +278,11 @@ def _check_end(partial: Path, size: int | None, total: int | None, limit: int) -
 
 
 def _blocks(
-    connection: Connection, answer: http.client.HTTPResponse, limit: int
+    connection: Connection, response: http.client.HTTPResponse, limit: int
 ) -> Iterator[bytes]:
     """Yield data as it arrives, until it ends or greatly exceeds the limit."""
     count = 0
-    while count <= limit + READ_BYTES and (block := answer.read1(READ_BYTES)):
+    while count <= limit + READ_BYTES and (block := response.read1(READ_BYTES)):
         connection.received += len(block)
         count += len(block)
         yield block
@@ -303,7 +303,7 @@ def _begin(partial: Path, headers: http.client.HTTPMessage) -> None:
 
 
 def _difference(path: Path, size: int | None, checksum: str | None) -> str | None:
-    """Describe how a file differs from the expected size and SHA-256; None if it does not."""
+    """Describe a mismatch with the expected size and SHA-256, or return None if there is none."""
     if size is not None and _length(path) != size:
         return f"{_length(path):,} bytes instead of {size:,}"
     if checksum is not None:

@@ -1,4 +1,4 @@
-"""Replaces HTML entities in plain text by their characters: `isn&#39;t` becomes `isn't`."""
+"""Replaces HTML entities in plain text with their characters: `isn&#39;t` becomes `isn't`."""
 
 import html
 import re
@@ -12,30 +12,29 @@ from fairseq_lxsr.files.blocks import in_blocks
 # What to do with entities; the first is the default.
 ENTITIES = ("auto", "unescape", "keep")
 ENTITIES_HELP = (
-    "HTML entities such as &amp; and &#39; in the text: unescape replaces them by their "
-    "characters, keep keeps them, auto replaces them where the text has no bare & and none of "
+    "HTML entities such as &amp; and &#39; in the text: unescape replaces them with their "
+    "characters, keep keeps them, auto replaces them if the text contains no bare & and none of "
     "the characters that it escapes"
 )
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-# Characters that programs replace by entities. `&` always is one of them.
+# Characters that programs may replace with entities, in addition to `&`.
 ESCAPED_CHARACTERS = frozenset("<>\"'")
-# Text that was escaped several times has entities such as &amp;quot;.
+# Maximum number of times to unescape a text. Text that was escaped twice contains &amp;quot;.
 MAX_LEVELS = 3
-# Number of lines with a bare `&`, for each line with an entity, up to which a text counts as
-# escaped.
+# A text is escaped if it has at most this many lines with a bare `&` per line with an entity.
 TOLERANCE = 0.05
 
 
 class EntityReader:
-    """Replaces the entities in lines or sentence pairs, and counts those that have some.
+    """Replaces the entities in lines or sentence pairs, and counts lines or pairs with entities.
 
         reader = EntityReader("auto")
         lines = list(reader.read_lines(["isn&#39;t", "is"]))
         print(lines, reader.num_unescaped)
 
     Args:
-        choice: `unescape` replaces all entities, `keep` none. `auto` replaces those of a text, or
-            of a side of the pairs, whose first 10,000 sentences are written in entities, see
+        choice: `unescape` replaces all entities, `keep` replaces none. `auto` replaces the entities
+            in a text, or in one side of the pairs, if its first 10,000 sentences are escaped; see
             `is_escaped`.
 
     Attributes:
@@ -49,7 +48,7 @@ class EntityReader:
         self.num_kept = 0
 
     def read(self, pairs: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the pairs; what follows the two sentences in a tuple is kept."""
+        """Yield the pairs as tuples. Elements after the two sentences are kept unchanged."""
         blocks = in_blocks(pairs)
         first_block = next(blocks, [])
         source_levels = self.levels_of([pair[0] for pair in first_block])
@@ -66,7 +65,7 @@ class EntityReader:
             yield self.unescaped(line, levels)
 
     def levels_of(self, texts: Sequence[str]) -> int:
-        """Return how many times to replace the entities in texts like these."""
+        """Return how many times the text must be unescaped, judging from a sample."""
         if self.choice == "keep":
             return 0
         if self.choice == "unescape":
@@ -78,11 +77,11 @@ class EntityReader:
         return level
 
     def unescaped(self, line: str, levels: int) -> str:
-        """Return a line with its entities replaced `levels` times, and count it."""
+        """Unescape a line `levels` times, and count it if it has entities."""
         return self._replaced((line,), (levels,))[0]
 
     def _replaced(self, texts: tuple[str, ...], levels: tuple[int, ...]) -> tuple[str, ...]:
-        """Return the texts of a line or a pair, with the levels of each, and count them once."""
+        """Unescape the line or both sides of a pair, and count it if it has entities."""
         if not any("&" in text for text in texts):
             return texts
         replaced = tuple(map(unescape, texts, levels))
@@ -91,7 +90,7 @@ class EntityReader:
         return replaced
 
     def report(self, unit: str) -> None:
-        """Print how many lines or pairs, named by `unit`, have entities."""
+        """Print how many lines or pairs have entities; `unit` is what they are called."""
         if self.num_unescaped:
             say(f"{unit} with HTML entities, read as characters: {self.num_unescaped:,}")
         if self.num_kept and self.choice == ENTITIES[0]:
@@ -109,13 +108,14 @@ def first_lines(lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
 
 
 def is_escaped(texts: Iterable[str]) -> bool:
-    """Return whether a program has replaced the special characters in all texts by entities.
+    """Return whether a program has replaced all special characters in the texts with entities.
 
-    Then no text has a bare `&`, and no text has a character that other texts have as an entity.
+    In such texts, there is no bare `&`, and a character that occurs as an entity does not occur
+    itself.
     """
     num_escaped = 0
     characters = set("&")
-    # The texts without their entities.
+    # Texts without their entities.
     remainders = []
     for text in texts:
         remainder = text
@@ -133,7 +133,7 @@ def is_escaped(texts: Iterable[str]) -> bool:
 
 
 def unescape(text: str, levels: int = 1) -> str:
-    """Replace the entities that end with a semicolon; html.unescape would also replace `&copy`."""
+    """Replace entities that end with a semicolon. html.unescape would also replace `&copy`."""
     for _ in range(levels):
         if "&" in text:
             text = ENTITY.sub(lambda match: html.unescape(match[0]), text)

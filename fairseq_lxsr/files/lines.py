@@ -57,14 +57,14 @@ def read_lines(
     is_sentence: bool = True,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text file, without line ends.
+    r"""Yield the lines of a UTF-8 text file, without the newline at the end.
 
     Only \n ends a line.
 
     Args:
-        path: text file, opened as `open_binary` does; `-` for standard input.
-        is_sentence: whether each line holds one sentence, however long, which limits lines to 1 MiB
-            instead of 128 MiB.
+        path: text file, opened with `open_binary`; `-` for standard input.
+        is_sentence: whether each line holds one sentence. Such lines are limited to 1 MiB, other
+            lines to 128 MiB.
         unreadable: receives errors about single lines, which are then skipped; None raises them.
 
     Raises:
@@ -111,7 +111,7 @@ def _raw_lines(
     is_sentence: bool,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
-    """Yield lines with their line ends; only the start of an overlong line is read."""
+    """Yield lines including their newline. Only the start of an overlong line is read."""
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) <= limit:
@@ -234,12 +234,12 @@ def read_parallel(
     """Yield pairs of aligned lines from two files.
 
     Args:
-        source: text file, read as `read_lines` does.
+        source: text file, read with `read_lines`.
         target: text file with the same number of lines.
         is_sentence: whether each line holds one sentence.
 
     Raises:
-        InputError: if the files are empty or differ in length, and as `read_lines` does.
+        InputError: if the files are empty or differ in length, or if `read_lines` rejects a line.
     """
     source_lines = read_lines(source, is_sentence)
     target_lines = read_lines(target, is_sentence)
@@ -273,7 +273,7 @@ def _unequal(
 
 
 def count_file_lines(path: str | Path) -> int:
-    """Count the lines of an uncompressed file; the last line end is optional."""
+    """Count the lines of an uncompressed file. The last line may lack a newline."""
     count = 0
     last_byte = b"\n"
     with open(path, "rb") as stream:

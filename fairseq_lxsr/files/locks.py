@@ -177,7 +177,7 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
 
 @contextlib.contextmanager
 def locked_work_folder(folder: Path) -> Iterator[list[int]]:
-    """Hold the lock of a work folder inside the block, as every command with stages does.
+    """Hold the lock of a work folder inside the block. Every command with stages uses this lock.
 
         with locked_work_folder(Path("work")) as lock:
             subprocess.run(command, pass_fds=lock, env=lock_environment(folder))
@@ -235,7 +235,8 @@ def _acquire(lock: Any, path: Path, place: str | Path) -> None:
             return
         if os.path.lexists(path):
             raise
-        # Users do not know the lock file, so the error names the locked file or folder instead.
+        # Users do not know about the lock file, so the error names the locked file or folder
+        # instead.
         raise OSError(error.errno, error.strerror, str(place)) from None
 
 

@@ -1,4 +1,4 @@
-"""Memory-map files without keeping them open.
+"""Memory-maps files without keeping them open.
 
 `numpy.memmap` keeps one file descriptor for each mapping, and a process may have only about a
 thousand. An index in many shards or segments would use them up.
@@ -50,7 +50,8 @@ def map_file(stream: BinaryIO) -> NDArray[np.uint8]:
 
 @cache
 def _library() -> Any:
-    """Return the C library; the `mmap` of Python keeps a copy of the file descriptor."""
+    """Return the C library. Python's `mmap` cannot be used, because it keeps a copy of the file
+    descriptor."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (

@@ -20,7 +20,7 @@ from fairseq_lxsr.files.archives import archive_of, open_member
 
 # The value of fairseq-train --user-dir. fairseq adds the parent folder to the import path and
 # imports the folder by name, which yields the same package as `import fairseq_lxsr`. The path is
-# absolute, so it does not depend on the current folder.
+# absolute, so it does not depend on the working directory.
 PACKAGE = Path(__file__).parent.parent.absolute()
 # Maximum ratio of decompressed to compressed size. For text, the ratio is below 20.
 MAX_RATIO = 100
@@ -69,7 +69,10 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 class NamedFile(io.FileIO):
-    """A file for reading whose errors name it; those of a failing disk would name no file."""
+    """A file for reading that adds its name to errors.
+
+    Read errors of a failing disk do not include the file name.
+    """
 
     def readinto(self, buffer: Any) -> int | None:
         with self._naming():
@@ -101,7 +104,7 @@ def _check_is_file(path: str | Path) -> None:
     if not Path(path).exists():
         raise InputError(f"{path}: no such file; check the name")
     if Path(path).is_dir():
-        raise InputError(f"{path}: is a folder, not a file")
+        raise InputError(f"{path} is a folder; specify a file")
 
 
 def _decompressor(path: str | Path) -> Any:
@@ -196,7 +199,7 @@ def open_file(path: str | Path) -> BinaryIO:
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
-        raise InputError(f"{path}: is a pipe or device, not a regular file; remove it")
+        raise InputError(f"{path} is a pipe or device, not a regular file; remove it")
 
     return io.BufferedReader(NamedFile(path, opener=open_regular))
 
@@ -233,7 +236,7 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
 
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that identify a file even if its name is reused; None if it is missing."""
+    """Return numbers that identify a file even if its name is reused, or None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:

@@ -158,7 +158,7 @@ def check_described(path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Verify the CRC-32 of every record in an uncompressed zip archive, as torch.save writes it.
+    """Verify the CRC-32 of every record in an uncompressed zip archive, the format of torch.save.
 
     The speed is about 1 GB/s.
 
@@ -237,7 +237,8 @@ class Record:
 
 
 def difference(stored: dict[str, Any], settings: dict[str, Any]) -> str | None:
-    """Describe the first setting that differs, as in `k 4, now 5`; None if all are equal."""
+    """Describe the first setting that differs, such as `k 4, now 5`, or return None if all are
+    equal."""
     for name in settings | stored:
         if stored.get(name) != settings.get(name):
             return f"{name} {stored.get(name)!r:.60}, now {settings.get(name)!r:.60}"

@@ -84,7 +84,7 @@ def unpack(
             if len(missing) > MAX_LISTED:
                 names += ", ..."
             raise InputError(
-                f"{archive}: does not contain {names}; check that it is the right archive"
+                f"{archive} does not contain {names}; check that it is the right archive"
             )
 
 

@@ -23,7 +23,7 @@ from fairseq_lxsr.files.open import COMPRESSED_SUFFIXES, compressing
 OLD = ".old"
 # Suffix of the hidden temporary name for an unfinished file or folder.
 TEMPORARY = ".tmp"
-# Number of dots in what follows the folder name in a hidden name, such as HOST.1.ab.old.
+# Number of dots in the part of a hidden name after the folder name, such as HOST.1.ab.old.
 TEMPORARY_DOTS = 3
 # Error numbers for renaming to a non-empty folder.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
@@ -40,14 +40,14 @@ def target_of(path: str | Path) -> Path:
     path = Path(path)
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
-        raise InputError(f"{path}: is a symbolic link to itself; remove it, or choose another name")
+        raise InputError(f"{path} is a symbolic link to itself; remove it, or choose another name")
     return target
 
 
 def check_replaceable(path: Path) -> None:
     """Check that writing to this path would not replace a folder or a device."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: exists and is not a regular file; choose another name")
+        raise InputError(f"{path} exists and is not a regular file; choose another name")
 
 
 def check_writable(path: Path) -> None:
@@ -104,12 +104,12 @@ def refuse_overlap(
 def _refuse_overwriting(output: Path, source: str | Path) -> None:
     if str(source) != "-" and _contains_other(output, source):
         raise InputError(
-            f"{output}: would overwrite the input {source}; choose another name for the output"
+            f"{output} would overwrite the input {source}; choose another name for the output"
         )
     # Two names may refer to the same file: hard links, or standard input.
     if _is_same_file(output, source):
         raise InputError(
-            f"{output}: is the same file as the input {source}; choose another name for the output"
+            f"{output} is the same file as the input {source}; choose another name for the output"
         )
 
 
@@ -149,7 +149,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO]:
     Args:
         path: output path; the file is compressed if the name ends in .gz, .bz2, .xz or .zst,
             without a timestamp, so that equal text yields equal bytes.
-        mode: `w` for UTF-8 text with \n line ends, or `wb`.
+        mode: `w` for UTF-8 text with \n as newline, or `wb` for bytes.
     """
     path = Path(path)
     check_replaceable(path)
@@ -206,7 +206,7 @@ def _keep_access(path: Path, replaced: Path) -> None:
             os.chown(path, -1, before.st_gid)
         except OSError:
             mode &= ~stat.S_IRWXG
-    # Setting the mode would change the time of change, by which an index knows its files.
+    # Setting the mode would update the change time, which an index uses to recognize its files.
     if stat.S_IMODE(path.stat().st_mode) != mode:
         path.chmod(mode)
 
@@ -253,7 +253,8 @@ def atomic_folder(
     path = _writable_path(path)
     if Path.cwd().is_relative_to(path.resolve()):
         raise InputError(
-            f"{path}: is or contains the current folder and cannot be replaced; choose another name"
+            f"{path} is or contains the working directory and cannot be replaced; choose "
+            "another name"
         )
     with locked(_lock_file(path), path, patience):
         restore_folder(path)
@@ -277,10 +278,10 @@ def atomic_folder(
 
 @contextlib.contextmanager
 def editing_folder(path: str | Path, patience: float = 0) -> Iterator[Path]:
-    """Let no other process replace or edit a folder of `atomic_folder` inside the block.
+    """Prevent other processes from replacing or editing a folder inside the block.
 
     Args:
-        path: the folder. A link is followed.
+        path: a folder written by `atomic_folder`. A link is followed.
         patience: seconds to wait if another process writes the folder.
 
     Yields:
@@ -310,12 +311,12 @@ def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
         missing = [name for name in markers if not (path / name).is_file()]
         if missing:
             raise InputError(
-                f"{path}: exists and does not contain {missing[0]}, so it is not replaced; "
+                f"{path} exists and does not contain {missing[0]}, so it is not replaced; "
                 "choose another name"
             )
         if sign and sign not in (path / markers[0]).read_text(encoding="utf-8", errors="replace"):
             raise InputError(
-                f"{path}: exists and was not created by this command: no {sign} in {markers[0]}, "
+                f"{path} exists and was not created by this command: no {sign} in {markers[0]}, "
                 "so it is not replaced; choose another name, or remove it"
             )
 
@@ -323,7 +324,7 @@ def _check_markers(path: Path, markers: Sequence[str], sign: str) -> None:
 def _replace_folder(work: Path, path: Path) -> None:
     """Rename a finished folder to `path`, replacing an existing folder.
 
-    Meanwhile the old folder has a name under which `restore_folder` finds it.
+    Meanwhile, the old folder has a name that `restore_folder` recognizes.
     """
     old = work.with_suffix(OLD)
     while work.exists():
@@ -366,7 +367,7 @@ def _is_obsolete(hidden: Path, path: Path) -> bool:
 
 
 def _hidden_folders(path: Path) -> list[Path]:
-    """Return this user's old folders that interrupted calls of `atomic_folder` have left."""
+    """Return this user's old folders that were left by interrupted calls of `atomic_folder`."""
     hidden = sorted(path.parent.glob(f".{glob.escape(path.name)}.*{OLD}"))
     return [folder for folder in hidden if _is_own(folder) and folder.is_dir()]
 
@@ -465,7 +466,7 @@ def naming(path: Path) -> Iterator[None]:
 
 def _named(error: BaseException, path: Path) -> BaseException:
     if NUMPY_SHORT_WRITE.fullmatch(str(error)):
-        # NumPy does not say why; mostly the disk is full.
+        # NumPy does not report the cause; usually the disk is full.
         return OSError(errno.ENOSPC, f"cannot be written ({error})", str(path))
     if not (isinstance(error, OSError) and error.errno):
         return error

@@ -55,13 +55,14 @@ HYBRID_NEEDS_PASSAGES = (
 
 @dataclass(frozen=True)
 class Hit:
-    """A sentence that a search returns.
+    """A sentence found by a search.
 
     Attributes:
         score: cosine similarity to the query, or the score of a `Reranker`.
         line: zero-based line index in the corpus. The output of `lxsr search` counts from 1.
         sentence: the text of the line.
-        id: id of the sentence. In an index without user-defined ids, it is the line number, from 1.
+        id: id of the sentence. In an index without user-defined ids, it is the one-based line
+            number.
         match: in an index of passages, the sentence of the passage that matched best.
     """
 
@@ -78,7 +79,10 @@ class Hit:
 
 
 def hit_fields(hit: Hit, has_ids: bool = False) -> dict[str, Any]:
-    """Return the fields of a hit for JSON, with lines from 1; only a passage has a `match`."""
+    """Return the fields of a hit for JSON, with one-based line numbers.
+
+    Only the hit of a passage has a `match`.
+    """
     fields: dict[str, Any] = {"score": hit.score}
     if has_ids:
         fields["id"] = hit.id
@@ -105,7 +109,7 @@ class CorpusIndex:
 
     # Embeds text with the model of the index, which is loaded on first use.
     _encode: EmbedText | None = None
-    # The model itself, for the ranking of passages.
+    # The model itself, used to rank passages.
     _model: Any = None
 
     def __init__(self, stored: IndexFolder):
@@ -174,7 +178,7 @@ class CorpusIndex:
         passages: bool = False,
         hybrid: bool = False,
     ) -> "CorpusIndex":
-        """Build an index folder; it is written atomically.
+        """Build an index folder, and open it. The folder is written atomically.
 
         An existing index folder is replaced.
 
@@ -182,8 +186,8 @@ class CorpusIndex:
             folder: output folder.
             sentences: any number of sentences. Empty ones and those without a known word are
                 skipped.
-            encode: an encoder; or a function that returns the embeddings [n, D] of sentences, which
-                come as `embeddings.Text` with their line numbers.
+            encode: an encoder, or a function that returns the embeddings [n, D] of sentences. The
+                function receives them as `embeddings.Text`, which includes their line numbers.
             fingerprint: model fingerprint (default: the encoder's fingerprint).
             kind: index kind; see `vectors.build_index`.
             lists: number of inverted lists; see `vectors.build_index`.
@@ -192,8 +196,8 @@ class CorpusIndex:
             first: zero-based line index of the first sentence in the corpus.
             truncate_dim: number of leading dimensions to keep; None keeps all. A search truncates
                 its queries to match.
-            ids: id of each sentence, text or integer; None uses the line numbers, from 1.
-            passages: whether each text is a passage of any length, which questions find: its
+            ids: id of each sentence, text or integer; None uses the one-based line numbers.
+            passages: whether each text is a passage of any length, to be found by questions: its
                 sentences become vectors, and a search ranks passages; see `search.passages`.
             hybrid: whether to store the terms of passages, so that the first search with `hybrid`
                 does not read all passages.
@@ -256,9 +260,9 @@ class CorpusIndex:
     ) -> int:
         """Add sentences after the existing ones.
 
-        Only the new sentences are encoded. The index on disk changes when all are written; until
-        then, and if the process is killed, it stays as it was. Edits by several processes wait for
-        each other.
+        Only the new sentences are encoded. The index on disk changes only after all of them are
+        written, so a killed process leaves it unchanged. Edits by several processes wait for each
+        other.
 
             index.add(["Il neige."], ids=["note-17"])
 
@@ -266,8 +270,8 @@ class CorpusIndex:
             sentences: any number of sentences. Empty ones and those without a known word are
                 skipped.
             ids: id of each sentence, if the index was built with ids.
-            encode: an encoder or a function as in `build`, with the same model; None loads the
-                model that the index names.
+            encode: an encoder or a function, see `build`, with the same model; None loads the model
+                that the index records.
 
         Returns:
             The number of sentences added.
@@ -295,15 +299,15 @@ class CorpusIndex:
         Args:
             ids: ids of the sentences to replace.
             sentences: the new sentences.
-            encode: as for `add`.
+            encode: see `add`.
 
         Returns:
             The number of sentences replaced.
 
         Raises:
             InputError: if an id is unknown or appears twice, if a new sentence is empty or has no
-                known word, if there is not one sentence for each id, and as for `add`. Nothing is
-                changed then.
+                known word, if there is not one sentence for each id, or if `add` would reject the
+                model or the index. In these cases, nothing is changed.
         """
         check_text_list("ids", ids)
         check_text_list("sentences", sentences)
@@ -326,7 +330,7 @@ class CorpusIndex:
             The number of sentences deleted.
 
         Raises:
-            InputError: if an id is unknown or appears twice; nothing is changed then.
+            InputError: if an id is unknown or appears twice. In this case, nothing is changed.
         """
         check_text_list("ids", ids)
         count = delete_documents(self.folder, ids)
@@ -340,7 +344,7 @@ class CorpusIndex:
         vectors of a flat index are copied; for other kinds all sentences are encoded again.
 
         Args:
-            encode: as for `add`.
+            encode: see `add`.
 
         Raises:
             InputError: if the model of the index is needed and cannot be loaded.
@@ -349,7 +353,7 @@ class CorpusIndex:
         self._stored = IndexFolder.open(self.folder)
 
     def is_current(self) -> bool:
-        """Return whether the index on disk is the one that was opened.
+        """Return whether the index on disk is still the one that was opened.
 
         Raises:
             InputError: if the folder is no longer an index.
@@ -372,8 +376,8 @@ class CorpusIndex:
         model = stored.config["model"]
         if model != self.fingerprint:
             raise InputError(
-                f"{self.folder}: was built again with model {model} since it was loaded; load it "
-                "again"
+                f"{self.folder}: the index was rebuilt with model {model} since it was "
+                "loaded; load it again"
             )
 
     # -- the model
@@ -394,9 +398,10 @@ class CorpusIndex:
         space = model_of(getattr(encoder, "space", fingerprint))
         if space not in (model, self._space):
             raise InputError(
-                f"{self.folder}: was built with model {self.fingerprint}, not {fingerprint}; "
-                "embeddings of two models cannot be compared unless one is the teacher of the "
-                f"other{self._missing_model()}: use the model of the index, or build it again"
+                f"{self.folder}: the index was built with model {self.fingerprint}, not "
+                f"{fingerprint}; embeddings of two models cannot be compared unless one is "
+                f"the teacher of the other{self._missing_model()}: use the model of the "
+                "index, or build it again"
             )
 
     def _missing_model(self) -> str:
@@ -413,7 +418,7 @@ class CorpusIndex:
     def _space(self) -> str:
         """Fingerprint of the index model's teacher, or of the index model if it has no teacher.
 
-        The model is loaded to find its teacher, which takes a moment.
+        The model is loaded to find its teacher, which can take seconds.
         """
         model = model_of(self.fingerprint)
         folder = Path(self.config["model_folder"])
@@ -426,17 +431,17 @@ class CorpusIndex:
         return model
 
     def _load_model(self) -> EmbedText:
-        """Return the function that embeds text with the model, which is loaded on first use."""
+        """Return the function that embeds text with the model. The model is loaded on first use."""
         if self._encode is None:
             model = self.config["model_folder"]
             if not model or not is_model_folder(Path(model)):
-                problem = "does not name its model"
+                problem = "the index does not record its model"
                 if model:
                     problem = f"its model is no longer at {model}"
                 if model and Path(model).exists():
                     problem = f"its model {model} is not a model folder of this package"
                 raise InputError(
-                    f"{self.folder}: {problem}; pass the encoder to `search`, after the queries"
+                    f"{self.folder}: {problem}; pass the encoder as the second argument of `search`"
                 )
             encoder = load(Path(model))
             self.check_model(encoder)
@@ -446,7 +451,7 @@ class CorpusIndex:
 
     # -- searching
 
-    # A string is a sequence of strings, too; the first overload that fits is used.
+    # A string is also a sequence of strings; type checkers use the first overload that matches.
     @overload
     def search(  # type: ignore[overload-overlap]
         self,
@@ -486,26 +491,26 @@ class CorpusIndex:
     ) -> Any:
         """Find the k nearest sentences of each query, or the k best passages.
 
-        An index of passages ranks them by the word pieces of the query, if the model has a table of
+        An index of passages ranks them by the word pieces of the query if the model has a table of
         pieces, and by cosine similarity otherwise.
 
         Args:
             queries: one sentence, or N sentences.
-            encode: an encoder or a function as in `build`, with the same model; None loads the
-                model that the index names. A number in this place is `k`.
+            encode: an encoder or a function, see `build`, with the same model; None loads the model
+                that the index records. A number in this position is used as `k`.
             k: number of sentences to find.
             probes: number of inverted lists to search; see `vectors.search_index`.
             reranker: rescores the nearest `reranker.depth` sentences; the best k of these are
                 returned.
-            where: ids of the sentences that may be found, which an application may select in its
-                own database; ids that the index does not have are ignored. Or a function that
-                returns whether a sentence with an id may be found, which is called for all ids.
-                None searches all.
-            ranker: ranks the passages of an index of passages; None makes one of `encode`, if that
-                is an encoder, or of the model of the index.
-            hybrid: whether passages are also searched with BM25, in an index of passages. Unless it
-                was built with `hybrid`, the first search reads all passages and keeps their terms
-                in memory.
+            where: ids of the sentences that may be found, for example selected by an application in
+                its own database; ids that are not in the index are ignored. Or a function that
+                takes an id and returns whether its sentence may be found; it is called for all ids.
+                None searches all sentences.
+            ranker: ranks the passages in an index of passages; None creates a ranker from `encode`,
+                if that is an encoder, or else from the model of the index.
+            hybrid: whether to search passages also with BM25, in an index of passages. Unless the
+                index was built with `hybrid`, the first such search reads all passages and keeps
+                their terms in memory.
 
         Returns:
             A list of hits for each query, best first; for a single sentence, only its list. A
@@ -564,29 +569,29 @@ class CorpusIndex:
             self.check_model(encode)
         if reranker and reranker.model != model_of(self.fingerprint):
             raise InputError(
-                f"{self.folder}: was built with model {self.fingerprint}, but the reranker uses "
-                f"model {reranker.model}, whose word pieces differ; search without reranking, or "
-                "with the model of the index"
+                f"{self.folder}: the index was built with model {self.fingerprint}, but the "
+                f"reranker uses model {reranker.model}, which has different word pieces; "
+                "search without reranking, or use the model of the index"
             )
 
     def _check_ranking(
         self, reranker: Reranker | None, ranker: PassageRanker | None, hybrid: bool
     ) -> None:
-        """Refuse options that the index does not have."""
+        """Raise `InputError` for options that the index does not support."""
         if self.has_passages and reranker:
             raise InputError(
-                f"--rerank with {self.folder}, an index of passages, which ranks them by itself; "
-                "leave it out"
+                f"--rerank does not support {self.folder}, an index of passages, which has "
+                "its own ranking; omit the option"
             )
         if hybrid and not self.has_passages:
             raise InputError(
-                f"--hybrid with {self.folder}, an index of sentences; expected an index of "
-                "passages: build one with `lxsr index --passages`"
+                f"--hybrid does not support {self.folder}, an index of sentences; use an "
+                "index of passages, created with `lxsr index --passages`"
             )
         if ranker and ranker.model != model_of(self.fingerprint):
             raise InputError(
-                f"{self.folder}: was built with model {self.fingerprint}, but the ranker uses "
-                f"model {ranker.model}; use the model of the index"
+                f"{self.folder}: the index was built with model {self.fingerprint}, but the "
+                f"ranker uses model {ranker.model}; use the model of the index"
             )
 
     def _search_passages(
@@ -662,7 +667,7 @@ class CorpusIndex:
         return [sentences[row][1] for row in rows.tolist()]
 
     def allowed(self, where: Condition) -> Any:
-        """Return a mask of the sentences that fulfil a condition from `checked_where`."""
+        """Return a mask of the sentences that satisfy a condition from `checked_where`."""
         return self._stored.allowed(where)
 
     def neighbours(
@@ -672,7 +677,7 @@ class CorpusIndex:
         probes: int = SearchOptions.probes,
         allowed: Any = None,
     ) -> tuple[FloatArray, IntArray]:
-        """Find the rows of the k nearest sentences of each query.
+        """Find the k nearest sentences of each query, as rows of the index.
 
         Rows are numbered in the order in which sentences were added; rows of deleted sentences
         are not found.
@@ -684,16 +689,16 @@ class CorpusIndex:
             allowed: result of `allowed`; None searches all sentences.
 
         Returns:
-            Cosines [N, k] in descending order, and rows [N, k], as `vectors.search_index`.
+            Cosines [N, k] in descending order, and rows [N, k]; see `vectors.search_index`.
         """
         return self._stored.neighbours(embeddings, k, probes, allowed)
 
     def sentences(self, rows: IntArray) -> dict[int, tuple[int, str]]:
-        """Read the zero-based line index in the corpus and the text of each of these rows [n]."""
+        """Map the given rows to the line index (zero-based) and the text of their sentences."""
         return self._stored.sentences(rows)
 
     def ids_of(self, rows: IntArray) -> dict[int, str]:
-        """Read the id of each of these rows [n]."""
+        """Map the given rows to the ids of their sentences."""
         return self._stored.ids(rows)
 
 

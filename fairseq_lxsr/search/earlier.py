@@ -14,7 +14,7 @@ SAMPLE = 10_000
 
 
 def warn_if_cut(index: CorpusIndex, encoder: Any) -> None:
-    """Warn if an earlier version read only the beginnings of long texts for an index.
+    """Warn if the index was built by a version that embedded only the beginnings of long texts.
 
     Models without layers now embed whole texts. Earlier versions embedded only the first
     `max_positions` word pieces, so a long text and the same query have different vectors.
@@ -35,8 +35,8 @@ def warn_if_cut(index: CorpusIndex, encoder: Any) -> None:
     count = int((lengths > size.max_positions).sum())
     if count:
         logger.warning(
-            "%s: was built by an earlier version, which read %s word pieces of a text; %s of %s "
-            "texts have more: build the index again",
+            "%s: the index was built by an earlier version, which read only %s word pieces "
+            "per text; %s of %s texts are longer: build the index again",
             index.folder,
             size.max_positions,
             f"{count:,}",

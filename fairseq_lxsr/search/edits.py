@@ -41,10 +41,10 @@ from fairseq_lxsr.search.segment import (
 )
 from fairseq_lxsr.vectors.index import FlatIndex, min_rows
 
-# A new segment is merged with the previous segment unless that one is this many times larger.
-# An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few rows.
+# A new segment is merged with the previous segment unless that one is this many times larger. So an
+# index of N rows has at most about log(N) / log(8) segments, and an edit copies few rows.
 SIZE_RATIO = 8
-# Fraction of deleted documents at which an index is compacted.
+# Compact an index if at least this fraction of its documents is deleted.
 DELETED_SHARE = 0.5
 # Number of documents to copy at a time.
 COPIED_DOCUMENTS = 4096
@@ -64,7 +64,7 @@ def add_documents(
     Args:
         path: index folder.
         sentences: texts. Empty ones and those without a known word are skipped.
-        ids: their ids; None if the ids of the index are line numbers.
+        ids: ids of the documents; None if the ids of the index are line numbers.
         embed: computes embeddings.
         check: called with the current index; raises an error if `embed` does not match it.
 
@@ -72,7 +72,7 @@ def add_documents(
         The number of documents added.
 
     Raises:
-        InputError: if an id is invalid or exists, or if the ids do not match sentences and index.
+        InputError: if an id is invalid or already exists, or if the number of ids is wrong.
     """
     with editing(path, check) as edit:
         edit.check_has_ids(ids is not None)
@@ -105,7 +105,7 @@ def update_documents(
 
     Raises:
         InputError: if an id is unknown or appears twice, if there is not one sentence for each id,
-            or if a sentence is empty or has no known word. Nothing is changed.
+            or if a sentence is empty or has no known word. In these cases, nothing is changed.
     """
     names = list(checked_ids(ids))
     texts = list(sentences)
@@ -151,7 +151,7 @@ def _refuse_unknown(is_written: Any, names: list[str], texts: list[str]) -> None
 
 
 def delete_documents(path: Path, ids: Iterable[str | int]) -> int:
-    """Delete documents.
+    """Delete documents from an index folder.
 
     Args:
         path: index folder.
@@ -161,7 +161,7 @@ def delete_documents(path: Path, ids: Iterable[str | int]) -> int:
         The number of documents deleted.
 
     Raises:
-        InputError: if an id is unknown or appears twice. Nothing is changed.
+        InputError: if an id is unknown or appears twice; in this case, nothing is changed.
     """
     names = list(checked_ids(ids))
     with editing(path) as edit:
@@ -178,7 +178,7 @@ def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check)
 
     Args:
         path: index folder.
-        load_model: returns the function that computes embeddings, if it is needed.
+        load_model: returns the function that computes embeddings; called only if it is needed.
         check: called with the current index; raises an error if the model does not match it.
     """
     with editing(path, check) as edit:
@@ -191,7 +191,7 @@ def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check)
 
 @contextmanager
 def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
-    """Wait until no other process writes an index, and open it for an edit."""
+    """Open an index for an edit, after waiting until no other process writes it."""
     with editing_folder(path, PATIENCE) as folder:
         index = IndexFolder.open(folder)
         if check:
@@ -233,19 +233,21 @@ class Edit:
         """Check that documents come with ids if and only if the index has ids."""
         if has_ids and not self._config["ids"]:
             raise InputError(
-                f"{self._folder}: was built without ids, so its ids are line numbers; add "
-                "sentences without ids, or build the index again with ids"
+                f"{self._folder}: the index was built without ids, so its ids are line "
+                "numbers; add sentences without ids, or build the index again with ids"
             )
         if not has_ids and self._config["ids"]:
-            raise InputError(f"{self._folder}: has ids; expected an id for each new sentence")
+            raise InputError(
+                f"{self._folder}: the index has ids; expected an id for each new sentence"
+            )
 
     def refuse_existing(self, block: Block) -> None:
         """Raise `InputError` if the index already has one of the ids."""
         for name in block.ids or ():
             if name in self.index.numbers:
                 raise InputError(
-                    f"{self._folder}: already has the id {shown(name)}; update it, or choose "
-                    "another id"
+                    f"{self._folder}: the index already contains the id {shown(name)}; update "
+                    "it, or choose another id"
                 )
 
     def numbers_of(self, names: Sequence[str]) -> np.ndarray:
@@ -255,8 +257,8 @@ class Edit:
             number = self.index.numbers.get(name)
             if number is None:
                 raise InputError(
-                    f"{self._folder}: has no id {shown(name)}; expected ids of documents in the "
-                    "index"
+                    f"{self._folder}: the index does not contain the id {shown(name)}; use "
+                    "ids of documents in the index"
                 )
             numbers.append(number)
         return np.array(numbers, dtype=np.int64)
@@ -264,7 +266,7 @@ class Edit:
     # -- changes
 
     def new_segment(self) -> SegmentWriter:
-        """Return a writer into a new folder."""
+        """Return a writer for a new segment folder."""
         folder = self._folder / f"segment-{self._next}"
         self._next += 1
         folder.mkdir(self._folder.stat().st_mode & 0o777)
@@ -299,7 +301,7 @@ class Edit:
             embed: computes the vectors again; None copies them.
 
         Returns:
-            Whether anything had to be merged.
+            Whether the segments were rewritten.
         """
         if len(self._segments) == 1 and not len(self._deleted):
             return False
@@ -369,7 +371,7 @@ class Edit:
     def _merge(
         self, first: int, kind: str, lists: int | None, embed: EmbedText | None = None
     ) -> None:
-        """Merge the segments from index `first` on, without deleted documents."""
+        """Merge all segments from index `first` on, without deleted documents."""
         start = sum(segment.num_documents for segment in self._segments[:first])
         with self.new_segment() as writer:
             first_document = start
@@ -402,7 +404,8 @@ class Edit:
 def _next_line(index: IndexFolder) -> int:
     """Return the line number after the last line.
 
-    Indexes of early versions do not store it, so their corpus ends with the last sentence.
+    Indexes of early versions do not store it. Their corpus is assumed to end with the last
+    sentence.
     """
     lines = index.config["lines"]
     if lines is not None:
@@ -418,7 +421,7 @@ def _copy(
     embed: EmbedText | None,
     has_ids: bool,
 ) -> None:
-    """Copy documents of a segment with their vectors, or with new vectors from `embed`."""
+    """Copy documents with their vectors, or compute new vectors with `embed`."""
     for start in range(0, len(documents), COPIED_DOCUMENTS):
         numbers = documents[start : start + COPIED_DOCUMENTS]
         lines, sentences = zip(*segment.sentences(numbers), strict=True)
@@ -432,7 +435,7 @@ def _copy(
 
 
 def _sync_names(folder: Path) -> None:
-    """Flush the names in a folder to disk."""
+    """Flush the directory entries of a folder to disk."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -42,14 +42,14 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 INDEX_CONFIG = "index.json"
 INDEX_FORMAT = 3
-# An index of this format is one segment without ids.
+# An index in this format is a single segment without ids.
 ONE_SEGMENT_FORMAT = 2
 # Names of segment folders, and of the file with the numbers of the deleted documents. The files of
 # the first segment are next to index.json.
 SEGMENT_NAME = re.compile(r"segment-\d+")
 DELETED_NAME = re.compile(r"deleted-\d+\.npy")
-# Key of the file sizes and modification times at the time of hashing; indexes of early versions do
-# not have it.
+# Key of the file sizes and modification times at the time of hashing. Indexes of early versions
+# lack it.
 STAMPS = "stamps"
 # Key of indexes whose vectors cover whole texts, if the model has no layers. Earlier versions
 # embedded only the first `max_positions` word pieces.
@@ -68,12 +68,12 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 # Ids of documents, or a function that returns whether a document with an id may be found.
 Where = Collection[str | int] | Callable[[str], bool]
-# The same, after a check.
+# A validated condition, with ids converted to text.
 Condition = frozenset[str] | Callable[[str], bool]
 
 
 class IdError(InputError):
-    """An error in a list of ids; the message contains the number of the id, from 1."""
+    """An error in a list of ids. The message contains the one-based position of the id."""
 
 
 # -- writing
@@ -156,8 +156,7 @@ def write_index_folder(
 def add_checksums(config: dict[str, Any], folder: Path) -> None:
     """Add the SHA-256 of all files, and their sizes and times for a quick check.
 
-    Entries that `config` already contains are kept, and entries of files that the index no longer
-    has are dropped.
+    Existing entries of `config` are kept, except for entries of files that the index no longer has.
     """
     names = []
     for segment in config["segments"]:
@@ -194,7 +193,7 @@ def blocks(
 
     Args:
         sentences: texts of the documents.
-        ids: their ids; None to use line numbers.
+        ids: ids of the documents; None to use line numbers.
         first_line: zero-based line index of the first document in the corpus.
         block_rows: number of documents per block.
         first_place: zero-based index of the first document in the input, for messages.
@@ -246,7 +245,7 @@ def checked_ids(ids: Iterable[str | int]) -> Iterator[str]:
     """Yield ids as text, after checking that each is valid and appears only once.
 
     Raises:
-        InputError: for an invalid id; the message contains its number, from 1.
+        InputError: for an invalid id; the message contains its one-based position.
     """
     first_numbers: dict[str, int] = {}
     for number, value in enumerate(ids, start=1):
@@ -254,7 +253,7 @@ def checked_ids(ids: Iterable[str | int]) -> Iterator[str]:
         first = first_numbers.setdefault(name, number)
         if first != number:
             raise IdError(
-                f"id {number:,}: {shown(name)} is id {first:,} too; expected each id once"
+                f"id {number:,}: {shown(name)} repeats id {first:,}; each id must appear once"
             )
         yield name
 
@@ -269,14 +268,14 @@ def id_text(value: Any, place: str) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip() or CONTROL.search(value):
         raise IdError(
-            f"{place}: {shown(value)} is invalid; expected text without tabs, line ends and other "
-            "control characters, or an integer"
+            f"{place}: {shown(value)} is invalid; expected an integer, or text without tabs, "
+            "newlines and other control characters"
         )
     return value
 
 
 def checked_where(where: Where) -> Condition:
-    """Return the condition of a search: a set of ids as text, or a function of an id.
+    """Validate the condition of a search, and return a set of ids as text, or a function of an id.
 
     Raises:
         InputError: if `where` is a single string, or neither a collection nor a function.
@@ -325,7 +324,7 @@ class IndexFolder:
 
     @classmethod
     def open(cls, path: Path) -> "IndexFolder":
-        """Open and check an index folder, even if it is replaced at the same time.
+        """Open and check an index folder, even if it is being replaced at the same time.
 
         Raises:
             InputError: if a file is missing, changed or of another format.
@@ -344,7 +343,7 @@ class IndexFolder:
                 deleted = map_numbers(stream, (total - config["sentences"],))
             if not _is_ascending(deleted, total):
                 raise InputError(
-                    f"{path / config['deleted']}: does not match {total:,} documents; build the "
+                    f"{path / config['deleted']} does not match {total:,} documents; build the "
                     "index again"
                 )
         elif total != config["sentences"]:
@@ -378,7 +377,7 @@ class IndexFolder:
     def neighbours(
         self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Return cosines and rows of the nearest rows, [N, k] each; see `search_index`.
+        """Find the nearest rows of the index; see `search_index`.
 
         Rows of deleted documents are not found.
 
@@ -387,6 +386,9 @@ class IndexFolder:
             k: number of neighbours.
             probes: number of inverted lists to search.
             allowed: mask of the documents that may be found, from `allowed`; None for all.
+
+        Returns:
+            Cosines and rows, [N, k] each.
 
         Raises:
             InputError: if the embeddings do not have the width of the index.
@@ -426,7 +428,7 @@ class IndexFolder:
         return is_alive
 
     def allowed(self, where: Condition) -> Mask:
-        """Return a mask of the undeleted documents that fulfil a condition of `checked_where`."""
+        """Return a mask of the undeleted documents that satisfy a `checked_where` condition."""
         if isinstance(where, frozenset):
             is_allowed = np.zeros(self._document_starts[-1], dtype=bool)
             for name in where:
@@ -448,7 +450,7 @@ class IndexFolder:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Number of the document with each id, without deleted documents."""
+        """Map ids to document numbers, without deleted documents."""
         numbers = {}
         is_alive = self._is_alive.tolist()
         ids = chain.from_iterable(segment.ids for segment in self.segments)
@@ -458,7 +460,10 @@ class IndexFolder:
         return numbers
 
     def documents(self, rows: IntArray) -> IntArray:
-        """Return the number of the document of each row [n]; in a plain index, `rows` itself."""
+        """Return the number of the document that contains each row [n].
+
+        In an index with one row per document, these are the row numbers themselves.
+        """
         if not self.config["split"]:
             return rows
         documents = np.empty_like(rows)
@@ -468,7 +473,7 @@ class IndexFolder:
         return documents
 
     def spans(self, rows: IntArray) -> IntArray:
-        """Return the byte range of each row in the text of its document: start and end [n, 2]."""
+        """Return the start and end byte of each row in the text of its document [n, 2]."""
         spans = np.empty((len(rows), 2), dtype=np.int64)
         for number, is_inside in self._parts(rows, self._row_starts):
             inside = rows[is_inside] - self._row_starts[number]
@@ -476,7 +481,7 @@ class IndexFolder:
         return spans
 
     def sentences(self, documents: IntArray) -> dict[int, tuple[int, str]]:
-        """Read the line number in the corpus and the text of each of these documents [n]."""
+        """Map documents to their line number in the corpus and their text."""
         sentences = {}
         for number, is_inside in self._parts(documents, self._document_starts):
             inside = documents[is_inside]
@@ -486,7 +491,7 @@ class IndexFolder:
         return sentences
 
     def ids(self, documents: IntArray) -> dict[int, str]:
-        """Return the id of each of these documents [n]."""
+        """Map documents to their ids."""
         ids: dict[int, str] = {}
         for number, is_inside in self._parts(documents, self._document_starts):
             inside = documents[is_inside]
@@ -506,7 +511,7 @@ class IndexFolder:
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:
-        """Yield the index of each segment with any of these documents or rows, and their mask."""
+        """Yield the index of each segment that has any of these documents or rows, with a mask."""
         for number in range(len(starts) - 1):
             is_inside = (numbers >= starts[number]) & (numbers < starts[number + 1])
             if is_inside.any():
@@ -519,7 +524,7 @@ def _starts(counts: Iterable[int]) -> list[int]:
 
 
 def _is_ascending(numbers: IntArray, limit: int) -> bool:
-    """Return whether numbers are ascending, at least 0 and below the limit."""
+    """Return whether numbers are ascending, non-negative and below the limit."""
     if not len(numbers):
         return True
     is_inside = numbers[0] >= 0 and numbers[-1] < limit
@@ -554,7 +559,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _with_segment(config: dict[str, Any]) -> dict[str, Any]:
-    """Convert index.json of the format that has one segment and no ids."""
+    """Convert an index.json in the format with a single segment and no ids."""
     segment = {
         "folder": "",
         "kind": config["kind"],

@@ -161,7 +161,7 @@ class Postings:
         starts = index.scores["indptr"][order].astype(np.int64)
         counts = index.scores["indptr"][order + 1] - starts
         ends = counts.cumsum()
-        # Bring the postings into the order of the hashes.
+        # Sort the postings by the hashes of their terms.
         sources = np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
         return cls(
             np.stack((hashes[order], ends), axis=1),
@@ -212,17 +212,17 @@ class LexicalIndex:
     def nearest(
         self, queries: Sequence[str], k: int, allowed: NDArray[np.bool_] | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Find the passages with the highest BM25 score.
+        """Find the passages with the highest BM25 scores.
 
         Args:
             queries: Q texts.
             k: number of passages per query.
-            allowed: which passages may be found [N]; None for all.
+            allowed: mask of the passages to search [N]; None for all.
 
         Returns:
-            Scores in descending order, float32 [Q, k], and row indices of the passages [Q, k]; -1
-            if no further passage has a term of the query. A score is the sum over the terms of the
-            query.
+            Scores in descending order, float32 [Q, k], and row indices of the passages [Q, k]. If
+            fewer passages share a term with the query, the last scores are 0 and the last indices
+            -1. A score is the sum over the terms of the query.
         """
         scores = np.zeros((len(queries), k), dtype=np.float32)
         rows = np.full((len(queries), k), -1, dtype=np.int64)

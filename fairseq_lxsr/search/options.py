@@ -86,8 +86,8 @@ class IndexOptions:
         at_least(1),
     )
     passages: bool = option(
-        "each line is a passage of any length, which questions find: its sentences become vectors, "
-        "and a search ranks passages (default: no)",
+        "each line is a passage of any length, to be found by questions: its sentences "
+        "become vectors, and a search ranks passages (default: no)",
         False,
     )
     hybrid: bool = option(
@@ -102,8 +102,8 @@ class IndexOptions:
 class Mining(RerankOption):
     """Options for mining and selecting pairs; see `vectors.mine`.
 
-    With `rerank`, the scores of a `Reranker` replace the cosines. A pair has the same score in
-    both directions, so margins are computed from scores in the same way as from cosines.
+    With `rerank`, the scores of a `Reranker` replace the cosines. A pair has the same score in both
+    directions, so margins can be computed from these scores instead of cosines.
     """
 
     k: int = option("number of neighbours per sentence", 4, at_least(1))
@@ -138,7 +138,7 @@ class Mining(RerankOption):
     entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
 
     def check(self) -> None:
-        """Check the options that accept only listed values."""
+        """Check the options that have a fixed set of values."""
         for field in fields(self):
             choices = field.metadata.get("choices")
             value = getattr(self, field.name)
@@ -154,9 +154,10 @@ class Mining(RerankOption):
 
     @property
     def neighbour_settings(self) -> dict[str, str]:
-        """Settings that affect the neighbours, except k; stored to identify reusable results.
+        """Settings that affect the neighbours, except k. They identify reusable results.
 
-        It is empty for exact search by cosine, as in work folders of older versions.
+        The result is empty for exact search by cosine, so that work folders of older versions stay
+        valid.
         """
         settings = {}
         if self.kind != "flat":

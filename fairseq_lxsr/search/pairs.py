@@ -30,7 +30,7 @@ from fairseq_lxsr.vectors.rows import FloatArray
 
 # Number of pairs to encode together.
 PAIR_BLOCK = 8_192
-# Score of a pair with a side without known word pieces.
+# Score of a pair in which one side has no known word pieces.
 UNKNOWN_SCORE = 0.0
 
 # A source sentence, its target, and a value that is returned unchanged with the score.
@@ -47,7 +47,7 @@ class PairEncoder:
     Attributes:
         encoder: embeds sentences of both sides.
         languages: languages of the sides, for encoders that depend on them.
-        unknown_pairs: number of scored pairs with a side without known word pieces.
+        unknown_pairs: number of scored pairs in which one side has no known word pieces.
     """
 
     encoder: Encoder
@@ -71,12 +71,15 @@ class PairEncoder:
         return rows / np.where(norms > 0, norms, 1)
 
     def score(self, vectors: BothSides, means: BothSides, margin: str) -> FloatArray:
-        """Compute the margin of each pair of rows [n]; a zero row scores 0.
+        """Compute the margin of each pair of rows. A pair with a zero row scores 0.
 
         Args:
             vectors: unit vectors of both sides [n, D].
             means: mean cosines of both sides to their neighbours [n].
             margin: see `vectors.margin_scores`.
+
+        Returns:
+            Scores, float32 [n].
         """
         source, target = vectors
         check_same_width(source.shape[1], target.shape[1], ("the sources", "the targets"))
@@ -108,19 +111,19 @@ def score_pairs(
             `ratio` and `distance` require them.
 
     Yields:
-        A list of n pairs, and their scores, float32 [n]. A pair with an empty side, or one without
-        a known word, scores 0.
+        A list of n pairs, and their scores, float32 [n]. A pair scores 0 if one side is empty or
+        has no known word.
 
     Raises:
-        InputError: if the margin requires indexes and there are none, if an index has another model
-            than `encode`, if the widths of the sides differ, or if an embedding contains NaN or
-            infinity. It is raised when the first block is requested.
+        InputError: if the margin requires indexes and none are given, if the model of an index
+            differs from that of `encode`, if the widths of the sides differ, or if an embedding
+            contains NaN or infinity. The error is raised when the first block is requested.
     """
     options = options or PairScoring()
     if options.margin != "absolute" and indexes is None:
         raise InputError(
-            f"margin {options.margin} requires neighbours; pass indexes, use "
-            "score_pairs_among_themselves, or the margin absolute"
+            f"margin {options.margin!r} requires neighbours: pass indexes, call "
+            "score_pairs_among_themselves, or set margin='absolute'"
         )
     for index in indexes or ():
         index.check_model(encode.encoder)
@@ -146,16 +149,19 @@ def score_pairs_among_themselves(
     options: PairScoring | None = None,
     folder: str | Path | None = None,
 ) -> Scored:
-    """Yield blocks of pairs and their margins [n]; the pairs themselves provide the neighbours.
+    """Yield blocks of pairs and their margins. The pairs themselves provide the neighbours.
 
-    Equal sentences count once in a neighbourhood. The vectors are in a temporary file of at most 8D
-    bytes per pair.
+    Repeated sentences count once in a neighbourhood. Vectors are stored in a temporary file of at
+    most 8D bytes per pair.
 
     Args:
-        pairs: returns the pairs, the same each time; it is called twice.
+        pairs: returns the pairs; called twice, and must return the same pairs each time.
         encode: embeds both sides.
         options: margin and number of neighbours; None for `ratio` and the default number.
         folder: folder of the temporary file; None for the system's temporary folder.
+
+    Yields:
+        A list of n pairs, and their margins, float32 [n].
     """
     options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -197,7 +203,7 @@ class DistinctVectors:
     Attributes:
         path: the file.
         width: width D of the vectors.
-        numbers: row index of each sentence, by its hash.
+        numbers: row index of each sentence, keyed by its hash.
     """
 
     def __init__(self, path: Path):
@@ -234,11 +240,11 @@ class DistinctVectors:
         return self._vectors
 
     def rows_of(self, sentences: list[str]) -> np.ndarray:
-        """Return the row indices of sentences [n]."""
+        """Return the row index of each sentence."""
         return np.array([self.numbers[_key(sentence)] for sentence in sentences])
 
     def means(self, candidates: "DistinctVectors", k: int) -> FloatArray:
-        """Compute the mean cosine of each sentence to its k neighbours on the other side [N]."""
+        """Compute the mean cosine [N] of each sentence to its k neighbours on the other side."""
         means = np.empty(len(self.vectors), np.float32)
         for start in range(0, len(means), SEARCH_ROWS):
             block = self.vectors[start : start + SEARCH_ROWS]

@@ -1,4 +1,4 @@
-"""Searches an index of passages: from rows to windows of passages, and to the best passages."""
+"""Searches an index of passages for the passages that best match a query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,16 @@ from fairseq_lxsr.search.segment import Mask
 from fairseq_lxsr.search.splitting import Window, window_at, windows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Number of rows to find for each window that is ranked: several may belong to the same window.
+# Number of rows to find for each window to be ranked, because several rows may belong to one
+# window.
 ROWS_PER_WINDOW = 4
-# Number of windows to rank of a passage that only lexical search finds.
+# Number of windows to rank in each passage that only lexical search finds.
 LEXICAL_WINDOWS = 8
 
 
 @dataclass(frozen=True)
 class PassageHit:
-    """A passage that a search returns.
+    """A passage found by a search.
 
     Attributes:
         score: score of its best window.
@@ -69,11 +70,11 @@ class PassageSearch:
 
         Args:
             queries: N queries.
-            embeddings: their embeddings [N, D].
+            embeddings: embeddings of the queries [N, D].
             k: number of passages.
             probes: number of inverted lists to search.
-            allowed: which documents may be found; None for all.
-            hybrid: whether to add passages that BM25 finds, and its score.
+            allowed: mask of the documents that may be found; None for all.
+            hybrid: whether to add passages found by BM25, and the BM25 scores.
 
         Returns:
             At most k hits for each query, best first.
@@ -126,7 +127,7 @@ class PassageSearch:
         return candidates
 
     def _candidate(self, key: tuple[int, int], cosine: float, nearest: str) -> Candidate:
-        """Return a window; without a ranker, only its nearest row."""
+        """Return a window; without a ranker, it contains only its nearest row."""
         if not self._ranker:
             return Candidate(key, cosine, [nearest])
         if key not in self._sentences:
@@ -137,7 +138,7 @@ class PassageSearch:
         return Candidate(key, cosine, self._sentences[key])
 
     def _read(self, documents: IntArray) -> None:
-        """Read and split the texts of documents that are not read yet."""
+        """Read and split the texts of documents that have not been read yet."""
         new = np.array([number for number in documents.tolist() if number not in self._texts])
         if not len(new):
             return
@@ -150,7 +151,7 @@ class PassageSearch:
     def _lexical_scores(
         self, queries: Sequence[str], depth: int, allowed: Mask | None
     ) -> list[dict[int, float]]:
-        """Return the mean BM25 score per term of the best documents of each query, by document."""
+        """Map the best documents of each query to their mean BM25 score per term of the query."""
         index = self._stored.lexical
         if allowed is None and len(self._stored.deleted):
             allowed = self._stored.alive
@@ -173,7 +174,7 @@ class PassageSearch:
     def _add_lexical(self, candidates: list[Candidate], scores: dict[int, float]) -> None:
         """Add windows of the documents that only BM25 has found.
 
-        Their cosine is not known; it is at most the smallest one found.
+        Their cosine is unknown, but cannot exceed the smallest one found.
         """
         smallest = min((candidate.cosine for candidate in candidates), default=0.0)
         documents = {candidate.key[0] for candidate in candidates}

@@ -120,7 +120,7 @@ class PassageRanker:
 
 
 def find_passage_ranker(encoder: Any) -> PassageRanker | None:
-    """Return a ranker that uses an encoder; None if it has no word piece vectors."""
+    """Return a ranker that uses an encoder, or None if it has no word piece vectors."""
     if isinstance(encoder, SentenceEncoder):
         encoder = ModelFolder(encoder)
     try:
@@ -151,7 +151,7 @@ class _Compared:
         rows: vectors of the pieces [R, D].
         places: row index of each piece [P].
         ids: dictionary id of each piece [P].
-        lengths: number of pieces of each text, the queries first.
+        lengths: number of pieces of each text; the queries come first.
         num_queries: number of queries.
     """
 
@@ -179,7 +179,7 @@ class _Compared:
         self._cosines = vectors[of_queries] @ vectors.T
 
     def parts(self, windows: Iterable[Candidate]) -> list[_Part]:
-        """Return the pieces of windows, whose sentences follow the queries."""
+        """Return the pieces of windows. The sentences of the windows follow the queries."""
         parts = []
         first = self._num_queries
         for window in windows:

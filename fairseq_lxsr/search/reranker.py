@@ -133,13 +133,16 @@ class Reranker:
     def best(
         self, queries: Sequence[str], read: Read, cosines: FloatArray, ids: IntArray
     ) -> tuple[FloatArray, IntArray]:
-        """Rescore candidates, and return scores and ids [N, k] in descending order of score.
+        """Rescore candidates, and sort them by descending score.
 
         Args:
             queries: N sentences.
             read: returns the texts of candidates, given their ids.
             cosines: cosines of the candidates [N, k].
             ids: candidate ids [N, k]; a missing candidate (-1) keeps its cosine.
+
+        Returns:
+            Scores, float32 [N, k], and candidate ids [N, k].
         """
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
@@ -154,5 +157,5 @@ class Reranker:
 
 
 def find_reranker(encoder: Encoder, options: RerankOption) -> Reranker | None:
-    """Return the requested reranker; None without --rerank."""
+    """Return the requested reranker, or None without --rerank."""
     return Reranker(encoder, options.rerank) if options.rerank else None

@@ -24,7 +24,7 @@ WORK_MARKER = ".lxsr-work"
 # Number of sentences to embed, and queries to search, before results are saved.
 ENCODE_ROWS = 20_000
 SEARCH_ROWS = 32_768
-# Key of the checksum of all finished rows in the counts of a record.
+# Name under which `Record.counts` stores the checksum of the finished rows.
 CRC = "crc32"
 # Number of rows to read at a time when computing a checksum.
 CHECKED_ROWS = 1 << 16
@@ -132,7 +132,7 @@ def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[
     differing = difference(record.settings, rows.settings)
     if differing:
         if show_progress:
-            say(f"{record_file}: from a run with {differing}; recomputing these rows")
+            say(f"{record_file} is from a run with {differing}; recomputing these rows")
         return 0, 0
     if record.lines > rows.shape[0]:
         return 0, 0
@@ -140,7 +140,7 @@ def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[
 
 
 def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.memmap | None:
-    """Open an array whose first `done` rows have a checksum; None if it is missing or damaged."""
+    """Open an array if the checksum of its first `done` rows matches; return None otherwise."""
     array: np.memmap | None
     try:
         # For a path, it returns a `numpy.memmap`.
@@ -150,7 +150,7 @@ def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.m
     except ValueError:
         array = None
     if array is None or not rows.fit(array) or checksum(array[:done]) != crc:
-        say(f"{path}: damaged, or written by an older version; recomputing these rows")
+        say(f"{path} is damaged, or was written by an older version; recomputing these rows")
         return None
     return array
 
@@ -189,7 +189,7 @@ def checksum(rows: np.ndarray, crc: int = 0) -> int:
 
 @contextlib.contextmanager
 def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
-    """Lock a work folder inside the block; the folder is new or from an earlier run.
+    """Lock a new or existing work folder inside the block.
 
     Args:
         folder: folder to lock, and to create if it is missing.
@@ -201,7 +201,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
     existed = folder.exists()
     if existed and not _belongs_to(folder, verb):
         raise InputError(
-            f"{folder}: exists and was not created by `lxsr {verb}`; choose another name"
+            f"{folder} exists and was not created by `lxsr {verb}`; choose another name"
         )
     folder.mkdir(parents=True, exist_ok=True)
     _write_marker(folder, verb, remove=not existed)
@@ -225,7 +225,7 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
 
 
 def _write_marker(folder: Path, verb: str, remove: bool) -> None:
-    """Write the command into the folder; on a full disk, remove a new folder.
+    """Write the name of the command into the folder. If the disk is full, remove a new folder.
 
     If the run is interrupted here, the marker is empty.
     """
@@ -241,7 +241,7 @@ def _write_marker(folder: Path, verb: str, remove: bool) -> None:
 
 
 def _can_resume(folder: Path) -> bool:
-    """Return whether a folder contains files other than unfinished rows without a record."""
+    """Return whether a folder contains more than unfinished rows without a progress record."""
     names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
     return bool(names - {WORK_MARKER, LOCK_FILE})
 
@@ -262,5 +262,5 @@ def _belongs_to(folder: Path, verb: str) -> bool:
         return True
     if WORK_MARKER not in names:
         return False
-    # Older versions left the marker empty.
+    # Older versions created an empty marker.
     return (folder / WORK_MARKER).read_text("utf-8", "replace") in ("", verb)

@@ -39,7 +39,7 @@ OFFSETS_FILE = "offsets.npy"
 # Zero-based line index of each sentence in the corpus.
 LINES_FILE = "lines.npy"
 FILES = (VECTORS_FILE, SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
-# The id of each document, one per line; absent if the ids are the line numbers.
+# One id per line for each document; absent if the ids are the line numbers.
 IDS_FILE = "ids.txt"
 # For each row, the index of its document in the segment, and the start and end byte of its text in
 # that document [R, 3]; absent if each document has one row.
@@ -165,7 +165,7 @@ class SegmentWriter:
 
         Args:
             vectors: vectors of the rows [r, D].
-            sentences: texts of the documents, each with its line end.
+            sentences: texts of the documents, each with a newline at the end.
             lines: line numbers of the documents.
             ids: ids of the documents; None if the ids are the line numbers.
             rows: document, start and end byte of each row, with documents numbered from 0 [r, 3];
@@ -189,7 +189,7 @@ class SegmentWriter:
         self.num_rows += len(vectors)
 
     def refuse_empty(self) -> None:
-        """Raise `InputError` if nothing was written, because text or known words are missing."""
+        """Raise `InputError` if nothing was written, because there is no text or no known word."""
         if self.num_documents:
             return
         if self._unknown is not None:
@@ -317,7 +317,7 @@ class Segment:
                 "index again"
             )
         covers_text = self._offsets[0] == 0 and self._offsets[-1] == len(self._text)
-        # Every sentence has at least one byte: its line end.
+        # Every sentence has at least one byte, its newline.
         lengths = np.diff(self._offsets)
         if not covers_text or (lengths < 1).any():
             raise InputError(
@@ -326,20 +326,20 @@ class Segment:
             )
         if self._ids is not None and len(self._id_ends) != self.num_documents:
             raise InputError(
-                f"{self.path / IDS_FILE}: {len(self._id_ends):,} ids of {self.num_documents:,} "
+                f"{self.path / IDS_FILE}: {len(self._id_ends):,} ids for {self.num_documents:,} "
                 "sentences; build the index again"
             )
         if self._rows is not None:
             self._check_rows(self._rows, lengths)
         elif self.num_rows != self.num_documents:
             raise InputError(
-                f"{self.path}: {self.num_rows:,} vectors of {self.num_documents:,} sentences; "
-                "expected one for each: build the index again"
+                f"{self.path}: {self.num_rows:,} vectors for {self.num_documents:,} "
+                "sentences; expected one vector per sentence: build the index again"
             )
 
     def _check_rows(self, rows: IntArray, lengths: IntArray) -> None:
         documents = rows[:, 0]
-        # Each document has rows, and they are consecutive.
+        # Every document must have at least one row, and its rows must be consecutive.
         steps = np.diff(documents, prepend=-1, append=self.num_documents)
         is_valid = ((steps == 0) | (steps == 1)).all() and steps[0] == steps[-1] == 1
         if is_valid:
@@ -348,7 +348,7 @@ class Segment:
             is_valid = ((starts >= 0) & (starts <= stops) & (stops < lengths[documents])).all()
         if not is_valid:
             raise InputError(
-                f"{self.path / ROWS_FILE}: does not match the {self.num_documents:,} documents; "
+                f"{self.path / ROWS_FILE} does not match the {self.num_documents:,} documents; "
                 "build the index again"
             )
 
@@ -361,7 +361,7 @@ class Segment:
         is_inside = passages.min(initial=0) >= 0 and passages.max(initial=-1) < self.num_documents
         if not (is_ascending and is_inside):
             raise InputError(
-                f"{streams[0].name}: does not match the {self.num_documents:,} documents; build "
+                f"{streams[0].name} does not match the {self.num_documents:,} documents; build "
                 "the index again"
             )
         return Postings(terms, passages, scores, self.num_documents)
@@ -382,7 +382,7 @@ class Segment:
 
     @property
     def stamps(self) -> dict[str, list[int]]:
-        """Size and time of change of each file when it was opened and checked, by its name."""
+        """Map file names to the size and change time that a file had when it was checked."""
         stamps = {}
         for name, status in self._opened.items():
             stamps[file_name(self.description, name)] = [status.st_size, status.st_ctime_ns]
@@ -390,14 +390,14 @@ class Segment:
 
     @cached_property
     def ids(self) -> list[str]:
-        """Id of each document: the user-defined id, or the line number, from 1."""
+        """Id of each document: the user-defined id, or the one-based line number."""
         if self._ids is None:
             return [str(line + 1) for line in self._lines.tolist()]
         self._check_not_overwritten(IDS_FILE)
         return self._ids.tobytes().decode("utf-8", "replace").split("\n")[:-1]
 
     def ids_of(self, documents: IntArray) -> Iterator[str]:
-        """Yield the ids of documents, without reading all ids."""
+        """Yield the ids of selected documents, without reading all ids."""
         for number in documents.tolist():
             if self._ids is None:
                 yield str(int(self._lines[number]) + 1)
@@ -410,19 +410,22 @@ class Segment:
 
     @cached_property
     def _id_ends(self) -> IntArray:
-        """Position of the line end after each id."""
+        """Position of the newline after each id."""
         return np.flatnonzero(self._ids == ord("\n"))
 
     def neighbours(
         self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
     ) -> tuple[FloatArray, IntArray]:
-        """Return cosines and rows of the k nearest rows, [N, k] each; see `search_index`.
+        """Find the nearest rows of the segment; see `search_index`.
 
         Args:
             embeddings: query embeddings [N, D].
             k: number of neighbours, at most the number of rows.
             probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
+
+        Returns:
+            Cosines and rows, [N, k] each.
         """
         if allowed is not None and self._rows is not None:
             allowed = allowed[self._rows[:, 0]]
@@ -431,24 +434,24 @@ class Segment:
         largest = rows.max(initial=-1)
         if largest >= self.num_rows:
             raise InputError(
-                f"{self.path / VECTORS_FILE}: contains row {largest:,}, but the index has only "
-                f"{self.num_rows:,} sentences; build the index again"
+                f"{self.path / VECTORS_FILE} contains row index {largest:,}, but the index "
+                f"has only {self.num_rows:,} sentences; build the index again"
             )
         return cosines, rows
 
     def documents(self, rows: IntArray) -> IntArray:
-        """Return the numbers of the documents that have these rows."""
+        """Return the numbers of the documents that contain these rows."""
         return rows if self._rows is None else self._rows[rows, 0]
 
     def spans(self, rows: IntArray) -> IntArray:
-        """Return the byte range of each row in the text of its document: start and end [n, 2]."""
+        """Return the start and end byte of each row in the text of its document [n, 2]."""
         if self._rows is not None:
             return self._rows[rows, 1:]
         lengths = self._offsets[rows + 1] - self._offsets[rows] - 1
         return np.stack((np.zeros_like(lengths), lengths), axis=1)
 
     def sentences(self, documents: IntArray) -> Iterator[tuple[int, bytes]]:
-        """Yield the line number in the corpus, and the text with its line end, of documents."""
+        """Yield the line number in the corpus, and the text with its newline, for each document."""
         for number in documents.tolist():
             text = self._text[self._offsets[number] : self._offsets[number + 1]].tobytes()
             yield int(self._lines[number]), text
@@ -464,7 +467,7 @@ class Segment:
         return rows, content
 
     def _check_not_overwritten(self, *names: str) -> None:
-        """Reject files that were overwritten while they were open, as `cp` does.
+        """Reject files that were overwritten in place while they were open, for example by `cp`.
 
         Replacing files is safe: the old files are still open.
         """
@@ -478,8 +481,8 @@ class Segment:
                 continue
             if os.path.samestat(before, now) and _size_and_time(before) != _size_and_time(now):
                 raise InputError(
-                    f"{path}: was overwritten while the index was open; load it again, and let "
-                    "`lxsr index` or a rename replace the folder"
+                    f"{path} was overwritten while the index was open; load it again, and "
+                    "replace the folder only with `lxsr index` or by renaming"
                 )
 
 
@@ -488,7 +491,7 @@ def _size_and_time(status: os.stat_result) -> tuple[int, int]:
 
 
 def file_name(description: dict[str, Any], name: str) -> str:
-    """Return the name of a file of a segment as index.json lists it."""
+    """Return the name of a segment's file as it appears in index.json."""
     folder = description["folder"]
     return f"{folder}/{name}" if folder else name
 
@@ -520,7 +523,7 @@ def open_unchanged(index_path: Path, name: str, config: dict[str, Any]) -> Binar
 def map_numbers(
     stream: BinaryIO, shape: tuple[int | None, ...], dtype: type[np.generic] = np.int64
 ) -> np.ndarray:
-    """Map a stored array of numbers.
+    """Memory-map a stored array of numbers.
 
     Args:
         stream: open .npy file.
@@ -539,7 +542,7 @@ def map_numbers(
         is_expected = all(expected in (None, size) for size, expected in pairs)
     if not is_expected:
         raise InputError(
-            f"{stream.name}: contains {array.dtype} of shape {array.shape}; expected "
+            f"{stream.name} contains {array.dtype} of shape {array.shape}; expected "
             f"{np.dtype(dtype)} of shape {shape}: build the index again"
         )
     return array

@@ -1,4 +1,4 @@
-"""An index in shards, and the function that opens an index folder of either kind."""
+"""Combines index shards into one index, and opens index folders with or without shards."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ MANIFEST_VERSION = 1
 
 
 class ShardedIndex(CorpusIndex):
-    """Indexes of consecutive corpus parts, built with the same model and searched together.
+    """Indexes of consecutive parts of a corpus, built with the same model and searched together.
 
     Shards of kind `flat` return the same results as a single index of the whole corpus.
     """
@@ -77,7 +77,7 @@ class ShardedIndex(CorpusIndex):
 
     def _refuse_edit(self) -> NoReturn:
         raise InputError(
-            f"{self.folder}: an index in shards, which cannot be edited; build it again"
+            f"{self.folder} is an index in shards, which cannot be edited; build it again"
         )
 
     def is_current(self) -> bool:
@@ -144,7 +144,7 @@ def _open_shards(folder: Path) -> ShardedIndex:
     models = {(shard.fingerprint, shard.config["width"]) for shard in shards}
     if len(models) != 1:
         raise InputError(
-            f"{folder}: shards were built with different models; build the index again"
+            f"{folder}: the shards were built with different models; build the index again"
         )
     return ShardedIndex(folder, shards)
 
@@ -168,5 +168,5 @@ def shard_names(folder: Path) -> list[str]:
 
 
 def _is_shard_name(name: object) -> bool:
-    """Return whether a value of the manifest is a name within the folder."""
+    """Return whether a value in the manifest is a valid file name without folders."""
     return isinstance(name, str) and Path(name).name == name

@@ -1,4 +1,4 @@
-"""Splits a passage into windows and sentences, each of which becomes a vector of an index.
+"""Splits a passage into windows and sentences, each of which becomes a vector in an index.
 
 A window contains consecutive sentences, and is short enough for a model with a length limit. A
 passage of ordinary length is one window. Lengths are in letters; a Chinese, Japanese or Korean

@@ -1,4 +1,4 @@
-"""Lowercasing that leaves no capital letters and adds no combining marks."""
+"""Lowercasing without leftover capital letters or added combining marks."""
 
 import re
 import unicodedata
@@ -12,7 +12,8 @@ DOT = "\u0307"
 DOTTED = "[ijįɉɨʝḭị\u03f3\u0456\u0458]"
 MARKS = "[\u0316-\u0333\u0339-\u033c]"
 SECOND_DOT = f"({DOTTED}{MARKS}*){DOT}"
-# Unicode blocks with styled capitals, such as U+2115 (N) and №; only their NFKC has lower case.
+# Unicode blocks with styled capitals, such as U+2115 (N) and №. Only their NFKC forms have lower
+# case.
 STYLED_BLOCKS = (
     (0x3D2, 0x3D4),
     (0x1D2C, 0x1D42),

@@ -9,7 +9,7 @@ EXTRA = "chinese"
 # Unicode blocks of Chinese characters that have simplified forms: CJK Unified Ideographs, their
 # extensions, and CJK Compatibility Ideographs.
 HAN_BLOCKS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3347F))
-# Character encodings that cover one script each; both include the characters that are shared.
+# Character encodings that each cover one script. Characters shared by the two scripts are in both.
 TRADITIONAL = "big5"
 SIMPLIFIED = "gb2312"
 

@@ -48,7 +48,13 @@ def check_data_folder(folder: Path) -> None:
 
 
 def split_shards(data: str) -> list[Path]:
-    """Split data folders, joined by the separator that fairseq uses, into paths.
+    """Split fairseq's data argument, folders joined by `os.pathsep`, into paths.
+
+    Args:
+        data: value of the data argument.
+
+    Returns:
+        Paths of the folders, in the given order.
 
     Raises:
         InputError: if the whole string is the name of an existing folder, which fairseq would
@@ -72,7 +78,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
         only: names of the files to verify; empty for all files.
 
     Returns:
-        The SHA-256 checksums, by name, of the verified files that training uses.
+        SHA-256 checksums of the verified files that training uses, keyed by file name.
 
     Raises:
         InputError: if a file does not match its checksum.
@@ -99,7 +105,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 checksums listed in a folder's `stage.json`, if any, by file name."""
+    """Map file names to the SHA-256 checksums in a folder's `stage.json`, if it exists."""
     manifest = folder / STAGE_FILE
     if manifest.is_file():
         hashes = read_hashes(manifest)
@@ -117,7 +123,7 @@ def _listed_hashes(folder: Path) -> dict[str, str]:
 
 
 def read_hashes(manifest: Path) -> dict[str, str]:
-    """Read the SHA-256 checksums of a folder's files, by name, from its `stage.json`."""
+    """Map file names to the SHA-256 checksums in a folder's `stage.json`."""
     try:
         return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -128,11 +134,14 @@ def read_hashes(manifest: Path) -> dict[str, str]:
 
 
 def count_pairs(folder: Path, lang_pairs: str | None = None) -> dict[str, int]:
-    """Return the number of training pairs per language pair; empty if the folder does not exist.
+    """Count the training pairs of each language pair.
 
     Args:
         folder: a data folder.
         lang_pairs: comma-separated language pairs to count, in either order; None for all pairs.
+
+    Returns:
+        Number of pairs by language pair; empty if the folder does not exist.
     """
     requested = None
     if lang_pairs:
@@ -216,7 +225,7 @@ TEXT_FOLDER = "text"
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files and options that convert text to a model's dictionary ids."""
+    """Files and options needed to convert text to a model's dictionary ids."""
 
     dictionary: Path
     sentencepiece_model: Path
@@ -234,7 +243,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
         sentencepiece_model: model given by the user; None for the model in the data folder.
 
     Returns:
-        File contents by name, without a SentencePiece model if it is unknown.
+        File contents keyed by file name. A SentencePiece model is missing if none is known.
 
     Raises:
         InputError: if the model does not match the dictionary, or differs from the model in the
@@ -306,11 +315,11 @@ def _are_kept(folder: Path, hashes: Mapping[str, str]) -> bool:
 def find_shards(checkpoint: Path, named: str) -> list[Path]:
     """Return the data folders recorded in a checkpoint.
 
-    Relative paths are tried in the current folder, then in each parent folder of the checkpoint.
+    Relative paths are tried in the working directory, then in each parent folder of the checkpoint.
 
     Args:
         checkpoint: path of the checkpoint.
-        named: the recorded data folders, joined as fairseq joins them.
+        named: the data folders as recorded in the checkpoint, joined by `os.pathsep`.
     """
     shards = [Path(name) for name in named.split(os.pathsep)]
     for start in (Path(), *checkpoint.absolute().parents):
@@ -362,7 +371,7 @@ def find_text(
 
 
 def _first_with(folders: list[Path], name: str) -> Path:
-    """Return a file's path in the first folder that contains it, or else in the last folder."""
+    """Return the path of a file in the first folder that has it, or else in the last folder."""
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
@@ -370,7 +379,7 @@ def _first_with(folders: list[Path], name: str) -> Path:
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """Return the `keep_text` folder of a checkpoint as a list; empty if its dictionary differs."""
+    """Return a list with the `keep_text` folder, or an empty list if its dictionary differs."""
     folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE

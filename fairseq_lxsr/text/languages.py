@@ -75,7 +75,10 @@ def parse_tag(code: str) -> Tag:
 
 
 def script_of(tag: Tag) -> str:
-    """Return a tag's script, or the default script of its region or language; empty if unknown."""
+    """Return the script of a tag, or else the default script of its region or language.
+
+    The result is empty if no script is known.
+    """
     scripts = _language_data()["scripts"]
     return (
         tag.script or scripts.get(f"{tag.language}-{tag.region}") or scripts.get(tag.language, "")
@@ -98,7 +101,7 @@ def is_same_language(first_code: str, second_code: str) -> bool:
 
 
 def best_code(language: str, codes: Iterable[str]) -> str | None:
-    """Return the code that best matches a language; None if no code matches.
+    """Return the code that best matches a language, or None if no code matches.
 
     The best match has the same script and region; next come codes without a region, then, if
     `language` has no region, codes with any region, and last codes with any script. The first of

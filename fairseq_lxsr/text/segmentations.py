@@ -29,7 +29,7 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
         first_piece: number of special symbols, which come first.
 
     Returns:
-        Ids of both parts, [V, 2]; -1 for symbols that are not the result of a merge.
+        Ids of both parts [V, 2]; -1 for symbols that are not the result of a merge.
     """
     ids = {piece: number for number, piece in enumerate(symbols) if number >= first_piece}
     # SentencePiece lists pieces in merge order. Single characters count as preceding all merges.
@@ -43,7 +43,7 @@ def merged_from(symbols: Sequence[str], first_piece: int) -> NDArray[np.int64]:
 
 
 def _first_merge(piece: str, ranks: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the two parts that BPE would merge first to form a piece; None if there are none.
+    """Return the two parts that BPE would merge first to form a piece, or None.
 
     Args:
         piece: the piece to split.
@@ -66,7 +66,7 @@ def split_probability(
     rare: float,
     before: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """Return the probability that training splits each piece into its two parts, float32 [V].
+    """Return the probability of splitting each piece into its two parts in training, float32 [V].
 
     For a piece that occurs n times, it is 1 - (1 - P) (1 - r), where r = K / (K + n), or r = 0 if
     K is 0.
@@ -95,7 +95,7 @@ def split_probability(
 def expected_rows(
     table: NDArray[np.floating], halves: NDArray[np.int64], probability: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the expected embedding of each piece when pieces are split at random, [V, D].
+    """Return the expected embeddings of pieces that are split at random.
 
     The result x(v) of a piece v with the parts h and g is
     x(v) = (1 - p(v)) table(v) + p(v) (x(h) + x(g)); a piece without parts has x(v) = table(v).
@@ -104,6 +104,9 @@ def expected_rows(
         table: trained embeddings [V, D].
         halves: ids of the parts of each piece [V, 2] (see `merged_from`).
         probability: probability p that each piece is split [V].
+
+    Returns:
+        Expected embeddings [V, D].
     """
     splittable = np.flatnonzero((halves[:, 0] >= 0) & (probability > 0))
     first, second = halves[splittable].T

@@ -66,7 +66,7 @@ _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 3
 # Number of texts to search at once for characters that need the slow normalization.
 TEXTS_PER_SEARCH = 512
-# Number of texts to normalize as one. A control character makes all of them slow.
+# Number of texts to normalize together. A control character makes all of them slow.
 TEXTS_PER_JOIN = 64
 # Batches with fewer characters are encoded in a single thread.
 SINGLE_THREAD_CHARACTERS = 1000
@@ -171,7 +171,8 @@ def normalise(text: str, options: TextOptions) -> str:
 
 def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
     """Normalize each text, faster than calling `normalise` for each."""
-    # All versions agree on texts without special characters, and version 1 is the fastest
+    # All versions normalize texts without special characters in the same way, and version 1 is the
+    # fastest.
     plain_options = _first_version(options)
     normalised = []
     for start in range(0, len(texts), TEXTS_PER_SEARCH):
@@ -188,26 +189,26 @@ def normalise_all(texts: Sequence[str], options: TextOptions) -> list[str]:
 
 
 def _normalise_plain(texts: Sequence[str], options: TextOptions) -> list[str]:
-    """Normalize texts without special characters as version 1 of `normalise` does."""
+    """Normalize texts without special characters with version 1 of the options."""
     joined = "".join(texts)
     if options.split_han or "  " in joined or not joined.isprintable():
         return [normalise(text, options) for text in texts]
-    # Only case and blanks at the ends change, so the texts can be normalized as one, between line
-    # breaks
+    # Only case and spaces at the ends change, so the texts can be joined with newlines and
+    # normalized together.
     lines = "\n".join(texts)
     if options.lowercase:
         lines = lines.lower()
     return lines.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
 
 
-# Cached because creating options validates the fields, which takes time
+# Cached because creating options validates the fields, which takes time.
 @cache
 def _first_version(options: TextOptions) -> TextOptions:
     return replace(options, version=1)
 
 
 def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]:
-    """Return the indices of the texts with characters from `_special_codes`."""
+    """Return the indices of the texts that contain characters from `_special_codes`."""
     joined = "".join(texts)
     if joined.isascii():
         return []
@@ -219,9 +220,9 @@ def _indices_of_special(texts: Sequence[str], options: TextOptions) -> list[int]
 
 @cache
 def _special_codes(options: TextOptions) -> np.ndarray:
-    """Return whether the options replace or remove each code point, bool [code points].
+    """Return a mask of the code points that the options replace or remove.
 
-    Letter case and blanks do not count.
+    Lowercasing and the removal of spaces do not count.
     """
     codes = np.zeros(sys.maxunicode + 1, dtype=bool)
     codes[list(options.table)] = True
@@ -266,7 +267,7 @@ def _plain_symbols(path: str | Path) -> list[str] | None:
     """Read a whole dictionary at once, which is much faster than line by line.
 
     Returns:
-        The symbols; None if a line is invalid or has more fields than `symbol count`.
+        The symbols, or None if a line is invalid or has more fields than `symbol count`.
     """
     if not Path(path).is_file():
         return None
@@ -312,8 +313,8 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
     If the words are subword-nmt pieces, text must already be split into such pieces.
 
     Returns:
-        The model file content; None if the symbols are SentencePiece pieces, which need their own
-        model.
+        Content of the model file, or None if the symbols are SentencePiece pieces, which need their
+        own model.
     """
     if is_marked(symbols):
         return None
@@ -444,7 +445,7 @@ class Tokenizer:
         return self._processor.EncodeAsPieces(normalise_all(texts, self.options))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the dictionary ids of each text, int64 [word pieces]; empty for an empty text."""
+        """Return the dictionary ids of each text, int64 [word pieces]. An empty text has no ids."""
         if not len(texts):
             return []
         ids, lengths = self.encode_flat(texts)
@@ -465,7 +466,7 @@ class Tokenizer:
         return self._encode_texts(texts)
 
     def encode_known(self, texts: Sequence[str]) -> FlatIds:
-        """Encode texts as `encode_flat` does, but treat texts without a known word as empty.
+        """Like `encode_flat`, but texts without a known word are treated as empty.
 
         Otherwise all texts with unknown pieces and no known word would have almost the same
         embedding, namely the unknown piece's. Punctuation does not count as a word.
@@ -490,7 +491,7 @@ class Tokenizer:
         return symbol not in SPECIAL and is_word(symbol)
 
     def _encode_texts(self, texts: Sequence[str]) -> FlatIds:
-        """Encode texts as `encode_flat` does, but without the word cache."""
+        """Like `encode_flat`, but without the word cache."""
         encode = self._processor.EncodeAsIds
         texts = normalise_all(texts, self.options)
         # For a short batch, starting SentencePiece's threads would take longer than encoding.

@@ -20,9 +20,9 @@ PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
 LOOKUP_TEXTS = 4096
 # Texts shorter than this, in bytes, are looked up in a dict, which is faster for few words.
 SHORT_TEXT_BYTES = 2000
-# Maximum number of cached words; those in the table take about 30 MB
+# Maximum number of cached words. The words in the table take about 30 MB.
 CACHED_WORDS = 1 << 19
-# Maximum number of words in the dict, and of their bytes; they take about 30 MB
+# Maximum number of words in the dict, and of their bytes. They take about 30 MB.
 DICT_WORDS = 1 << 17
 DICT_BYTES = 1 << 22
 
@@ -61,7 +61,7 @@ def _spans_words(pieces: Sequence[str]) -> bool:
 
 
 def is_marked(pieces: Iterable[str]) -> bool:
-    """Return whether any piece contains the word-start mark, as SentencePiece pieces do."""
+    """Return whether any piece contains the word-start mark of SentencePiece."""
     return WORD_START in "".join(pieces)
 
 
@@ -121,7 +121,7 @@ class WordPieces:
         self._table = WordTable()
         # The concatenated ids of all words.
         self._ids = np.zeros(0, dtype=np.int64)
-        # End of each word in `_ids`, with a leading 0.
+        # Offsets in `_ids` where each word ends, with a leading 0.
         self._ends = np.zeros(1, dtype=np.int64)
 
     def _is_full(self) -> bool:
@@ -142,7 +142,7 @@ class WordPieces:
         return np.concatenate(ids), np.concatenate(lengths)
 
     def _encode_block(self, texts: Sequence[str]) -> FlatIds:
-        """Encode one block of texts as `encode_flat` does."""
+        """Like `encode_flat`, but for a single block of texts."""
         joined = " ".join(texts)
         # SentencePiece removes this mark at the end of a text, but not at the end of other words.
         if WORD_START in joined:
@@ -201,7 +201,7 @@ class WordPieces:
         return numbers
 
     def _numbers_of(self, words: Sequence[bytes], known: dict[bytes, int]) -> np.ndarray:
-        """Return the numbers of words, int64 [n]; the pieces of new words are computed.
+        """Return the numbers of words, int64 [n]. The pieces of new words are computed.
 
         Args:
             words: n words.
@@ -220,7 +220,7 @@ class WordPieces:
 
 
 def _slices(data: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
-    """Return parts of a text, given their first bytes and the bytes after them [n]."""
+    """Return parts of a text, given the start and end bytes [n] of each part."""
     bounds = zip(starts.tolist(), ends.tolist(), strict=True)
     return [data[start:end] for start, end in bounds]
 
@@ -339,7 +339,7 @@ class WordTable:
             slots = (slots[is_left] + 1) % len(self._slots)
 
     def _first_slots(self, keys: np.ndarray) -> np.ndarray:
-        """Return the slot that each key hashes to, int64 [W]."""
+        """Return the slot, int64 [W], that each key hashes to."""
         hashes = np.zeros(keys.shape[1], dtype=np.uint64)
         for part, factor in zip(keys, _FACTORS, strict=True):
             hashes = (hashes ^ part) * factor

@@ -69,7 +69,7 @@ def _tensor(rows: FloatArray) -> Tensor:
 def bfloat16_error(
     units: Tensor, rounded: Tensor, rounding: float, penalty: FloatArray | None
 ) -> Tensor:
-    """Bound how far a bfloat16 score can lie below the exact score [n].
+    """Bound how far a bfloat16 score can lie below the exact score.
 
     With queries x and candidates y, rounded to x' and y', and with `rounding` the largest |y - y'|:
     |x'y' - xy| <= |x - x'| + |y - y'| |x'| (Cauchy-Schwarz), summed in float32; the penalty and
@@ -80,6 +80,9 @@ def bfloat16_error(
         rounded: queries x' [n, D].
         rounding: largest |y - y'| of all candidates.
         penalty: penalties of the candidates [M]; None for no penalties.
+
+    Returns:
+        The bound for each query [n].
     """
     error = torch.linalg.vector_norm(units - rounded.float(), dim=1)
     error += rounding * (1 + BFLOAT16_ROUNDING) + 2 * units.shape[1] * FLOAT32_ROUNDING

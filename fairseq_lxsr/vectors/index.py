@@ -346,7 +346,7 @@ def write_index(index: Any, path: Path) -> None:
 
 
 def read_index(file: str | Path | BinaryIO) -> Any:
-    """Read an index in faiss format; the vectors of a flat index stay on disk.
+    """Read an index in faiss format. The vectors of a flat index stay on disk.
 
     Args:
         file: path or open file. An open file may be replaced on disk meanwhile, and may be closed
@@ -383,8 +383,8 @@ def _read_index(stream: BinaryIO) -> Any:
 def _limited(size: int) -> Iterator[None]:
     """Limit each array that faiss allocates inside the `with` block to `size` bytes.
 
-    Otherwise a length in a damaged file could fill the memory. faiss has one limit for the process,
-    since version 1.14.
+    Otherwise a length in a damaged file could fill the memory. Since version 1.14, faiss has one
+    limit for the whole process.
     """
     faiss = _faiss()
     if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
@@ -405,8 +405,8 @@ def _restore_limit() -> None:
 
 
 MAGIC = b"IxFI"
-# Fields of the header, as faiss writes it (index_write): magic, width, number of vectors, two
-# numbers that faiss ignores, whether the index is trained, metric, number of coordinates.
+# Fields of the header in a faiss file (index_write): magic, width, number of vectors, two numbers
+# that faiss ignores, whether the index is trained, metric, number of coordinates.
 FLAT_HEADER = struct.Struct("<4siqqqBiQ")
 IGNORED = 1 << 20
 TRAINED = 1

@@ -44,7 +44,14 @@ def margin_scores(
 
 
 def neighbourhood(cosines: FloatArray) -> FloatArray:
-    """Compute r [N], the mean cosine to the k nearest neighbours, from cosines [N, k]."""
+    """Compute the mean cosine of each vector to its k nearest neighbours.
+
+    Args:
+        cosines: cosines of the vectors to their neighbours [N, k].
+
+    Returns:
+        The means r, float32 [N].
+    """
     return cosines.mean(axis=1, dtype=np.float64).astype(np.float32)
 
 

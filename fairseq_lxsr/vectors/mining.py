@@ -96,14 +96,18 @@ def mine(
 
 
 def drop_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[FloatArray, IntArray]:
-    """Remove each row from its own k + 1 nearest neighbours, and return k cosines and ids [n, k].
+    """Remove each row from the list of its own nearest neighbours.
 
     If a row is not among its neighbours, the last of them is removed.
 
     Args:
-        cosines: cosines [n, k + 1].
+        cosines: cosines of n rows to their k + 1 nearest neighbours, and to themselves
+            [n, k + 1].
         ids: ids of the neighbours [n, k + 1].
         first: index of the first row among the candidates.
+
+    Returns:
+        Cosines and ids of the other neighbours, [n, k] each.
     """
     is_dropped = ids == np.arange(first, first + len(ids))[:, None]
     is_dropped[:, -1] |= ~is_dropped.any(axis=1)
@@ -114,13 +118,17 @@ def drop_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[Float
 def mine_within(
     cosines: FloatArray, ids: IntArray, margin: str = "ratio", retrieval: str = "max"
 ) -> MinedPairs:
-    """Mine pairs within one set from the neighbours of each row among the other rows.
+    """Mine pairs within one set of embeddings, given each row's nearest neighbours except itself.
 
     Args:
-        cosines: cosines [N, k].
-        ids: ids of the neighbours [N, k].
+        cosines: cosine of each row to its k nearest neighbours, in descending order [N, k].
+        ids: row indices of these neighbours [N, k].
         margin: see `mine`.
         retrieval: see `mine`.
+
+    Returns:
+        The pairs in descending order of score. Each pair occurs once, and its source index is
+        the smaller one.
     """
     # Within one set, both directions give the same pairs; keep each of them once.
     one_way = "fwd" if retrieval in ("max", "bwd") else retrieval
@@ -154,6 +162,9 @@ def mine_neighbours(
         backward: ids of these neighbours [M, k].
         margin: see `mine`.
         retrieval: see `mine`.
+
+    Returns:
+        The pairs in descending order of score.
     """
     if retrieval not in RETRIEVALS:
         raise InputError(f"invalid retrieval {retrieval!r}; choose from {', '.join(RETRIEVALS)}")
@@ -201,7 +212,7 @@ def _retrieve(
 
 
 def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
-    """Select pairs greedily by score, so that each sentence occurs once.
+    """Select pairs greedily by score, so that each sentence occurs only once.
 
     Args:
         pairs: pairs in descending order of score.
@@ -221,7 +232,7 @@ def one_to_one(pairs: MinedPairs, within: bool = False) -> MinedPairs:
 
 
 def _nearest(scores: FloatArray, ids: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return the neighbour with the largest margin for each row [N], and its margin [N]."""
+    """Return the neighbour with the largest margin for each row, and its margin, [N] each."""
     best = scores.argmax(axis=1)[:, None]
     return np.take_along_axis(ids, best, 1)[:, 0], np.take_along_axis(scores, best, 1)[:, 0]
 

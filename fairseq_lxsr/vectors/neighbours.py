@@ -90,7 +90,7 @@ def nearest_neighbours(
         for start in range(0, len(queries), block_rows):
             stop = min(start + block_rows, len(queries))
             units = unit_rows(queries, start, stop, "queries")
-            # The queries of the block that are searched in float32.
+            # Queries of this block that still have to be searched in float32.
             remaining: Any = slice(None)
             if precision == "bfloat16":
                 from fairseq_lxsr.vectors.bfloat16 import search_bfloat16
@@ -123,9 +123,12 @@ def fill_neighbours(
     """Pad the neighbours to k columns, with a cosine of minus infinity and the id -1.
 
     Args:
-        cosines: cosines [N, k'], with k' of at most k.
-        ids: ids [N, k'].
+        cosines: cosines to k' <= k neighbours [N, k'].
+        ids: candidate ids of these neighbours [N, k'].
         k: number of columns of the result.
+
+    Returns:
+        Cosines and ids, [N, k] each.
     """
     missing = ((0, 0), (0, k - cosines.shape[1]))
     cosines = np.pad(cosines.astype(np.float32, copy=False), missing, constant_values=-np.inf)
@@ -143,7 +146,10 @@ def merge_neighbours(
     Args:
         parts: for each part, cosines in descending order and global ids, [N, k'] each;
             k' may be smaller than k.
-        k: number of neighbours.
+        k: number of neighbours to keep.
+
+    Returns:
+        Cosines and ids of the nearest neighbours, [N, k] each.
     """
     best: tuple[FloatArray, IntArray] | None = None
     for cosines, ids in parts:
@@ -181,7 +187,7 @@ def _check(
 
 
 def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[FloatArray, IntArray]:
-    """Search in float32 with unit-length queries [n, D]; return scores and ids [n, k]."""
+    """Search in float32 with unit-length queries [n, D], and return scores and ids [n, k]."""
     if not len(units):
         return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     depth = min(k + SPARE_CANDIDATES["float32"], len(candidates))
@@ -194,7 +200,7 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
 
 
 def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
-    """Return the ids of the best candidates [n, depth], for queries whose scores fit in memory.
+    """Return the ids of the best candidates, for queries whose scores fit in memory.
 
     The best candidates are selected once, instead of after each block.
     """
@@ -207,7 +213,7 @@ def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) ->
 
 
 def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
-    """Return the ids of the best candidates [n, depth]."""
+    """Return the ids [n, depth] of the best candidates."""
     parts = query_blocks(len(units))
     best = [_BestOfBlocks(len(units[part]), depth) for part in parts]
     buffer = np.empty(len(units[parts[0]]) * candidates.largest_block, dtype=np.float32)
@@ -224,7 +230,7 @@ def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> 
 def _score(
     units: FloatArray, block: FloatArray, penalty: FloatArray | None, out: FloatArray
 ) -> None:
-    """Write the scores of a block of candidates, [n, c]."""
+    """Write the scores [n, c] of a block of candidates to `out`."""
     np.matmul(units, block.T, out=out)
     if penalty is not None:
         out -= penalty.astype(np.float32)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # For results with other values of these three constants, see benchmarks/notebook/study.md.
-# Weight with which the vectors of adjacent pieces are added to the vector of a piece.
+# Weight of adjacent pieces: their vectors are multiplied by it and added to the vector of a piece.
 ADJACENT_WEIGHT = 0.2
 # Fraction by which a similarity is reduced between pieces at opposite ends of the sentences.
 DISTANCE_PENALTY = 0.5
@@ -111,7 +111,7 @@ class _Compared:
         sizes: number of rows per sentence: its pieces and the row of zeros [N].
         starts: first row of each sentence [N].
         positions: relative position of each piece in its sentence [P].
-        vectors: piece vectors, to which the vectors of adjacent pieces were added [P, D].
+        vectors: piece vectors, including the weighted vectors of adjacent pieces [P, D].
         weights: lengths of the original vectors [P].
         totals: sum of the weights of each sentence [N].
         norms: lengths of the vectors [P].

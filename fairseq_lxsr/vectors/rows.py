@@ -34,7 +34,7 @@ LEAST_SQUARES = np.float32(2.0**-80)
 
 
 def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]; an array is returned unchanged, memory-mapped or not.
+    """Return embeddings as an array [N, D]. An array is returned unchanged, memory-mapped or not.
 
     Args:
         embeddings: an array, or nested lists.
@@ -193,7 +193,7 @@ def copied_blocks(rows: NDArray[Any]) -> Iterator[tuple[int, FloatArray]]:
 def are_unit_rows(rows: NDArray[Any]) -> bool:
     """Return whether all rows of a float32 matrix [M, D] have length 1 or 0.
 
-    Then `unit_rows` would return them unchanged.
+    In this case, `unit_rows` would return them unchanged.
     """
     products = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
     # A row with a value whose square overflows does not have unit length.
@@ -276,7 +276,7 @@ class CandidateRows:
             yield start, unit_rows(self.rows, start, stop, "candidates")
 
     def best(self, units: FloatArray, ids: IntArray, k: int) -> tuple[FloatArray, IntArray]:
-        """Score selected candidates in float32, and return scores and ids of the k best [n, k].
+        """Score selected candidates in float32, and return the k best.
 
         Equal rows get equal scores, whatever their position.
 
@@ -284,6 +284,9 @@ class CandidateRows:
             units: unit queries [n, D].
             ids: candidates of each query [n, depth]; equal scores keep their order.
             k: number of candidates to return.
+
+        Returns:
+            Scores and ids of the k best candidates, [n, k] each.
         """
         scores = np.empty(ids.shape, dtype=np.float32)
         depth = ids.shape[1]
@@ -304,9 +307,17 @@ class CandidateRows:
 def best_first(
     scores: FloatArray, ids: IntArray, k: int | None = None
 ) -> tuple[FloatArray, IntArray]:
-    """Sort each row [n, c] by descending score, and return the k best scores and ids [n, k].
+    """Sort each row by descending score, and return the k best scores and ids.
 
     Equal scores keep their order. Without k, all are returned.
+
+    Args:
+        scores: scores of c candidates for n queries [n, c].
+        ids: ids of the candidates [n, c].
+        k: number of candidates to return; None for all.
+
+    Returns:
+        Scores and ids, [n, k] each.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(ids, order, axis=1)
@@ -316,7 +327,7 @@ class BestCandidates:
     """The best `depth` candidates found so far for each of n queries.
 
     Attributes:
-        scores: scores [n, depth], in descending order.
+        scores: scores of the best candidates [n, depth], in descending order.
         ids: candidate ids [n, depth]; equal scores are sorted by id.
     """
 
@@ -331,7 +342,7 @@ class BestCandidates:
             rows: query index of each new candidate [hits], ascending.
             ids: candidate ids [hits], ascending for each query, and larger than all previous
                 ids.
-            scores: their scores [hits].
+            scores: scores of the new candidates [hits].
         """
         depth = self.scores.shape[1]
         changed, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
