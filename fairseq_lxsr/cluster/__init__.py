@@ -1,4 +1,4 @@
-"""Embedding, indexing and mining in a Ray cluster, shard by shard; reruns skip finished shards.
+"""Embedding, indexing and mining in a Ray cluster, shard by shard. Reruns skip finished shards.
 
 All machines of the cluster share the folders in which workers write their shards. Ray transfers
 only tasks and small results.

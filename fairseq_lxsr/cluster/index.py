@@ -1,4 +1,4 @@
-"""`lxsr index --ray`: builds an index per shard; `search.open_index` opens them as one index."""
+"""`lxsr index --ray`: builds an index per shard. `search.open_index` opens them as one index."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from fairseq_lxsr.vectors.index import min_rows
 
 @dataclass(frozen=True)
 class IndexShard(ShardTask):
-    """Task that builds the index of one shard, a folder named after the shard.
+    """Task that builds the index of one shard in a folder named after the shard.
 
     Attributes:
         shard: lines to index.
@@ -69,7 +69,7 @@ def index_shards(
     workers: Workers,
     options: IndexOptions | None = None,
 ) -> dict[str, Any]:
-    """Build an index of the lines of each shard, and shards.json, which lists them.
+    """Build an index of the lines of each shard, and write shards.json, which lists the indexes.
 
     Empty lines are skipped. Shards of an earlier run with the same options are kept.
 
@@ -81,7 +81,7 @@ def index_shards(
         options: index options; None for the defaults.
 
     Returns:
-        Counts: `sentences`, `shards`, and shards that an earlier run had finished (`kept`).
+        Counts: `sentences`, `shards`, and shards finished by an earlier run (`kept`).
 
     Raises:
         InputError: if there is no text, or too little text for the index kind.

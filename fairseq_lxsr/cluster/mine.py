@@ -1,4 +1,4 @@
-"""Mining in shards: workers embed each shard and search all shards of the other side.
+"""Mining in shards: workers embed each shard, and search all shards of the other side.
 
 Margins and pairs are then computed from the merged neighbours, as on one machine.
 """
@@ -64,7 +64,7 @@ class Corpus:
     entities: str = ENTITIES[0]
 
     def text(self, lines: list[str], numbers: np.ndarray) -> Text:
-        """Return selected sentences together with their line numbers."""
+        """Combine selected sentences with their line numbers."""
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
     def check(self, k: int, within: bool = False) -> Text:
@@ -188,7 +188,7 @@ class EmbedDistinct(ShardTask):
 
     @property
     def record(self) -> Path:
-        """File that stores the SHA-256 of the index file, for kinds that have one."""
+        """File that stores the SHA-256 of the index file, for kinds with an index file."""
         return self.shard.path(f".{self.kind}.json")
 
     def is_intact(self) -> bool:
@@ -239,7 +239,7 @@ class SearchShard(ShardTask):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that affect the neighbours; their hash is part of the output file name."""
+        """Settings that affect the neighbours. Their hash is part of the output file name."""
         settings: dict[str, Any] = {
             "k": self.options.k,
             "candidates": short_hash(*(part.vectors.name for part in self.candidates)),
@@ -301,12 +301,12 @@ def mine_shards(
         options: mining options; None for the defaults.
 
     Returns:
-        The pairs, the number of `shards`, and the number of tasks that an earlier run had finished
+        The pairs, the number of `shards`, and the number of tasks finished by an earlier run
         (`kept`).
 
     Raises:
-        InputError: for --rerank, which needs the text of all shards, and for incompatible
-            texts and options.
+        InputError: if --rerank is used, which needs the text of all shards, or if texts and options
+            are incompatible.
     """
     options = options or Mining()
     if options.rerank:
@@ -356,7 +356,7 @@ def _embed_tasks(
 def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list[EmbedDistinct]:
     """Split the distinct sentences of a text into shards, and return the tasks that embed them.
 
-    The text of the shards is kept, because pairs are written from this text.
+    The text of the shards is kept, because it is needed to write the pairs.
     """
     settings = {
         "model": workers.model,
@@ -401,5 +401,6 @@ def _search_side(
 
 
 def _read_neighbours(tasks: list[SearchShard]) -> np.ndarray:
-    # Copy the arrays: a mapped array keeps its file open, and there may be thousands of files.
+    # Copy the arrays, because a mapped array keeps its file open, and there may be thousands of
+    # files.
     return np.concatenate([np.array(open_array(task.output)) for task in tasks])

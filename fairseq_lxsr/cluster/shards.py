@@ -20,8 +20,8 @@ from fairseq_lxsr.files.records import sealed
 from fairseq_lxsr.files.write import atomic_write
 from fairseq_lxsr.search.sharded import MANIFEST, MANIFEST_VERSION
 
-# Default number of lines per shard: a multiple of the number of lines that are encoded together,
-# so that the embeddings equal those from one machine.
+# Default number of lines per shard. It is a multiple of the number of lines that are encoded
+# together, so that the embeddings are equal to those from one machine.
 SHARD_LINES = 1_000_000
 SHARD_NAME = re.compile(r"\d{5,}-[0-9a-f]{12}")
 
@@ -36,8 +36,7 @@ class Shard:
 
     Attributes:
         stem: path in the output folder, without a suffix. The name contains the shard number and a
-            hash of the lines, their indices and the settings, so identical runs use the same
-            name.
+            hash of the lines, their indices and the settings, so identical runs use the same name.
         numbers: zero-based indices of the lines in the input.
         source: name of the input, for messages.
     """
@@ -73,7 +72,7 @@ class Shard:
 
 
 def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block]:
-    """Split numbered lines into blocks of `rows` lines; the last block may be shorter."""
+    """Split numbered lines into blocks of `rows` lines. The last block may be shorter."""
     remaining = iter(numbered)
     while block := list(islice(remaining, rows)):
         numbers, lines = zip(*block, strict=True)
@@ -115,12 +114,12 @@ def finish_shards(
 ) -> None:
     """Write the list of shards, and remove files that are no longer needed.
 
-    These are shards of earlier runs, the text of all shards, and hidden files of killed workers.
+    Removed are shards of earlier runs, the text of all shards, and hidden files of killed workers.
 
     Args:
         folder: folder of the shards.
         fields: fields of the list that apply to all shards.
-        shards: shards in the order of the text, with further fields of each.
+        shards: shards in the order of the text, with additional fields for each of them.
     """
     rows = []
     for shard, shard_fields in shards:

@@ -1,4 +1,4 @@
-"""Workers in the processes of a Ray cluster; each loads the model once and then processes shards.
+"""Workers in the processes of a Ray cluster. Each loads the model once, and then processes shards.
 
 A worker that dies is replaced, and its shard is retried by the next idle worker.
 """
@@ -26,9 +26,9 @@ from fairseq_lxsr.machine import require
 ATTEMPTS = 3
 # Seconds to wait for a connection to the cluster address.
 TIMEOUT_SECONDS = 10
-# Seconds between two checks that a machine of the cluster is left.
+# Number of seconds between two checks that the cluster still has a machine.
 CHECK_SECONDS = 5
-# Minimum object store size of a local cluster; it holds only tasks and their small results.
+# Minimum object store size of a local cluster, which holds only tasks and their small results.
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
@@ -91,7 +91,7 @@ class LoadModel(Task):
     """The first task of a worker: load the model, and return its fingerprint.
 
     Attributes:
-        folder: current folder of the program, which becomes the worker's current folder.
+        folder: working directory of the program, and thereby of the worker.
     """
 
     folder: Path
@@ -154,12 +154,12 @@ class Workers:
             for task, result in workers.run(tasks):
                 print(task.name, result)
 
-    All workers have the same current folder.
+    All workers have the same working directory.
 
     Args:
-        make: starts a worker, a Ray actor.
+        make: function that starts a worker, a Ray actor.
         count: number of workers.
-        folder: current folder of the program.
+        folder: working directory of the program.
         shard_lines: number of lines per shard.
 
     Attributes:
@@ -192,7 +192,7 @@ class Workers:
             self._wait()
 
     def end(self) -> None:
-        """Stop all workers; a `run` that is still in progress starts no new workers."""
+        """Stop all workers. A `run` in progress does not start new ones."""
         import ray
 
         busy = [actor for actor, _ in self._running.values()]
@@ -210,8 +210,8 @@ class Workers:
         """Yield tasks and their results in order of completion.
 
         Raises:
-            InputError: for bad input, and for a task that failed too often. The message
-                names the task.
+            InputError: if input is invalid, or a task failed too often. The message contains the
+                name of the task.
         """
         remaining = iter(tasks)
         pending = deque[Task]()
@@ -238,7 +238,7 @@ class Workers:
     def _abandon(self) -> None:
         """Replace the workers that are still busy after an error.
 
-        Their results would be mistaken for results of the next run.
+        Otherwise, their results would be mistaken for results of the next run.
         """
         import ray
 
@@ -327,10 +327,10 @@ class Workers:
 
 
 def check_nodes() -> None:
-    """Check that a machine of the cluster is left; Ray would wait for a new one without an end.
+    """Check that the cluster still has a machine. Ray would wait for a new one indefinitely.
 
     Raises:
-        InputError: if there is none.
+        InputError: if the cluster has no machine.
     """
     import ray
 
@@ -429,9 +429,9 @@ def _initialise(cluster: Cluster) -> None:
 
 
 def silence_notices() -> None:
-    """Drop the notices about machines and workers, which Ray prints to standard output.
+    """Drop the notices about machines and workers that Ray prints to standard output.
 
-    `log_to_driver` does not apply to them. What ends a command is said in its own message.
+    `log_to_driver` does not apply to them. Errors that end a command have their own message.
     """
     from ray._private import worker
 

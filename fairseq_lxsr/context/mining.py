@@ -1,4 +1,4 @@
-"""Mine sentence pairs from random samples of monolingual text (Wang et al., stage 2a)."""
+"""Mines sentence pairs from random samples of monolingual text (Wang et al., stage 2a)."""
 
 import itertools
 import time
@@ -59,8 +59,7 @@ class LazyEmbeddings:
         self.is_computed = np.zeros(len(sentences), dtype=bool)
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        """Return the embeddings of the sentences at the given indices: float32 [index,
-        dimensions]."""
+        """Return the embeddings of the selected sentences, as float32 [n, D]."""
         missing = np.sort(index[~self.is_computed[index]])
         if len(missing):
             sentences = [self.sentences[number] for number in missing]
@@ -78,8 +77,7 @@ def mine_draws(
     seed: int,
     neighbours: int = 10,
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Mine sentence pairs: repeatedly sample sentences in two languages, and keep the pairs with
-    the highest CSLS scores.
+    """Sample sentences in two languages repeatedly, and keep the pairs with the best CSLS scores.
 
     Mining cycles through the language pairs.
 
@@ -93,7 +91,7 @@ def mine_draws(
         neighbours: number of neighbours for CSLS.
 
     Returns:
-        The pairs in the order in which they were mined, and a dictionary with the seconds spent on
+        The pairs in mining order, and a dictionary with the seconds spent on
         `encode` and `search` and the number of `draws`.
 
     Raises:
@@ -130,7 +128,7 @@ def mine_draws(
                     f"pairs {count:,}: only {len(mined):,} distinct pairs could be mined; request "
                     "fewer, or add more text"
                 )
-    # The loop is only left by the return or the exception above.
+    # The loop ends only by returning or by the exception above.
     raise AssertionError
 
 
@@ -167,7 +165,7 @@ def _best_pairs(
 def precision(
     pairs: Sequence[MinedPair], texts: Mapping[str, Lines], gold: frozenset[tuple[str, str]]
 ) -> float:
-    """Return the precision: the fraction of true pairs among the mined pairs that can be judged.
+    """Return the fraction of correct pairs among the mined pairs that can be judged.
 
     A pair can be judged if one of its sentences occurs in the reference pairs.
 

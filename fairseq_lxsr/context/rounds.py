@@ -1,4 +1,4 @@
-"""Train without parallel text: run both stages and all rounds. An interrupted run resumes."""
+"""Trains without parallel text: runs both stages and all rounds. An interrupted run resumes."""
 
 import contextlib
 import hashlib
@@ -52,7 +52,7 @@ CONTEXT_ARCHITECTURES = tuple(f"context_transformer_{preset}" for preset in PRES
 class ContextConfig:
     """Options of both stages and all rounds.
 
-    The defaults are the values that Wang et al. report, if they report one.
+    The defaults are the values reported by Wang et al., if any.
     """
 
     documents: Mapping[str, str] = option("text file or folder of documents for each language")
@@ -134,7 +134,9 @@ class ContextConfig:
             FILE_NAME.check(f"documents: {language}", source)
         if self.rounds and len(self.documents) < 2:
             languages = listed(self.documents) or "none"
-            raise InputError(f"documents: {languages}; at least two languages are required")
+            raise InputError(
+                f"documents: {languages}; specify text files for at least two languages"
+            )
         if not self.documents:
             raise InputError(
                 "documents is empty; specify files by language, such as {en: en.txt, fr: fr.txt}"
@@ -142,7 +144,7 @@ class ContextConfig:
         work = os.path.abspath(self.work)
         if os.pathsep in work:
             raise InputError(
-                f"work: {work} must not contain {os.pathsep!r}, which separates shards"
+                f"work: {work} contains {os.pathsep!r}, which separates shards; choose another name"
             )
 
 
@@ -167,9 +169,9 @@ class Rounds:
 
     Args:
         config: options of the run.
-        prepare: function that prepares the text, unless it is already prepared. It is called while
-            the work folder is locked, and returns the shard folders and the folder with the
-            texts train.LANG.
+        prepare: prepares the text, unless it is already prepared. It is called while the work
+            folder is locked, and returns the shard folders and the folder with the texts
+            train.LANG.
     """
 
     shards: Sequence[Path]
@@ -352,7 +354,7 @@ class Rounds:
         return command
 
     def _sentences_with_context(self, shard: Path) -> int:
-        """Count the samples per epoch of the first stage.
+        """Count the training samples per epoch of the first stage.
 
         A sentence counts unless it is the only one in its document.
         """
@@ -365,7 +367,7 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Return the options and text hashes that the work folder records.
+        """Return the options and text hashes recorded in the work folder.
 
         Raises:
             InputError: if training has already started with different options or text.
@@ -480,8 +482,8 @@ def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[st
 def add_report(path: Path, report: dict[str, Any]) -> None:
     """Append the report of a round to a JSON Lines file.
 
-    A report of the same round, which an interrupted run may have left, is replaced. Damaged lines
-    are dropped.
+    If an interrupted run has left a report of the same round, it is replaced. Damaged lines are
+    dropped.
     """
     lines = list(read_lines(path, is_sentence=False)) if path.is_file() else []
     with atomic_write(path) as stream:
@@ -497,7 +499,8 @@ def hash_source(path: Path) -> str:
     """Return the hash of a file, or of all files in a folder.
 
     Returns:
-        The hash, or an empty string if there is no such file; reading the text then fails.
+        The hash, or an empty string if the file is missing. A later step then fails to read the
+        text.
     """
     files = [path]
     if path.is_dir():
@@ -519,7 +522,7 @@ def read_gold(path: Path) -> frozenset[tuple[str, str]]:
         first, tab, second = line.partition("\t")
         if not tab:
             raise InputError(f"{path}, line {number}: {line!r:.60}; expected sentence<TAB>sentence")
-        # Normalize whitespace as the document reader does.
+        # The document reader normalizes whitespace in the same way.
         pairs.add((" ".join(first.split()), " ".join(second.split())))
     return frozenset(pairs)
 
@@ -543,7 +546,7 @@ def restore_last_checkpoint(checkpoint: Path) -> None:
 
 
 def run_logged(command: Sequence[str], log: Path, lock: Sequence[int]) -> int:
-    """Run a command and append its output to a log; SIGTERM to this process also stops the command.
+    """Run a command and append its output to a log. SIGTERM to this process also stops the command.
 
     Args:
         command: program and arguments.

@@ -69,11 +69,10 @@ def alignment_loss(
     negatives: Negatives | None = None,
     cosines: Tensor | None = None,
 ) -> Tensor:
-    """Return the cross-entropy of retrieving each translation among the candidates, in both
-    directions.
+    """Compute the cross-entropy of retrieving each translation among the candidates.
 
     This is the cross-entropy of the diagonal of S = u v^T, normalized over rows and over columns,
-    summed over both directions and all pairs.
+    and summed over both directions and all pairs.
 
     Use it to train for retrieval. The other sentences in the batch serve as negatives, so large,
     varied batches help. It can be the only loss, or be added to a generative loss. If embeddings
@@ -186,7 +185,7 @@ class _LogPartitions(torch.autograd.Function):
 
 @in_float32
 def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
-    """Return the cosines [B, B] between all rows of u [B, D] and v [B, D], in float32.
+    """Compute the cosine similarity of every row of u with every row of v, in float32.
 
     Example:
         >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()

@@ -12,7 +12,7 @@ from fairseq_lxsr.losses.precision import in_float32
 
 @in_float32
 def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 1: was this sentence the original one in its context?
+    """Compute the loss of stage 1, which classifies sentences in their contexts as original or not.
 
     This is a binary cross-entropy. Use it for text without translations: in half of the samples, a
     random sentence replaces the original one. If you have parallel text, use `alignment_loss`.

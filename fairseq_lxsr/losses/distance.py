@@ -29,7 +29,8 @@ def distance_constraint(
     negatives: Tensor | None = None,
     detach_scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the pair distances L_pair = sum_j d(u_j, v_j) and the hinge loss L_neg over negatives.
+    """Compute the pair distances L_pair = sum_j d(u_j, v_j) and the hinge loss L_neg over
+    negatives.
 
     Add it to a translation loss, which alone does not always bring the embeddings of translations
     close together: Li and Mak add 0.25 (L_pair + 0.5 L_neg). For an encoder without a decoder, use
@@ -89,7 +90,7 @@ def distance_constraint(
 class _Distances(torch.autograd.Function):
     """Euclidean distances [B, B'] between u [B, D] and v [B', D], without a [B, B', D] tensor.
 
-    The derivative of torch.cdist allocates such a tensor on CUDA; this one uses matrix products.
+    The derivative of torch.cdist allocates such a tensor on CUDA. This one uses matrix products.
     """
 
     @staticmethod

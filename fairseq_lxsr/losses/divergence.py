@@ -14,7 +14,7 @@ GPU_CHUNK = 256_000_000
 
 
 def kl_divergence(logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-    """Return KL(q || softmax(logits)) for each row; the target q need not sum to 1.
+    """Compute KL(q || softmax(logits)) for each row. The target q need not sum to 1.
 
     Use it for a target with few of the V pieces, such as a bag of words; for a single piece, use
     `label_smoothed_cross_entropy`.
@@ -60,7 +60,7 @@ def label_smoothed_cross_entropy(
     Args:
         logits: [R, V] of any floating-point dtype; computed in float32 or higher.
         gold: [R] ids of the gold pieces.
-        smoothing: probability mass that the other pieces share, 0 to 1.
+        smoothing: probability mass shared by all other pieces, 0 to 1.
 
     Returns:
         The loss, float32 [R], and the loss without smoothing, -log softmax(logits)(gold), float32

@@ -41,13 +41,13 @@ def matryoshka_alignment_loss(
         candidates: candidates from all workers (see `alignment_loss`).
         negatives: one extra negative candidate per pair (see `alignment_loss`).
         cosines: [B, B] precomputed cosines, used for the full width only.
-        **options (Any): further options of `alignment_loss`.
+        **options (Any): additional options of `alignment_loss`.
 
     Returns:
         The loss, a scalar in nats: roughly the number of widths times one alignment loss.
 
     Raises:
-        ValueError: if a width is not between 1 and D, or as `alignment_loss` does.
+        ValueError: if a width is not between 1 and D, or `alignment_loss` rejects an argument.
     """
     total = []
     for width in widths:

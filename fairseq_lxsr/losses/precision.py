@@ -12,8 +12,7 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorator for a loss: disables autocast and converts half-precision arguments to
-    float32."""
+    """Decorator that disables autocast for a loss, and converts its arguments to float32."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):

@@ -32,7 +32,7 @@ def similarity_loss(u: Tensor, v: Tensor) -> Tensor:
         v: [B, D] embeddings of the target side.
 
     Returns:
-        The loss, a scalar. Loss and gradient are finite even where A - C is ±1.
+        The loss, a scalar. Loss and gradient are finite even if A - C is ±1.
     """
     # [B, B]
     difference = (u @ u.T).softmax(dim=1) - (v @ v.T).softmax(dim=1)

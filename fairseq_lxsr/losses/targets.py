@@ -116,7 +116,7 @@ def merge_duplicates(ids: Tensor, weights: Tensor) -> Target:
 
 
 def _starts_run(sorted_ids: Tensor) -> Tensor:
-    """Return whether each entry starts a run of equal ids, bool [R, K]."""
+    """Return a mask [R, K] of the entries that start a run of equal ids."""
     starts = torch.ones_like(sorted_ids, dtype=torch.bool)
     starts[:, 1:] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
     return starts

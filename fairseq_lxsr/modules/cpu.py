@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 # Linux file that describes the processor.
 CPUINFO = "/proc/cpuinfo"
-# Flags of matrix multiplication instructions on x86 and Arm, by dtype, as that file names them.
+# Flags of matrix multiplication instructions in that file, on x86 and Arm, by dtype.
 FLAGS = {
     "bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
     "float16": {"amx_fp16", "avx512_fp16", "asimdhp"},

@@ -60,7 +60,7 @@ def with_eos(tokens: Tensor, padding_idx: int) -> Tensor:
 
 
 def uniform_(module: Module) -> Module:
-    """Initialize all parameters of a module as LASER does, and return the module."""
+    """Initialize all parameters of a module with LASER's distribution, and return the module."""
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -INIT, INIT)
     return module
@@ -90,7 +90,7 @@ class BidirectionalLSTM(nn.Module):
         self.back = uniform_(LSTM(input_size, hidden_size, batch_first=True))
 
     def forward(self, x: Tensor, mirrored: Tensor) -> Tensor:
-        """Return the concatenated states of both directions [B, T, 2H].
+        """Compute the concatenated states of both directions, [B, T, 2H].
 
         Args:
             x: [B, T, E] inputs.

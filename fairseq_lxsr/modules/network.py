@@ -34,7 +34,7 @@ class SentenceNetwork(nn.Module):
     Attributes:
         name: name of the network in config.json and in the training task's state.
         Config: a frozen dataclass with `vocab_size`, `padding_idx`, `embed_dim`, `num_layers`,
-            `output_dim` (E, the embedding width) and `max_positions` (None if unlimited); every
+            `output_dim` (E, the embedding width) and `max_positions` (None if unlimited). Every
             field declares its range.
         options: maps a `Config` field to the fairseq-train option that stores its value in a
             checkpoint.
@@ -102,7 +102,7 @@ def stacked(batches: Sequence[Tensor], padding_idx: int) -> Tensor:
 
 @functools.cache
 def all_networks() -> dict[str, type[SentenceNetwork]]:
-    """Import all networks, and return them by name.
+    """Import all networks, and map their names to their classes.
 
     Example:
         >>> all_networks()["tlaser"].__name__
@@ -115,7 +115,8 @@ def all_networks() -> dict[str, type[SentenceNetwork]]:
 
 
 class _NoValues(TorchFunctionMode):
-    """Torch mode that skips computing values, because tensors on the meta device have none.
+    """Torch mode that skips random draws and multiplications by numbers, because tensors on the
+    meta device have no values.
 
     For some operations torch would otherwise import its compiler, which takes seconds.
     """
@@ -134,6 +135,6 @@ class _NoValues(TorchFunctionMode):
 
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
-    """Context manager that builds networks on the meta device: weights have shapes, not values."""
+    """Context manager that builds networks on the meta device: weights have shapes only."""
     with torch.device("meta"), _NoValues():
         yield

@@ -10,7 +10,7 @@ X86 = ("x86_64", "AMD64")
 
 
 class PackedLinear(nn.Module):
-    """Replacement for torch.nn.Linear that is faster on CPUs, but computes no gradients.
+    """Replacement for torch.nn.Linear that is faster on CPUs, but does not compute gradients.
 
     torch converts bfloat16 weights to oneDNN's layout in every call, and computes float32 with MKL,
     which is slow on AMD processors. On one core with AVX-512, packed layers take 87 % of torch's

@@ -72,7 +72,7 @@ def mean_max_pool(states: Tensor, is_token: Tensor) -> Tensor:
 
 
 def order_weights(is_token: Tensor, count: int) -> Tensor:
-    """Return the weights of each piece in a sentence's cosine coefficients.
+    """Compute the weights of each piece in a sentence's cosine coefficients.
 
     The coefficients c_k = mean of cos(pi k (t + 1/2) / T) x_t are a discrete cosine transform of
     the T piece embeddings x_t: c_0 is the mean, and c_1 contrasts the beginning with the end.
@@ -92,7 +92,7 @@ def order_weights(is_token: Tensor, count: int) -> Tensor:
 
 
 def cosine_weights(position: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """Return the weights cos(pi k (t + 1/2) / T) / T for k from 0 to `count`.
+    """Compute the weights cos(pi k (t + 1/2) / T) / T for k from 0 to `count`.
 
     Args:
         position: [...] position t of each piece.

@@ -1,4 +1,4 @@
-"""Encoder sizes and their valid ranges; does not import torch.
+"""Encoder sizes and their valid ranges, without importing torch.
 
 Values above these ranges are mistakes, and would exhaust the memory.
 """
@@ -24,7 +24,7 @@ LAYER_NORM_EPS = 1e-5
 
 @dataclass(frozen=True)
 class EncoderSize:
-    """Size fields that all encoders share; each is checked against the range in its metadata.
+    """Size fields shared by all encoders. Each is checked against the range in its metadata.
 
     Raises:
         InputError: if a value is outside its range.
@@ -43,8 +43,7 @@ class EncoderSize:
 
     @property
     def layer_norm_eps(self) -> float:
-        """LayerNorm epsilon in heads; encoders with a configurable epsilon declare a field
-        instead."""
+        """LayerNorm epsilon in heads. Encoders with their own epsilon declare a field instead."""
         return LAYER_NORM_EPS
 
 
@@ -107,10 +106,10 @@ class TransformerConfig(EncoderSize):
 
 
 def piece_limit(size: Any) -> int | None:
-    """Return the number of word pieces that an encoder reads of a text; None for all.
+    """Return the maximum number of word pieces that an encoder reads per text, or None.
 
-    Only layers have a limit: they were trained on texts of at most `max_positions` pieces. A
-    weighted sum of token embeddings reads any number.
+    Only layers have a limit, because they were trained on texts of at most `max_positions` pieces.
+    A weighted sum of token embeddings can read any number of pieces.
 
     Args:
         size: sizes of the encoder.

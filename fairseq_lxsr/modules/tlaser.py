@@ -61,7 +61,7 @@ class TLaserConfig(EncoderSize):
 
 
 def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
-    """Return the sinusoidal position embeddings of Vaswani et al. 2017: [count, D].
+    """Compute the sinusoidal position embeddings of Vaswani et al. 2017, [count, D].
 
     The first half of the dimensions are sines, the second half cosines, with wavelengths from 2 pi
     to 20,000 pi.
@@ -78,7 +78,8 @@ def sinusoidal_positions(count: int, embed_dim: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention: only the first positions are queries, and they attend to all."""
+    """Multi-head attention in which only the first positions are queries. They attend to all
+    positions."""
 
     def __init__(self, config: TLaserConfig):
         super().__init__()
@@ -125,8 +126,8 @@ class PreNormLayer(LayerParts):
             self._modules[name] = self._modules.pop(name)
 
     def forward(self, x: Tensor, attends: Tensor, num_queries: int) -> Tensor:
-        """Return the new states [B, Q, D] of the first Q positions; for the arguments, see
-        `Attention`."""
+        """Compute the new states of the first Q positions, [B, Q, D]; see `Attention` for the
+        arguments."""
         mixed = self.self_attn(self.self_attn_layer_norm(x), num_queries, attends)
         x = x[:, :num_queries] + self.dropout(mixed)
         # [B, Q, F]

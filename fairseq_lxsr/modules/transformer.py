@@ -1,6 +1,6 @@
 """The default sentence encoder: token embeddings, transformer layers, and pooling.
 
-It uses no language tag, BOS or EOS.
+It does not use a language tag, BOS or EOS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ GROUP_ROWS = 32
 def plain_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, dropout_p: float = 0.0
 ) -> Tensor:
-    """Return softmax(Q K^T / sqrt(D / H)) V, as `scaled_dot_product_attention` does.
+    """Compute softmax(Q K^T / sqrt(D / H)) V, like `scaled_dot_product_attention`.
 
     For sentences of 10 to 50 pieces, the bfloat16 backward pass of torch's own CPU kernel takes 4
     times as long.
@@ -200,7 +200,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             self.order = nn.Parameter(torch.zeros(config.order_coefficients, config.embed_dim))
 
     def reset_as_released(self) -> None:
-        """Draw initial weights from torch's defaults, as the released code of Mao et al. 2021 does.
+        """Draw initial weights from torch's defaults, like the released code of Mao et al. 2021.
 
         In that code (modeling/bertModel.py, lines 47, 65 and 224), all layers start as copies of
         one layer.
@@ -255,7 +255,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """Return only the sentence embeddings of `forward`: [B, E] for each batch.
+        """Compute only the sentence embeddings [B, E] of each batch, as in `forward`.
 
         An encoder without layers does not compute states for them.
         """
@@ -272,7 +272,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def _has_much_padding(self, batches: Sequence[Tensor]) -> bool:
         """Return whether there is enough padding for grouping rows by length to be faster.
 
-        This is always False on a GPU, because the host would have to wait for the answer.
+        This is always False on a GPU, because the host would have to wait for the result.
         """
         if not on_cpu(batches[0]):
             return False
@@ -283,8 +283,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return sum(tokens.numel() for tokens in batches) > MUCH_PADDING * pieces
 
     def _embed_by_length(self, tokens: Tensor) -> Tensor:
-        """Return the embeddings [R, E] of ids [R, T], computed in groups of similar length
-        (CPU only)."""
+        """Compute embeddings [R, E] of ids [R, T] in groups of similar length (CPU only)."""
         places = np.arange(1, tokens.shape[1] + 1)
         # [R]
         ends = ((tokens.numpy() != self.config.padding_idx) * places).max(axis=1)

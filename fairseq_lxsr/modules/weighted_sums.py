@@ -1,4 +1,4 @@
-"""Weighted sums of token embeddings; forward and backward pass need no padding."""
+"""Weighted sums of token embeddings, whose forward and backward pass do not need padding."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ class WeightedBags(torch.autograd.Function):
     There may be several weightings k, with weights w.
 
     The forward and the backward pass each call `embedding_bag` without padding, for which torch has
-    a fast kernel: the gradient of a table row is a weighted sum too, of sentence gradients. Both
-    passes take half the time of `embedding_bag` with padding and torch's derivative, whose forward
-    pass uses one thread.
+    a fast kernel. This is possible because the gradient of a table row is also a weighted sum, of
+    sentence gradients. Both passes take half the time of `embedding_bag` with padding and torch's
+    derivative, whose forward pass uses one thread.
     """
 
     @staticmethod
@@ -28,7 +28,7 @@ class WeightedBags(torch.autograd.Function):
             ctx: autograd context.
             table: [V, D] embedding table.
             tokens: [R, T] ids, which select rows of the table.
-            weights: [K, R, T] float32 weights, which receive no gradient.
+            weights: [K, R, T] float32 weights, which do not receive a gradient.
             padding_idx: id of padding.
         """
         # [P]

@@ -1,2 +1,1 @@
-"""Corpus preparation: from raw text to training data for fairseq-train, with one folder per
-stage."""
+"""Prepares corpora: from raw text to training data for fairseq-train, with one folder per stage."""

@@ -47,12 +47,13 @@ UINT16_LIMIT = 65_500
 # Languages written only in Chinese characters.
 CHINESE = ("zh", "yue", "wuu", "nan", "hak", "gan", "lzh")
 DESCRIBED_LINES = 200_000
-# Size in bytes below which a text is binarised in this process; starting another takes a second.
+# Size in bytes below which a text is binarised in this process, because starting another process
+# takes a second.
 SMALL_TEXT = 1 << 20
 # With at least this many training pairs, no shard is empty.
 CHECKED_PAIRS = 1_000_000
 
-# The tokenizer, which each worker loads once.
+# The tokenizer, loaded once by each worker.
 _tokenizer: Tokenizer
 
 
@@ -71,13 +72,12 @@ def binarise(
             shard also contains the other splits.
         corpora: corpus folder of each language pair.
         subwords: folder of the SentencePiece model, the dictionary and the text options.
-        workers: number of processes, which does not affect the result.
+        workers: number of processes; the result does not depend on it.
         shards: number of shards.
 
     Returns:
         The report: language pairs, percentage of unknown pieces in each text, and percentage of
-            each
-        kind of Chinese character in each Chinese training text.
+        each kind of Chinese character in each Chinese training text.
 
     Raises:
         InputError: if a file is missing, the two sides of a corpus are not aligned, the subword
@@ -142,7 +142,7 @@ def _copy_subwords(
 def _texts_of_pair(
     corpus: Path, pair: tuple[str, str], outputs: Sequence[Path]
 ) -> list["SplitText"]:
-    """Return the texts of a language pair; only training text is distributed over shards."""
+    """Return the texts of a language pair. Only training text is distributed over shards."""
     texts = []
     for split in nonempty_splits(corpus, pair):
         folders = outputs if split == "train" else outputs[:1]
@@ -166,7 +166,7 @@ def _print_data_folder(folder: Path, report: dict, shards: int) -> None:
 def _describe_chinese_sides(
     corpora: Mapping[tuple[str, str], Path], subwords: Path
 ) -> dict[str, dict[str, float]]:
-    """Return the percentage of each kind of Chinese character, by language pair."""
+    """Compute the percentage of each kind of Chinese character, by language pair."""
     descriptions = {}
     for pair, corpus in corpora.items():
         for language in pair:
@@ -177,9 +177,9 @@ def _describe_chinese_sides(
 
 
 def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
-    """Return the percentage of each kind of Chinese character in a text.
+    """Compute the percentage of each kind of Chinese character in a text.
 
-    At most about `DESCRIBED_LINES` lines are read, evenly spread over the text.
+    At most about `DESCRIBED_LINES` lines are read, spread evenly over the text.
     """
     tokenizer = _load_tokenizer(subwords)
 
@@ -192,7 +192,7 @@ def describe_chinese(text: Path, subwords: Path) -> dict[str, float]:
 
 
 def make_shard_folders(work: Path, shards: int) -> list[Path]:
-    """Create and return the shard folders in `work`; for a single shard, return `work` itself."""
+    """Create and return the shard folders in `work`. A single shard is `work` itself."""
     folders = [work]
     if shards > 1:
         folders = [work / str(shard) for shard in range(shards)]
@@ -231,7 +231,7 @@ def check_corpus(corpus: Path, pair: tuple[str, str], shards: int) -> None:
 
 
 def nonempty_splits(corpus: Path, pair: tuple[str, str]) -> list[str]:
-    """Return the names of the non-empty splits; validation and test text may be empty."""
+    """Return the names of the non-empty splits. Validation and test text may be empty."""
     return [split for split in SPLITS if (corpus / f"{split}.{pair[0]}").stat().st_size]
 
 
@@ -255,7 +255,7 @@ def check_subwords(subwords: Path) -> None:
     must be pieces of the model.
 
     Raises:
-        InputError: if the dictionary has other entries.
+        InputError: if the dictionary has entries that are not pieces of the model.
     """
     tokenizer = _load_tokenizer(subwords)
     pieces = {*tokenizer.all_pieces(), *SPECIAL, MASK}
@@ -296,8 +296,8 @@ class SplitText:
         path: text file with one sentence per line.
         prefixes: for each shard, the path of its two output files without their suffixes; the file
             name is the same in all shards.
-        shard_of_lines: function that assigns lines to shards (see `shard_numbers` for arguments and
-            result).
+        shard_of_lines: function that assigns lines to shards; see `shard_numbers` for its arguments
+            and result.
     """
 
     path: Path
@@ -313,7 +313,7 @@ def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> 
     """Write the ids of several texts, sharing one pool of worker processes.
 
     Returns:
-        Percentage of unknown pieces in each text, by text name.
+        Percentage of unknown pieces in each text, keyed by text name.
     """
     tokenizer = _load_tokenizer(subwords)
     if sum(text.path.stat().st_size for text in texts) < SMALL_TEXT:
@@ -331,7 +331,7 @@ def binarise_texts(texts: Sequence[SplitText], subwords: Path, workers: int) -> 
 def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str]]]:
     """Yield blocks of lines, each with the index of its text."""
     for number, text in enumerate(texts):
-        # The empty first block ensures that output files are written even for an empty text.
+        # Start with an empty block, so that output files are written even for an empty text.
         yield number, []
         for block in in_blocks(read_lines(text.path)):
             yield number, block
@@ -340,7 +340,7 @@ def _numbered_blocks(texts: Sequence[SplitText]) -> Iterator[tuple[int, list[str
 def _write_ids(
     text: SplitText, blocks: Iterable[tuple[int, FlatIds]], tokenizer: Tokenizer
 ) -> float:
-    """Write a text's ids to its shards; return the percentage of unknown pieces."""
+    """Write the ids of a text to its shards, and return the percentage of unknown pieces."""
     writers = [MMapWriter(prefix, len(tokenizer.symbols)) for prefix in text.prefixes]
     lines = pieces = unknown = 0
     with Progress(desc=text.name, unit=" lines", disable=None) as bar:

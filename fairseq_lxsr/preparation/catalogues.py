@@ -27,15 +27,15 @@ ALTERNATIVES = (
 )
 # The header must start within this many bytes of the start of a catalogue.
 HEADER_BYTES = 1 << 16
-# Maximum length of a plural rule; the rule for Arabic has 100 characters.
+# Maximum length of a plural rule. The rule for Arabic has 100 characters.
 RULE_CHARACTERS = 1000
-# Maximum size of a catalogue; the largest existing ones have three million bytes.
+# Maximum size of a catalogue. The largest existing ones have three million bytes.
 CATALOGUE_BYTES = 1 << 25
-# Byte order of a .mo file, by its magic number.
+# Maps the magic number of a .mo file to its byte order.
 BYTE_ORDERS = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
 # Maximum number of unreadable catalogues to list.
 MAX_NAMED = 10
-# Matches the line number in a polib syntax error message, and the text after it.
+# Matches a polib syntax error message, and captures the line number and the text after it.
 _PO_LINE = re.compile(r"\(line (\d+)\)(?:: (.+))?")
 CHARSET = re.compile(r"^content-type:.*charset=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FILE = re.compile(r"(.+)\.[mp]o(?:\.(?:gz|bz2|xz|zst))?", re.IGNORECASE)
@@ -47,8 +47,15 @@ _LAST_FORM = re.compile(r":\s*(\d)[\s)]*;?\s*$")
 
 
 def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[str, Path]:
-    """Map program names to their catalogues in a language, in any common layout (see
-    `_candidates`).
+    """Find the gettext catalogues in a language.
+
+    Args:
+        language: language code.
+        folders: locale folders, searched in this order; any common layout is supported. A path may
+            also be a single catalogue.
+
+    Returns:
+        Catalogue paths by program name.
 
     Raises:
         InputError: if the folders contain no catalogue in this language.
@@ -77,8 +84,7 @@ def catalogues(language: str, folders: Sequence[Path] = LOCALE_FOLDERS) -> dict[
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the catalogues in a folder, compiled ones first, or the path itself if it is a
-    file."""
+    """Return the catalogues in a folder, compiled ones first, or a path that is itself a file."""
     return sorted(
         path for path in folder.rglob("*") if _FILE.fullmatch(path.name) and not path.is_dir()
     )
@@ -111,7 +117,8 @@ def _codes_in_name(parents: list[str], stem: str) -> list[tuple[str, str]]:
             continue
         program = "/".join([*parents, stem[: max(start - 1, 0)]])
         candidates.append((code, program.strip("/")))
-        # In pt_BR, BR is a region, so stop here; en-fr may be two languages.
+        # In pt_BR, BR is a region, so the search ends here. In contrast, en-fr may be two
+        # languages.
         if _is_known(code) and not code.islower():
             break
     return candidates
@@ -139,7 +146,7 @@ def _match(language: str, path: Path, candidates: list[tuple[str, str]]) -> tupl
     no_match = ("", "")
     if languages and not fitting:
         return no_match
-    # Open the file only here, because there may be thousands of catalogues.
+    # Open the file only at this point, because there may be thousands of catalogues.
     header = _header_language(path)
     if header and not best_code(language, [header]):
         return no_match
@@ -198,7 +205,7 @@ def harvest(
         source: source language.
         target: target language. If neither language is English, messages that are translated into
             both languages are paired.
-        dropped: counts skipped messages and files by reason.
+        dropped: counts the skipped messages and files, by reason.
         folders: folders that contain catalogues.
     """
     sides: list[dict[str, Path] | None] = []
@@ -224,7 +231,7 @@ def harvest(
 
 
 def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
-    """Yield the messages that exist on both sides; None represents the English side."""
+    """Yield the messages that exist on both sides. A side that is None is the English side."""
     translations = [text for text in texts if text is not None]
     for key in translations[0]:
         if not all(key in text for text in translations):
@@ -234,7 +241,7 @@ def _messages(texts: Sequence[Mapping[str, str] | None]) -> Iterator[TextPair]:
 
 
 def _side(text: Mapping[str, str] | None, key: str) -> str:
-    """Return the translation of a message, or the English message if there is no catalogue."""
+    """Return the translation of a message; without a catalogue, the message itself."""
     if text is not None:
         return text[key]
     # A message may start with a context, which ends with \x04.
@@ -271,7 +278,7 @@ def catalogue_language(path: Path, source: str, target: str) -> str:
 
 
 def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield sentence pairs from one catalogue, as `harvest` does for folders.
+    """Yield sentence pairs from one catalogue; see `harvest` for folders of catalogues.
 
     Raises:
         InputError: if the catalogue cannot be read, or contains no translated message.
@@ -281,14 +288,14 @@ def read_messages(path: Path, source: str, target: str, dropped: Counter) -> Ite
     yield from _messages(sides)
     if not translations:
         raise InputError(
-            f"{path}: contains no translated messages; use another gettext catalogue (.po or .mo)"
+            f"{path} contains no translated messages; use another gettext catalogue (.po or .mo)"
         )
 
 
 def read_catalogue(
     path: Path, dropped: Counter, unreadable: list[InputError] | None = None
 ) -> dict[str, str]:
-    """Read a catalogue as `parse_catalogue` does, but return an empty dict if it cannot be read.
+    """Like `parse_catalogue`, but return an empty dict if the catalogue cannot be read.
 
     Args:
         path: gettext file (.po or .mo), which may be compressed.
@@ -301,7 +308,7 @@ def read_catalogue(
     try:
         return parse_catalogue(path, dropped)
     except InputError as error:
-        # One unreadable file is only counted, but a missing package affects all files.
+        # An unreadable file is only counted, but a missing package would affect all files.
         if "pip install" in str(error):
             raise
         if unreadable is not None:
@@ -337,14 +344,17 @@ def parse_catalogue(path: Path, dropped: Counter) -> dict[str, str]:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a catalogue; raise ValueError if it is not a file or is too large."""
+    """Return the bytes of a catalogue, after checking its size."""
     is_in_archive = archive_of(path) is not None
     if not is_in_archive and (not path.is_file() or path.stat().st_size > CATALOGUE_BYTES):
         raise ValueError(f"not a file of at most {CATALOGUE_BYTES:,} bytes")
     with reading(path), open_binary(path) as stream:
         content = stream.read(CATALOGUE_BYTES + 1)
     if len(content) > CATALOGUE_BYTES:
-        raise ValueError(f"more than {CATALOGUE_BYTES:,} bytes")
+        raise InputError(
+            f"{path}: larger than {CATALOGUE_BYTES:,} bytes, the maximum for a catalogue; use a "
+            "smaller one"
+        )
     return content
 
 
@@ -367,7 +377,7 @@ def _plurals(messages: Sequence[str], forms: Sequence[str], rule: str) -> dict[s
 
 
 def _form(pattern: re.Pattern[str], rule: str, default: int) -> int:
-    """Return the plural form index that a regular expression captures in a gettext plural rule."""
+    """Return the plural form index that a pattern captures in a gettext plural rule."""
     match = pattern.search(rule)
     if match is None:
         return default
@@ -407,7 +417,7 @@ def _read_mo(content: bytes) -> dict[str, str]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the messages and translations of a .mo file; raise ValueError if it is invalid."""
+    """Yield the messages and translations of a .mo file. Raise ValueError if it is invalid."""
     order = BYTE_ORDERS.get(content[:4])
     if order is None:
         raise ValueError("not a .mo file")
@@ -433,7 +443,7 @@ def _read_po(path: Path, content: bytes, dropped: Counter) -> dict[str, str]:
 
     text = _decode_po(path, content)
     try:
-        # The line end keeps polib from treating the text as a file name.
+        # The newline keeps polib from treating the text as a file name.
         entries = polib.pofile(f"\n{text}")
     except OSError as error:
         raise _syntax_error(path, text, error) from None
@@ -496,7 +506,7 @@ def _syntax_error(path: Path, text: str, error: OSError) -> InputError:
 
 
 def _charset_of_po(content: bytes) -> str:
-    """Return the character set in the header of a .po file; UTF-8 by default."""
+    """Return the character set in the header of a .po file, or UTF-8 if it has none."""
     header = content[:HEADER_BYTES].decode("ascii", "replace")
     # The header may start on the same line as its keyword.
     header = header.replace('msgstr "', "").replace('"', "").replace("\\n", "\n")

@@ -97,10 +97,10 @@ def count_words(text: str) -> int:
     return len(text.split()) + math.ceil(count)
 
 
-# Cached because several filters in turn normalize the same two sentences.
+# Cached, because several filters normalize the same two sentences.
 @functools.lru_cache(maxsize=16)
 def _normalized(text: str) -> str:
-    """Normalize text as the tokenizer does: NFKC, without ignored characters."""
+    """Normalize text in the same way as the tokenizer: NFKC, without ignored characters."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFKC", without_marks(text))
@@ -152,15 +152,15 @@ def identical(pair: TextPair) -> bool:
     return comparable(pair[0]) == comparable(pair[1])
 
 
-# Cached because filters and keys in turn compare the same two sentences.
+# Cached, because filters and keys compare the same two sentences.
 @functools.lru_cache(maxsize=16)
 def comparable(text: str) -> str:
     """Return a normalized form of a sentence, for comparison with other sentences.
 
     Case is folded, punctuation becomes spaces, each digit becomes 0, and characters that models
-    ignore are removed. `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no letters
-    or digits, only its case is folded. HTML entities are decoded, because the Moses tokenizer
-    writes `It &apos;s` for `It's`.
+    ignore are removed. So `Page 5` equals `page 7!`, but not `page 12`. If a sentence has no
+    letters or digits, only its case is folded. HTML entities are decoded, because the Moses
+    tokenizer writes `It &apos;s` for `It's`.
     """
     if "&" in text:
         text = html.unescape(text)
@@ -170,9 +170,9 @@ def comparable(text: str) -> str:
 
 
 def numbers_differ(pair: TextPair) -> bool:
-    """Return whether the two sides contain different numbers, whatever separates their digits.
+    """Return whether the two sides contain different numbers. Digit separators are ignored.
 
-    12.05.2003 may be one number or three, and m² may contain no number or a 2; a pair is kept if
+    12.05.2003 may be one number or three, and m² may contain no number or a 2. A pair is kept if
     both sides agree in one of these interpretations.
     """
     return all(
@@ -230,7 +230,7 @@ Filters = dict[str, Callable[[TextPair], bool]]
 
 
 def make_filters(chosen: Mapping[str, Mapping[str, Any] | None], languages: TextPair) -> Filters:
-    """Return the filter functions by name; each returns whether to drop a pair.
+    """Map filter names to functions that return whether to drop a pair.
 
         filters = make_filters({"length": {"longest": 80}, "identical": {}}, ("en", "fr"))
         reason = first_failing_filter(("A dog.", "Un chien."), filters)
@@ -285,7 +285,7 @@ def check_filters(chosen: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def filter_options(name: str) -> dict[str, Range | FileName]:
-    """Return a filter's options with their ranges, from the signature of its function."""
+    """Map the options of a filter to their ranges, using the signature of its function."""
     hints = get_type_hints(FILTERS[name], include_extras=True)
     return {
         option: hint.__metadata__[0]
@@ -299,7 +299,7 @@ def first_failing_filter(pair: TextPair, filters: Filters) -> str | None:
     return next((name for name, is_bad in filters.items() if is_bad(pair)), None)
 
 
-# Numbers, ordinal indicators as in 2º, letter-like symbols, and every code point for µ and Ω.
+# Numbers, ordinal indicators such as in 2º, letter-like symbols, and every code point for µ and Ω.
 OTHER_NUMBERS = (
     "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u218b\u2460-\u249b\u00aa\u00ba\u00b5\u03bc\u03a9"
 )
@@ -333,7 +333,7 @@ def foreign_letter(*languages: str) -> Callable[[str], re.Match | None]:
             "omit the filter `characters` for this pair"
         )
     allowed = "".join(alphabets()[code] for code in codes.values() if code)
-    # \w matches letters, digits and signs such as ½ and ²; marks always follow a letter.
+    # \w matches letters, digits and signs such as ½ and ². Marks always follow a letter.
     find = re.compile(rf"[^{allowed}{OTHER_NUMBERS}\W\d_]").search
     letters = re.compile(rf"(?:(?![{OTHER_NUMBERS}])[^\W\d_]|{_mark().pattern})+")
 

@@ -57,7 +57,7 @@ def filters_named(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _number_or_text(value: str) -> int | float | str:
-    """Return a value as the number that it spells, or unchanged."""
+    """Return a value as the number that it represents, or unchanged."""
     for number_type in (int, float):
         try:
             return number_type(value)
@@ -71,7 +71,7 @@ class Cleaning:
     """Options for cleaning a corpus before it is split into train, valid and test.
 
     None selects a default that depends on the text. By default, program messages are filtered, and
-    no sentence may be repeated on either side; other text is not filtered, and no pair may be
+    no sentence may be repeated on either side. Other text is not filtered, and no pair may be
     repeated. Sentences are compared by `clean.comparable`.
     """
 
@@ -186,9 +186,9 @@ class PrepareConfig:
     """All options of `lxsr prepare`."""
 
     pairs: Mapping[str, TextName | Sources] = option(
-        "text of each language pair SRC-TGT, as for --data; null for the gettext catalogues on "
-        "this machine. For several sources (kinds of text), map each source name to a text or a "
-        "list of texts",
+        "text of each language pair SRC-TGT, see --data; null for the gettext catalogues on "
+        "this machine. For several sources (kinds of text), map each source name to a text "
+        "or a list of texts",
         only_in_files=True,
     )
     work: str = option(
@@ -200,8 +200,8 @@ class PrepareConfig:
     cleaning: Cleaning = DEFAULT_CLEANING
     subwords: SubwordOptions = field(default_factory=SubwordOptions)
     valid_size: int | None = option(
-        "pairs held out for validation; 0 for none, to train with --disable-validation (default: "
-        "1000, but at most 5 %% of the text)",
+        "pairs held out for validation; 0 for none, to train with --disable-validation "
+        "(default: 1000, but at most 5 %% of the text)",
         None,
         at_least(0),
     )

@@ -1,8 +1,8 @@
 """Builds a corpus folder: aligned train, valid and test text for one language pair.
 
-No sentence is in two splits. The number of pairs is unlimited: several processes clean text in
-blocks, and pairs are compared by keys and flags instead of their text. The result does not depend
-on the number of processes.
+No sentence is in two splits. The number of pairs is unlimited: text is cleaned in blocks by several
+processes, and pairs are compared by keys and flags instead of their text. The result does not
+depend on the number of processes.
 """
 
 import itertools
@@ -52,15 +52,15 @@ DROPPED_FILE = "dropped.tsv.gz"
 MAX_WORDS = 10_000
 # File in a corpus folder with the number of training pairs per named source.
 SOURCES_FILE = "sources.json"
-# Report key for the number of pairs per named source before cleaning; missing in older reports.
+# Report key for the number of pairs per named source before cleaning. Older reports lack it.
 BEFORE_CLEANING = "sources before cleaning"
-# Report key for excluded texts without any sentence in the corpus; missing in older reports.
+# Report key for excluded texts without any sentence in the corpus. Older reports lack it.
 NOT_IN_TEXT = "excluded texts not in the text"
 # Report key for the number of pairs in which HTML entities were replaced.
 UNESCAPED = "HTML entities replaced"
 # Report key for the number of pairs in which HTML entities were kept.
 KEPT_ENTITIES = "HTML entities kept"
-# Reasons why pairs with these assignments are dropped.
+# Maps assignments to the reasons why pairs are dropped.
 REASONS = {REPEATED: "repeated", HELD_OUT: "held out in another pair"}
 
 
@@ -152,19 +152,19 @@ def make_corpus(
     held_out: HeldOut = DEFAULT_HELD_OUT,
     workers: int = 1,
 ) -> dict:
-    """Run the corpus stage and return its report; the stage is skipped if nothing has changed.
+    """Run the corpus stage, and return its report. The stage is skipped if nothing has changed.
 
         source = find_source("text", "en", "fr")
         report = make_corpus(Path("corpus"), ("en", "fr"), source)
         print(report["pairs"])
 
     Args:
-        folder: output corpus folder: SPLIT.LANG with one sentence per line.
+        folder: output corpus folder, with files SPLIT.LANG that contain one sentence per line.
         languages: source and target language.
         source: text of the pair.
-        cleaning: filters, and what counts as a duplicate.
+        cleaning: filters, and the definition of duplicates.
         held_out: sizes of the splits valid and test.
-        workers: number of processes, which does not affect the result.
+        workers: number of processes; the result does not depend on it.
 
     Returns:
         Number of pairs per split, of dropped pairs per reason, and of training pairs per named
@@ -203,7 +203,7 @@ def make_corpus(
             text_name = f"{'-'.join(languages)} from {source.name}"
             _check_size(counts, held_out, text_name, source.is_messages)
             _write(parts, work, languages, assigned, drops)
-        # The parts are intermediate files that do not belong in the corpus folder.
+        # The parts are intermediate files, which do not belong in the corpus folder.
         shutil.rmtree(parts)
         report = _report(counts, dropped) | _write_sources(
             work, source, sizes_before, sizes_after, assigned
@@ -221,11 +221,11 @@ def make_corpus(
         "seed": held_out.seed,
     }
     if held_out.shared_side:
-        # Omitted by default, so that this option does not change the keys of other corpora.
+        # Omit this option by default, so that it does not change the keys of other corpora.
         options["drawn by"] = held_out.shared_side
     options["cleaning"] = asdict(cleaning)
     if cleaning.entities == ENTITIES[0]:
-        # Omitted by default, so that corpora of earlier versions are kept.
+        # Omit this option by default, so that corpora of earlier versions remain valid.
         del options["cleaning"]["entities"]
     inputs = [*source.files, *_models(filters), *to_exclude]
     report = run_stage(folder, options, inputs, build)
@@ -236,7 +236,7 @@ def make_corpus(
 def _sets_not_in_text(
     sets_to_exclude: Mapping[str, Iterable[Path]], found_keys: set[int]
 ) -> list[str]:
-    """Return the names of the excluded texts of which no sentence occurs in the corpus."""
+    """Return the names of the excluded texts that have no sentence in common with the corpus."""
     names: list[str] = []
     for name, files in sets_to_exclude.items():
         sentences = itertools.chain.from_iterable(map(sentences_to_exclude, files))
@@ -246,7 +246,7 @@ def _sets_not_in_text(
 
 
 def _models(filters: Mapping[str, Mapping[str, Any] | None]) -> list[Path]:
-    """Return the model files that filters use."""
+    """Return the model files used by the filters."""
     models: list[Path] = []
     for values in filters.values():
         method = (values or {}).get("method", "")
@@ -271,7 +271,7 @@ def _report(counts: np.ndarray, dropped: Counter) -> dict:
 def _write_sources(
     work: Path, source: Source, sizes_before: Counter, sizes_after: Counter, assigned: np.ndarray
 ) -> dict:
-    """Write the number of training pairs per named source, and return the report entries for it.
+    """Write the number of training pairs per named source, and return the report entries about it.
 
     Pairs are ordered by source in the training text. The sizes are the numbers of pairs per source
     before and after cleaning.
@@ -288,7 +288,7 @@ def _write_sources(
 
 
 def sort_reasons(dropped: Counter) -> dict[str, int]:
-    """Sort the counts by reason, so that their order does not depend on the timing of workers."""
+    """Sort the counts by reason, because their order depends on the timing of workers."""
     return dict(sorted((+dropped).items()))
 
 
@@ -306,7 +306,7 @@ def print_corpus(folder: Path, languages: TextPair, report: dict) -> None:
 
 
 def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
-    """Warn about each source that has no training pairs left."""
+    """Warn about each source without any remaining training pairs."""
     sizes = report.get(BEFORE_CLEANING, {})
     for name, count in report.get("sources", {}).items():
         if count:
@@ -329,7 +329,7 @@ def warn_of_entities(languages: TextPair, report: dict) -> None:
 
 
 def report_sets_not_in_text(reports: Mapping[TextPair, dict]) -> None:
-    """Warn about excluded texts of which no sentence occurs in any language pair."""
+    """Warn about excluded texts that have no sentence in common with any language pair."""
     sets = [report[NOT_IN_TEXT] for report in reports.values() if NOT_IN_TEXT in report]
     if not sets:
         return
@@ -349,7 +349,7 @@ def _read(
 
     Args:
         source: the text.
-        languages: the languages of source and target.
+        languages: source and target language.
         choice: what to do with HTML entities.
         dropped: counts skipped pairs by reason.
         entities: counts the pairs with HTML entities.

@@ -41,10 +41,11 @@ _OBJECT = re.compile(r'\s*\{\s*"[^"]*"\s*:')
 def iter_documents(
     path: Path, language: str, max_characters: int = DOCUMENT_CHARACTERS
 ) -> Iterator[list[str]]:
-    """Yield each document as a list of sentences, from a file or all files in a folder, by name.
+    """Yield each document as a list of sentences, from a file or from all files in a folder.
 
-    A file contains one sentence per line and an empty line between documents, or is the output of
-    WikiExtractor --json, with one object per line, whose `text` sentencex splits into sentences.
+    A file contains one sentence per line, and an empty line between documents. Alternatively, it is
+    the output of WikiExtractor --json, with one object per line, whose `text` is split into
+    sentences by sentencex. The files of a folder are read in alphabetical order.
 
     Args:
         path: a file or a folder; files may be compressed.
@@ -120,7 +121,7 @@ def _extracted(lines: Iterator[str], file: Path, language: str) -> Iterator[list
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError(
                 f"{file}, line {number}: {line!r:.60}; expected a JSON object with a `text` "
-                "field, as WikiExtractor --json writes"
+                "field, the format of WikiExtractor --json"
             ) from None
         document: list[str] = []
         for paragraph in text.split("\n"):
@@ -160,7 +161,7 @@ def prepare_documents(
     workers: int,
     shards: int,
 ) -> tuple[list[Path], Path]:
-    """Run all stages from documents to data folder, skipping stages with unchanged inputs.
+    """Run all stages from documents to data folder. Stages with unchanged inputs are skipped.
 
     Args:
         documents: file or folder of documents for each language.
@@ -201,7 +202,7 @@ def make_documents(
         seed: random seed for choosing these documents.
 
     Returns:
-        Number of documents and sentences in each split, by language.
+        Number of documents and sentences in each split, keyed by language.
 
     Raises:
         InputError: if a file cannot be read, or a language has too few documents.
@@ -230,7 +231,7 @@ def make_documents(
 def _write_language(
     work: Path, language: str, source: Path, valid_documents: int, seed: int
 ) -> dict[str, int]:
-    """Write the splits of one language; return the numbers of documents and sentences."""
+    """Write the splits of one language, and return the numbers of documents and sentences."""
     # Read the documents twice, so that only one is in memory at a time.
     total = sum(1 for _ in iter_documents(source, language))
     if total <= valid_documents:
@@ -307,7 +308,7 @@ def binarise_documents(
 
 
 def starts_of(text: Path) -> Path:
-    """Return the path of the file with a text's document starts, next to the text."""
+    """Return the path of the file next to a text that contains its document starts."""
     return text.with_name(f"starts.{text.name}.npy")
 
 
@@ -332,7 +333,7 @@ def _sharded(text: Path, outputs: list[Path]) -> SplitText:
 
 
 def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
-    """Return the index of each shard's first document, followed by the number of documents.
+    """Find the first document of each shard.
 
     Args:
         starts: index of each document's first sentence, followed by the number of sentences
@@ -341,7 +342,7 @@ def first_documents(starts: np.ndarray, shards: int, text: Path) -> np.ndarray:
         text: path of the text, for messages.
 
     Returns:
-        Document indices [shards + 1].
+        Index of each shard's first document, followed by the number of documents [shards + 1].
     """
     sentences = starts[-1] * np.arange(shards + 1) / shards
     firsts = np.searchsorted(starts, sentences)

@@ -78,7 +78,7 @@ def sentences_to_exclude(path: Path) -> Iterator[str]:
         is_empty = is_empty and is_blank(sentence)
         yield sentence
     if is_empty:
-        raise InputError(f"{path}: contains no sentences to exclude; check the file")
+        raise InputError(f"{path} contains no sentences to exclude; check the file")
 
 
 def _sentences(path: Path) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _of_catalogue(path: Path) -> Iterator[str]:
 
 
 def _of_text(path: Path, ending: str) -> Iterator[str]:
-    """Yield the sentences in a text file; mark-up is detected from the start of the file."""
+    """Yield the sentences in a text file. Mark-up is detected from the start of the file."""
     first, lines = peek(read_lines(path, is_sentence=False))
     start = "".join(first[:1]).lstrip().lower()
     if start.startswith(_XML_STARTS):
@@ -131,7 +131,7 @@ def _of_text(path: Path, ending: str) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, except for object keys."""
+    """Yield all strings in a JSON value, except for the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

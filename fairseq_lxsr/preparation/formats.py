@@ -57,8 +57,8 @@ class Source:
 
     Args:
         name: name of the text in messages and manifests.
-        files: all files that are read.
-        read: yields the pairs, and counts skipped pairs by reason in the given counter.
+        files: all files to read.
+        read: yields the pairs, and counts skipped pairs, by reason, in the given counter.
         is_messages: whether the text consists of program messages.
         parts: named sources of the text, in reading order; empty if there is only one.
     """
@@ -124,7 +124,7 @@ def _find_text(
     ending = ending_of(data)
     if ending in _ENDINGS:
         check_file(path, f"a {ending} of {source} and {target}")
-        # Reject a catalogue in another language before reading any text.
+        # Reject a catalogue in another language before any text is read.
         if ending in CATALOGUES:
             catalogue_language(path, source, target)
         name = data
@@ -147,7 +147,7 @@ def _find_catalogues(name: str, source: str, target: str, folders: tuple[Path, .
 
 
 def _reader(path: Path, source: str, target: str, columns: Columns | None) -> Reader:
-    """Return the function that reads pairs from a file, by the file's suffix."""
+    """Return the function that reads pairs from a file, depending on the file's suffix."""
     ending = ending_of(str(path))
     if ending in TABLES:
         return lambda dropped: read_table(Table(path, columns, (source, target)), dropped)
@@ -159,31 +159,31 @@ def _reader(path: Path, source: str, target: str, columns: Columns | None) -> Re
 
 
 def check_file(path: Path, expected: str) -> None:
-    """Check that a file exists and can be read several times, which a pipe cannot.
+    """Check that a file exists and can be read several times. A pipe cannot.
 
     Raises:
-        InputError: if the file is missing, or is a folder, a pipe or a device; ends with
-            `expected`.
+        InputError: if the file is missing, or is a folder, a pipe or a device. The message ends
+            with `expected`.
     """
     if path.is_file() or archive_of(path):
         return
     if path.exists() and not path.is_dir():
         raise InputError(
-            f"{path}: is a pipe or device, which can be read only once; save its text to a file, "
-            "and use that file"
+            f"{path} is a pipe or device, which can be read only once; save its text to a "
+            "file, and use that file"
         )
     raise InputError(f"{path}: no such file; expected {expected}")
 
 
 def _on_disk(*paths: Path) -> tuple[Path, ...]:
-    """Return the distinct files on disk for these paths; an archive counts as one file."""
+    """Return the distinct files on disk for these paths. An archive counts as one file."""
     return tuple(dict.fromkeys(archive_of(path) or path for path in paths))
 
 
 def _find_in_archive(
     archive: Path, source: str, target: str, locale_folders: Sequence[Path], columns: Columns | None
 ) -> Source:
-    """Find a pair's text in a .zip: aligned files as in OPUS, or memories and tables."""
+    """Find the text of a pair in a .zip: aligned files as in OPUS, or memories and tables."""
     names = names_in_archive(archive)
     prefixes = dict.fromkeys(_prefix_and_code(name)[0] for name in names)
     texts = [prefix for prefix in prefixes if all(_sides_of(prefix, names, source, target))]
@@ -203,7 +203,7 @@ def _find_in_archive(
 
 
 def join_sources(texts: Collection[Source]) -> Source:
-    """Join texts into one text, to be read in this order.
+    """Join texts into one text, which is read in this order.
 
     The joined text consists of program messages only if every text does.
     """
@@ -220,7 +220,7 @@ def join_sources(texts: Collection[Source]) -> Source:
 
 
 def ending_of(name: str) -> str:
-    """Return a file name's suffix in lower case, ignoring any compression suffix."""
+    """Return the suffix of a file name in lower case, ignoring any compression suffix."""
     path = Path(name)
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
@@ -242,12 +242,12 @@ def _prefix_and_code(name: str) -> tuple[str, str]:
 def _sides_of(
     prefix: str, names: Sequence[str], source: str, target: str
 ) -> tuple[str | None, str | None]:
-    """Return the file names of the two sides of aligned text; None for a missing side.
+    """Return the file names of the two sides of aligned text, or None for a missing side.
 
     Plain text is preferred to compressed text, and the exact code to other spellings.
     """
     codes: dict[str, str] = {}
-    # For each code, the shortest file name is the uncompressed file.
+    # For each code, the file with the shortest name is the uncompressed one.
     for name in sorted(names, key=len):
         if name.startswith(f"{prefix}."):
             name_prefix, code = _prefix_and_code(name)
@@ -323,7 +323,7 @@ def holds_languages(data: str) -> bool:
 
 
 def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs in a table; rows without a pair are counted in `dropped` by reason.
+    """Yield the pairs in a table. Rows without a pair are counted in `dropped`, by reason.
 
     Raises:
         InputError: if the table is empty, or cannot be read.
@@ -342,7 +342,7 @@ def read_table(table: Table, dropped: Counter) -> Iterator[TextPair]:
 def read_json_lines(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
     """Yield the pairs in a file with one JSON object per line.
 
-    An object is {"en": "...", "fr": "..."}, or has the keys "source" and "target"; either form may
+    An object is {"en": "...", "fr": "..."}, or has the keys "source" and "target". Either form may
     also be the value of "translation". "source_lang" and "target_lang" may specify the languages of
     source and target.
 
@@ -385,7 +385,7 @@ class InvalidCharactersError(InputError):
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Parse a line as a JSON object; `number` is the line number for messages."""
+    """Parse a line as a JSON object. `number` is the line number for messages."""
     try:
         return parse_json(line)
     except ValueError as error:
@@ -397,7 +397,7 @@ def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _texts_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the strings in an object, or in its "translation" object, by key.
+    """Map keys to the strings in an object, or in its "translation" object.
 
     If the object specifies the language of source or target, the key is that language code.
     """
@@ -429,9 +429,14 @@ def _code_of_side(key: str, codes: Mapping[int, str]) -> str:
 
 
 def _key_of(sides: Mapping[str, str], language: str, side: int) -> str | None:
-    """Return the key of the text in a language, which is side 0 or 1 of the pair.
+    """Return the key of the text in a language.
 
-    A blank text is only returned if no other text is in this language.
+    The key of a blank text is returned only if no other text is in this language.
+
+    Args:
+        sides: maps language codes or column names to texts.
+        language: the language.
+        side: 0 for the source language of the pair, 1 for the target language.
     """
     filled = {key: text for key, text in sides.items() if not is_blank(text)}
     if len(filled) < len(sides):

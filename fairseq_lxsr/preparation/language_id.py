@@ -9,7 +9,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.options import FileName
 from fairseq_lxsr.text.languages import best_code, is_same_language, parse_tag
 
-# Maps a sentence, its language and the other language to whether the sentence is in its language.
+# Takes a sentence, its language and the other language; returns whether it is in its language.
 LanguageCheck = Callable[[str, str, str], bool]
 METHOD = FileName(description="one of stopwords, py3langid, FILE of a fastText model")
 # Frequent words that distinguish each language from similar languages.
@@ -51,7 +51,7 @@ def _words(language: str) -> frozenset[str]:
 
 
 def by_stop_words(text: str, language: str, second_language: str) -> bool:
-    """Return whether a sentence contains no more stop words of the other language than of its own.
+    """Return whether a sentence has at least as many stop words of its language as of the other.
 
     Args:
         text: sentence to check.
@@ -72,7 +72,7 @@ def _by_py3langid(text: str, language: str, second_language: str) -> bool:
 
 
 def _is_label_of(label: str, language: str) -> bool:
-    """Return whether a detector's label matches a language; some detectors know one Norwegian."""
+    """Return whether a detector's label matches a language; Norwegian may have only one label."""
     return is_same_language(label, language) or (
         label == "no" and parse_tag(language).language == "nn"
     )
@@ -117,10 +117,10 @@ def _check_stop_words(languages: Sequence[str]) -> None:
     unknown = [language for language in languages if best_code(language, STOP_WORDS) is None]
     if unknown:
         raise InputError(
-            f"filter 'language': no stop words for {', '.join(unknown)}; expected some of "
-            f"{', '.join(STOP_WORDS)}: choose another method with --filters "
-            "language:method=py3langid or language:method=FILE (a fastText model), or omit the "
-            "filter for this pair"
+            f"filter 'language': no stop words for {', '.join(unknown)}; supported languages "
+            f"are {', '.join(STOP_WORDS)}: choose another method with --filters "
+            "language:method=py3langid or language:method=FILE (a fastText model), or omit "
+            "the filter for this pair"
         )
 
 
@@ -136,7 +136,7 @@ def _check_fasttext(path: str) -> None:
 
 
 def _check_package(module: str, package: str) -> None:
-    """Raise `InputError` if a module is not installed; `package` is its name for pip."""
+    """Raise `InputError` if a module is not installed. `package` is its name for pip."""
     if importlib.util.find_spec(module) is None:
         raise InputError(
             f"language identification requires {package}, which is not installed: "

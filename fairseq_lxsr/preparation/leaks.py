@@ -45,7 +45,7 @@ def drop_leaks(
     corpora: Mapping[TextPair, Path],
     workers: int = 1,
 ) -> dict:
-    """Remove sentences that other pairs hold out from this pair's training text.
+    """Remove sentences from this pair's training text that other pairs hold out.
 
     This stage follows cleaning if language pairs share a language. Everything except the training
     text is copied from `cleaned`.
@@ -55,10 +55,10 @@ def drop_leaks(
         languages: source and target language.
         cleaned: cleaned corpus folder of this pair.
         corpora: corpus folders of the other pairs.
-        workers: number of processes, which does not affect the result.
+        workers: number of processes; the result does not depend on it.
 
     Returns:
-        The report of `make_corpus` with updated numbers.
+        The report of `make_corpus`, with updated numbers.
     """
     held_out_files = {language: _held_out_files(language, corpora) for language in languages}
     texts = [cleaned / f"{split}.{language}" for split in SPLITS for language in languages]
@@ -98,7 +98,7 @@ def _copy_without_train(cleaned: Path, work: Path, languages: TextPair) -> None:
 
 
 def _new_report(report: dict, is_kept: np.ndarray, work: Path) -> dict:
-    """Return the report updated for the kept pairs, and rewrite the sizes of the sources."""
+    """Update the report for the kept pairs, and rewrite the sizes of the sources."""
     train_size = int(np.count_nonzero(is_kept))
     dropped = Counter(report["dropped"])
     dropped[LEAK] += report["pairs"]["train"] - train_size
@@ -121,7 +121,7 @@ def _write_without(
     languages: TextPair,
     workers: int,
 ) -> np.ndarray:
-    """Write the training text without pairs that have a held-out sentence on either side.
+    """Write the training text, except for pairs with a held-out sentence on either side.
 
     Returns:
         Whether each pair is kept, bool [pairs].
@@ -161,7 +161,7 @@ def _start_held_out(held_out: list[frozenset[int]]) -> None:
 
 
 def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
-    """Return the pairs, and whether each contains a held-out sentence, bool [pairs]."""
+    """Return the pairs, and a mask of the pairs that contain a held-out sentence."""
     source_keys, target_keys = _held_out
     is_leak = [
         sentence_key(source) in source_keys or sentence_key(target) in target_keys
@@ -172,7 +172,7 @@ def _find_leaks(pairs: list[TextPair]) -> tuple[list[TextPair], np.ndarray]:
 
 @contextmanager
 def _more_dropped(work: Path) -> Iterator[IO[str]]:
-    """Open the file of dropped pairs for appending; concatenated gzip files form a valid file."""
+    """Open the file of dropped pairs to append to it, which gzip supports."""
     with (
         open(work / DROPPED_FILE, "ab") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,

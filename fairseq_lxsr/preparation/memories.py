@@ -1,6 +1,6 @@
 """Reads translation memories one unit at a time: TMX 1.1 to 1.4, XLIFF 1.2 and XLIFF 2.
 
-XLIFF is read in the variants that memoQ, Trados and other programs write.
+XLIFF is read in the variants written by memoQ, Trados and other programs.
 """
 
 import codecs
@@ -24,12 +24,12 @@ from fairseq_lxsr.preparation.clean import TextPair
 from fairseq_lxsr.text.languages import best_code, parse_tag
 
 MEMORIES = (".tmx", ".xlf", ".xliff", ".mqxliff", ".sdlxliff", ".xml")
-# Maximum number of bytes and elements between the ends of two successive translation units.
+# Maximum number of bytes, and of elements, between the ends of two successive translation units.
 UNIT_BYTES = 1 << 22
 UNIT_ELEMENTS = 20_000
 # Maximum number of characters in a CDATA section that is passed to expat in one piece.
 CDATA_LENGTH = 1 << 20
-# Maximum nesting depth of elements; TMX needs fewer than ten levels.
+# Maximum nesting depth of elements. TMX needs fewer than ten levels.
 MAX_NESTING = 100
 # Maximum number of pairs from one unit, which combines every source with every target variant.
 MAX_TRANSLATIONS = 100
@@ -52,12 +52,12 @@ _DECODED = re.compile(
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _REFERENCE = re.compile(rf"(?s)<!\[CDATA\[.*?]]>|&(?:(#?\w+);)?|{_FORBIDDEN.pattern}")
 _XML_ENTITIES = {"amp", "lt", "gt", "quot", "apos"}
-# Mark-up that separates words; memoQ writes tabs and non-breaking spaces as mq:ch.
+# Mark-up that separates words. memoQ writes tabs and non-breaking spaces as mq:ch.
 _BREAK = re.compile(r"<br\b|\\n|\n|<mq:ch\b", re.IGNORECASE)
 
 
 def read_memory(path: Path, source: str, target: str, dropped: Counter) -> Iterator[TextPair]:
-    """Yield the pairs in a translation memory, as `read_units` does; at least one is required.
+    """Yield the pairs in a translation memory, like `read_units`, but require at least one pair.
 
     Args:
         path: TMX or XLIFF file, which may be compressed.
@@ -85,14 +85,15 @@ def read_units(
 ) -> Iterator[TextPair]:
     """Yield the pairs in a translation memory one at a time, without inline mark-up.
 
-    Languages are matched by `best_code`. If there are several translations, each one forms a pair.
+    Languages are matched by `best_code`. If there are several translations, each of them forms a
+    pair.
 
     Args:
         path: TMX or XLIFF file, which may be compressed.
         source: source language.
         target: target language.
-        dropped: counts, by reason, units that lack a language or a translation, or contain invalid
-            characters.
+        dropped: counts units that lack a language or a translation, or contain invalid characters,
+            by reason.
         codes: counts the units that contain each language code.
 
     Raises:
@@ -219,7 +220,7 @@ def _variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, 
 def _xliff_variants(unit, parents: list[Any], dropped: Counter) -> Iterator[dict[str, list[str]]]:
     """Yield the texts of each translated segment in an XLIFF unit, by language code."""
     languages = _languages_of_xliff(parents)
-    # An XLIFF 1.2 unit is one segment; an XLIFF 2 unit may have several segments.
+    # An XLIFF 1.2 unit is a single segment. An XLIFF 2 unit may have several segments.
     segments = _children(unit, "segment") if _name(unit) == "unit" else [unit]
     for segment in segments:
         # Prefer the segmented source to the original source.
@@ -241,7 +242,7 @@ def _is_complete(segment, sources: list[Any], targets: list[Any]) -> bool:
 
 
 def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
-    """Yield source and target text of each translated segment, and count untranslated ones."""
+    """Yield the texts of each translated segment, and count untranslated segments."""
     for source_text, target_text in _aligned_texts(source, target):
         if target_text:
             yield source_text, target_text
@@ -250,7 +251,7 @@ def _translated(source, target, dropped: Counter) -> Iterator[TextPair]:
 
 
 def _aligned_texts(source, target) -> list[TextPair]:
-    """Return aligned pairs of segments, or one pair if the sides are segmented differently."""
+    """Return aligned pairs of segments, or a single pair if the sides are segmented differently."""
     source_texts = _segments(source)
     target_texts = _segments(target)
     if source_texts.keys() != target_texts.keys():
@@ -259,7 +260,7 @@ def _aligned_texts(source, target) -> list[TextPair]:
 
 
 def _texts_by_language(unit) -> dict[str, list[str]]:
-    """Return the texts in a TMX unit, by language code."""
+    """Map language codes to the texts in a TMX unit."""
     sides: dict[str, list[str]] = {}
     for variant in _children(unit, "tuv"):
         for segment in _children(variant, "seg")[:1]:
@@ -268,7 +269,7 @@ def _texts_by_language(unit) -> dict[str, list[str]]:
 
 
 def _languages_of_xliff(parents: list[Any]) -> list[str]:
-    """Return the source and target language that an XLIFF unit's parents declare, or ""."""
+    """Return the source and target language declared by the parents of an XLIFF unit, or ""."""
     attributes: dict[str, str] = {}
     for parent in parents:
         attributes |= _local(parent)
@@ -293,7 +294,7 @@ def _is_untranslated(segment, targets: list[Any]) -> bool:
 
 
 def _segments(element) -> dict[str, str]:
-    """Return the segments of a text by id; unsegmented text has the id ""."""
+    """Map ids to the segments of a text. Unsegmented text has the id ""."""
     segments = {
         mark.get("mid", ""): _text(mark)
         for mark in element.iter()
@@ -307,7 +308,7 @@ def _text(element) -> str:
 
 
 def _texts(element) -> Iterator[str]:
-    """Yield the parts of an element's text; line breaks in mark-up become spaces."""
+    """Yield the parts of an element's text. Line breaks in mark-up become spaces."""
     yield element.text or ""
     for child in element:
         if _name(child) not in INLINE_CODES:
@@ -340,7 +341,7 @@ def _language(element) -> str:
 
 
 def _name(element) -> str:
-    """Return an element's name without its namespace, which only some programs write."""
+    """Return an element's name without its namespace, which not all programs write."""
     return element.tag.rpartition("}")[2]
 
 
@@ -405,7 +406,7 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def _refuse_attributes(*declaration) -> None:
-    """Reject attribute declarations, because each element would get a copy of a default value."""
+    """Reject attribute declarations, because each element would get a copy of the default value."""
     raise ValueError("contains attribute declarations; remove the DOCTYPE")
 
 
@@ -423,7 +424,7 @@ class _Measured:
         self.bytes_since_unit = 0
         self.is_started = False
         self.decoder: codecs.IncrementalDecoder | None = None
-        # End of a block with a reference or section that continues in the next block.
+        # End of the previous block, if it contains a reference or section that is not complete yet.
         self.unfinished = ""
 
     def _block(self, size: int) -> bytes:
@@ -437,7 +438,7 @@ class _Measured:
         return block
 
     def read(self, size: int) -> bytes | str:
-        """Return the decoded text of the next `size` bytes; empty at the end of the file."""
+        """Return the decoded text of the next `size` bytes, or "" at the end of the file."""
         block = self._block(size)
         if not self.is_started:
             self.is_started = True
@@ -467,7 +468,7 @@ def _end_of_block(text: str) -> int:
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
-    """Choose a decoder from the first bytes of an XML file; None if expat must decode it."""
+    """Choose a decoder by the first bytes of an XML file, or return None to let expat decode it."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         name = "utf-16"
     elif head[:2] in (b"<\0", b"\0<"):
@@ -507,7 +508,7 @@ def _readable_number(text: str, number: str) -> str:
             return DAMAGE
     except (ValueError, OverflowError):
         return DAMAGE
-    # Treat these numbers as Windows-1252 characters, as browsers do.
+    # Like browsers, treat these numbers as Windows-1252 characters.
     if 0x80 <= code < 0xA0:
         return html.unescape(text)
     return f"&#{code};"

@@ -1,7 +1,7 @@
 """Reuses the word pieces of a trained model, and adds pieces for languages that it lacks.
 
 The old pieces keep their ids, and text is still split into old pieces first. New pieces join
-neighbouring pieces, chosen by byte-pair encoding on the words of a new language.
+neighbouring pieces, which are chosen by byte-pair encoding on the words of a new language.
 """
 
 import heapq
@@ -40,9 +40,9 @@ from fairseq_lxsr.text.tokenizer import (
 
 # Minimum number of occurrences of a new piece in the training text.
 LEAST_COUNT = 5
-# Maximum length of a piece in characters, SentencePiece's default.
+# Maximum length of a piece in characters, the default of SentencePiece.
 LONGEST_PIECE = 16
-# Pieces are learnt from at most this many words, the most frequent ones.
+# Maximum number of words that pieces are learnt from; the most frequent words are used.
 MOST_WORDS = 100_000
 # Score advantage of a new piece over its parts, larger than the float32 rounding error in a line.
 SCORE_MARGIN = 0.01
@@ -61,7 +61,7 @@ def extend_subwords(
     Args:
         folder: output subword folder.
         corpora: corpus folder of each language pair.
-        options: `from_model` and `new_pieces`; the model determines the other options.
+        options: `from_model` and `new_pieces`. The model determines all other options.
 
     Returns:
         The report: dictionary size, number of new pieces, and, if there are any, the percentage of
@@ -114,7 +114,7 @@ def extend_subwords(
 def _training_texts(
     corpora: Mapping[tuple[str, str], Path], languages: Collection[str]
 ) -> list[Path]:
-    """Return the corpora's training texts in these languages."""
+    """Return the training texts of the corpora in these languages."""
     texts = []
     for pair, corpus in corpora.items():
         texts += [corpus / f"train.{language}" for language in pair if language in languages]
@@ -122,7 +122,7 @@ def _training_texts(
 
 
 def _describe_new_pieces(report: Mapping[str, int | float], languages: Sequence[str]) -> str:
-    """Describe a report's new pieces, for the stage's summary line."""
+    """Describe the new pieces of a report, for the summary line of the stage."""
     if not languages:
         return ", which support all languages; no new pieces"
     description = f", and {report['new pieces']:,} new for {', '.join(languages)}"
@@ -148,14 +148,13 @@ def learn_pieces(
     Args:
         model: content of a SentencePiece model file of type BPE or unigram.
         words: counts of the words in the new language.
-        known_words: words in the translations. No pieces are learnt from them, so that names and
+        known_words: words in the translations. Pieces are not learnt from them, so that names and
             quotations keep their pieces.
         limit: maximum number of new pieces.
 
     Returns:
         New pieces in learning order: first characters that the model lacks, then longer pieces.
-            Each
-        occurred at least `LEAST_COUNT` times.
+        Each of them occurred at least `LEAST_COUNT` times.
 
     Raises:
         InputError: if the model has another type.
@@ -198,10 +197,10 @@ def _missing_letters(model: bytes, words: Mapping[str, int], pieces: set[str]) -
 
 
 class _Neighbours:
-    """Counts pairs of neighbouring pieces in words, by their concatenated text.
+    """Counts pairs of neighbouring pieces in words, keyed by their concatenated text.
 
     Args:
-        words: pieces and count of each word; `join` changes the pieces.
+        words: pieces and count of each word; changed by `join`.
     """
 
     def __init__(self, words: list[tuple[list[str], int]]):
@@ -217,7 +216,7 @@ class _Neighbours:
     def candidates(
         self, texts: Iterable[str], is_allowed: Callable[[str], bool]
     ) -> Iterator[tuple[int, str]]:
-        """Yield (negative count, text) for each text that may become a piece, for use in a heap."""
+        """Yield (negative count, text) for each text that may become a piece, to fill a heap."""
         for text in texts:
             if self.counts[text] >= LEAST_COUNT and is_allowed(text):
                 yield -self.counts[text], text
@@ -226,7 +225,7 @@ class _Neighbours:
         """Merge all neighbouring pieces that together spell a text.
 
         Returns:
-            Texts that neighbours in the changed words now spell, whose counts may have increased.
+            Texts of neighbours in the changed words, whose counts may have increased.
         """
         spelt: set[str] = set()
         for number in sorted(self.places.pop(text)):
@@ -250,7 +249,7 @@ def merge_pieces(
     Ties are broken in alphabetical order, so that the result is reproducible.
 
     Args:
-        words: pieces and count of each word. The list is changed.
+        words: pieces and count of each word; changed in place.
         limit: maximum number of pieces to learn.
         is_allowed: returns whether a text may be a piece.
 
@@ -261,7 +260,7 @@ def merge_pieces(
     counts = neighbours.counts
     waiting = list(neighbours.candidates(counts, is_allowed))
     heapq.heapify(waiting)
-    # A dict keeps each text once: a merged text can become frequent again.
+    # A dict stores each text only once, because a merged text can become frequent again.
     learnt: dict[str, None] = {}
     while waiting and len(learnt) < limit:
         count, text = heapq.heappop(waiting)
@@ -302,7 +301,7 @@ def append_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
     """Append pieces to a SentencePiece model so that they only merge sequences of old pieces.
 
     BPE merges the pair with the highest score first, so new pieces get the lowest scores. A unigram
-    model maximizes the sum of scores, so each new piece scores slightly more than its parts; it may
+    model maximizes the sum of scores, so each new piece scores slightly more than its parts. It may
     also replace other old pieces with an almost equal sum.
 
     Args:

@@ -1,6 +1,6 @@
 """Runs all preparation stages, from raw text to training data for fairseq-train.
 
-A stage is skipped if none of its inputs and options has changed.
+A stage is skipped if its inputs and options have not changed.
 """
 
 import json
@@ -58,8 +58,8 @@ def prepare_corpora(
 ) -> Prepared | None:
     """Run all stages, and write their manifests to a summary file.
 
-    Subwords, and corpora of pairs without a text in `config.pairs`, may be external: created in the
-    work folder by another program. They are used unchanged.
+    Subwords, and corpora of pairs without a text in `config.pairs`, may be external, that is,
+    created in the work folder by another program. They are used unchanged.
 
     Args:
         config: options of the preparation.
@@ -67,7 +67,7 @@ def prepare_corpora(
         until: last stage to run, `clean` or `subwords`; None runs all stages.
 
     Returns:
-        The result; None if `until` is given.
+        The result, or None if `until` is given.
 
     Raises:
         InputError: if an option is invalid for the text, a text cannot be read, or another process
@@ -103,8 +103,8 @@ def _run_stages(
 def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS) -> None:
     """Read, clean and split the text of every language pair.
 
-    Two pairs that share a language hold out the same sentences in that language, if both contain
-    them. Text that one pair holds out is removed from the other pair's training text.
+    If two pairs share a language, they hold out the same sentences in that language, provided that
+    both contain them. Text that one pair holds out is removed from the other pair's training text.
 
     Args:
         config: options of the preparation.
@@ -147,7 +147,7 @@ def clean(config: PrepareConfig, locale_folders: Sequence[Path] = LOCALE_FOLDERS
 
 
 def _external_corpora(config: PrepareConfig) -> dict[TextPair, Path]:
-    """Return the folders of corpora that another program created."""
+    """Return the folders of corpora that were created by another program."""
     external = {}
     for pair in config.pairs:
         if _is_corpus_external(config, pair):
@@ -176,7 +176,7 @@ def _find_sources(
         if languages not in external:
             sources[languages] = find_source(text, *languages, locale_folders, columns)
     for languages, source in sources.items():
-        # Only to report errors early; each worker creates its own filters.
+        # This call only serves to report errors early; each worker creates its own filters.
         make_filters(config.cleaning.for_text(source.is_messages).filters or {}, languages)
     return sources
 
@@ -189,16 +189,16 @@ def shares_a_language(config: PrepareConfig) -> bool:
 def shared_side(
     config: PrepareConfig, languages: tuple[str, str]
 ) -> Literal["source", "target"] | None:
-    """Return which side of a language pair has the language that occurs in more pairs.
+    """Return the side of a language pair whose language occurs in more pairs.
 
     Returns:
-        The side; None if no other pair contains either language.
+        The side, or None if no other pair contains either language.
     """
     pairs = _pairs_by_language(config)
     source, target = (parse_tag(language).language for language in languages)
     if max(pairs[source], pairs[target]) == 1:
         return None
-    # Break ties by language code, so that all pairs agree.
+    # Compare language codes if the counts are equal, so that all pairs agree.
     return "source" if (pairs[source], source) >= (pairs[target], target) else "target"
 
 

@@ -13,7 +13,7 @@ from fairseq_lxsr.text.languages import best_code
 
 T = TypeVar("T")
 CORPORA_FILE = Path(__file__).with_name("sources.json")
-# Three-letter language codes, which some archives use.
+# Three-letter language codes, which are used by some archives.
 THREE_LETTERS = {
     "de": "deu",
     "es": "spa",
@@ -43,9 +43,9 @@ class PublicCorpus:
             {language} for the requested language.
         member: file in the archive, with the same placeholders.
         languages: language codes.
-        partner: language that every pair includes; None if all pairs are available.
-        size: published size in bytes of each pair's archive, by SRC-TGT or TGT-SRC.
-        sha256: published SHA-256 of each pair's archive, by SRC-TGT or TGT-SRC.
+        partner: language that is part of every pair; None if all pairs are available.
+        size: published size in bytes of each pair's archive, keyed by SRC-TGT or TGT-SRC.
+        sha256: published SHA-256 of each pair's archive, keyed by SRC-TGT or TGT-SRC.
     """
 
     name: str
@@ -63,7 +63,7 @@ class PublicCorpus:
         """Return the corpus's own codes for a language pair, which may be spelled in any way.
 
         Returns:
-            Codes of source and target; None if the corpus does not contain the pair.
+            Codes of source and target, or None if the corpus does not contain the pair.
         """
         codes = list(self.languages)
         if self.partner:
@@ -97,7 +97,7 @@ class PublicCorpus:
 
 @cache
 def registry() -> dict[str, PublicCorpus]:
-    """Return all public corpora by name."""
+    """Map names to all public corpora."""
     corpora = {}
     for row in json.loads(CORPORA_FILE.read_text(encoding="utf-8")):
         languages = tuple(row.pop("languages", "").split())
@@ -115,7 +115,7 @@ def find_corpus(
         name: name in the registry.
         source: source language, in any spelling of its code.
         target: target language, in any spelling of its code.
-        corpora: corpora by name; None uses the registry.
+        corpora: maps names to corpora; None uses the registry.
 
     Raises:
         InputError: if there is no such corpus to download, or it does not contain the pair.
@@ -143,7 +143,7 @@ def find_corpus(
 def get_corpus(
     corpus: PublicCorpus, source: str, target: str, folder: Path, keep_archive: bool = False
 ) -> list[Path]:
-    """Download and unpack a language pair of a corpus; an interrupted download is resumed.
+    """Download and unpack a language pair of a corpus. An interrupted download is resumed.
 
     Args:
         corpus: corpus with a URL.
@@ -183,7 +183,7 @@ def get_corpus(
 
 
 def _value_of_pair(values: Mapping[str, T], source: str, target: str) -> T | None:
-    """Return the value for a language pair in either direction; None if not published."""
+    """Return the value for a language pair in either direction, or None if it is not published."""
     for name in (f"{source}-{target}", f"{target}-{source}"):
         if name in values:
             return values[name]

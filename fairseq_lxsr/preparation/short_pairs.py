@@ -1,9 +1,10 @@
-"""Cuts short pairs, words and phrases that translate each other, from sentence pairs.
+"""Extracts short pairs, words and phrases that translate each other, from sentence pairs.
 
-Two words are linked if each is the nearest of the other, by the embeddings of a model that was
-trained on the text, and by the positions of the words (Jalili Sabet et al. 2020, "Argmax" with
-distortion). A phrase is a run of words whose links all lie in one run of the other sentence, and
-vice versa (Koehn, Och and Marcu 2003). Words are separated by spaces and punctuation.
+Two words are linked if each is the nearest word to the other, according to the embeddings of a
+model that was trained on the text, and to the positions of the words (Jalili Sabet et al. 2020,
+"Argmax" with distortion). A phrase is a sequence of words whose links all lie in one sequence of
+the other sentence, and vice versa (Koehn, Och and Marcu 2003). Words are separated by spaces and
+punctuation.
 """
 
 import re
@@ -32,7 +33,8 @@ LONGEST_SENTENCE = 40
 LONGEST_PHRASE = 4
 # Minimum cosine similarity of linked words.
 LEAST_COSINE = 0.3
-# Subtracted from the cosine of the first word of one sentence and the last word of the other.
+# Maximum penalty for distortion: subtracted from the cosine of the first word of one sentence and
+# the last word of the other.
 DISTORTION = 0.2
 # Minimum fraction of a phrase's occurrences, on either side, that have this translation.
 LEAST_SHARE = 0.2
@@ -46,7 +48,7 @@ def _is_mark(letter: str) -> bool:
 
 
 # \w does not match marks and joiners, which belong to the preceding letter. Marks beyond U+FFFF,
-# used by rare scripts, would make the regex ten times slower.
+# which are used by rare scripts, would make the regex ten times slower.
 MARKS = "".join(filter(_is_mark, map(chr, range(0x10000))))
 # An apostrophe belongs to the word before it.
 WORD = re.compile(rf"\w[\w{MARKS}\u200c\u200d]*['\u2019]?")
@@ -59,17 +61,17 @@ def write_with_short_pairs(
     output: Path,
     dictionary: Iterable[Pair] = (),
 ) -> int:
-    """Copy a corpus folder, with short pairs cut from its training text as a second source.
+    """Copy a corpus folder, and add short pairs from its training text as a second source.
 
-    Train on it with `--source-temperature`, because most of the pairs may be short.
-    Sentences that are held out for validation or testing are left out.
+    Train on it with `--source-temperature`, because most of the pairs may be short. Sentences that
+    are held out for validation or testing are not used.
 
     Args:
         encoder: a model that was trained on the text.
-        corpus: the corpus folder of a language pair.
-        languages: the languages of the pair.
-        output: the corpus folder to write.
-        dictionary: words and their translations, a third source.
+        corpus: corpus folder of a language pair.
+        languages: languages of the pair.
+        output: output corpus folder.
+        dictionary: words and their translations, which become a third source.
 
     Returns:
         The number of short pairs.
@@ -99,7 +101,7 @@ def write_with_short_pairs(
 
 
 def _not_held_out(pairs: Iterable[Pair], held_out: Collection[int]) -> list[Pair]:
-    """Return the pairs of which no side is held out; `held_out` has the keys of sentences."""
+    """Return the pairs without a held-out sentence; `held_out` contains keys of sentences."""
     usable = []
     for pair in pairs:
         if not any(sentence_key(side) in held_out for side in pair):
@@ -108,7 +110,7 @@ def _not_held_out(pairs: Iterable[Pair], held_out: Collection[int]) -> list[Pair
 
 
 def link(cosines: FloatArray) -> list[int]:
-    """Align the words of two sentences: two words are linked if each is the other's best match.
+    """Align the words of two sentences. Two words are linked if each is the other's best match.
 
     Args:
         cosines: cosine similarities between the words of the first and the second sentence [N, M].
@@ -128,11 +130,11 @@ def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[
     """Find the phrases of a sentence pair.
 
     Args:
-        links: see `link`.
-        most: maximum number of words; the other side may have one more.
+        links: linked word of each source word; see `link`.
+        most: maximum number of source words; the target may have one more.
 
     Yields:
-        The words of the source and of the target. The first and last source words are linked.
+        Ranges of the source and target words. The first and last source words are linked.
     """
     source_of = {target: source for source, target in enumerate(links) if target >= 0}
     for first, start in enumerate(links):
@@ -152,7 +154,7 @@ def phrases(links: Sequence[int], most: int = LONGEST_PHRASE) -> Iterator[tuple[
 
 
 class _Side:
-    """The words of one side of the text, with their unit-length embeddings."""
+    """The words on one side of the text, with their unit-length embeddings."""
 
     def __init__(self, encoder: SentenceEncoder, sentences: Sequence[str]):
         words = sorted(set(chain.from_iterable(map(WORD.findall, sentences))))
@@ -160,7 +162,7 @@ class _Side:
         self.vectors = normalise_rows(encoder.encode(words))
 
     def read(self, sentence: str) -> tuple[list[tuple[int, int]], FloatArray]:
-        """Return starts and ends of the N words of a sentence, and their vectors [N, D]."""
+        """Return the start and end of each word in a sentence, and the word vectors [N, D]."""
         words = list(WORD.finditer(sentence))
         numbers = [self.numbers[word[0]] for word in words]
         return [word.span() for word in words], self.vectors[numbers]
@@ -186,14 +188,14 @@ def count_phrases(encoder: SentenceEncoder, pairs: Sequence[Pair]) -> Counter[Pa
 
 
 def _cut(sentence: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return the text from the first word to the last."""
+    """Return the text from the first to the last word."""
     return sentence[spans[0][0] : spans[-1][1]]
 
 
 def frequent(phrase_counts: Counter[Pair]) -> list[Pair]:
-    """Choose phrases that seldom have another translation.
+    """Select phrase pairs whose sides seldom occur in other pairs.
 
-    Phrases that are the same on both sides are left out.
+    Pairs of equal phrases are dropped.
     """
     pairs = list(phrase_counts)
     counts = np.array(list(phrase_counts.values()))

@@ -37,9 +37,9 @@ class HeldOut:
         test_size: number of pairs for testing; None means 2,000, or 10 % of the pairs in a small
             text.
         seed: random seed for choosing pairs.
-        shared_side: side whose language occurs in other language pairs too. All these pairs hold
-            out the same sentences in that language, if they contain them, and so lose few training
-            pairs to each other. None chooses pairs at random.
+        shared_side: side whose language also occurs in other language pairs. All these pairs hold
+            out the same sentences in that language, if they contain them, so that they lose few
+            training pairs to each other. None chooses pairs at random.
     """
 
     valid_size: int | None = None
@@ -126,9 +126,9 @@ def _drop_held_out(keys: np.ndarray, held_keys: set[int], assigned: np.ndarray) 
 
 
 def _draws(rows: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, int]]:
-    """Yield the indices of the chosen pairs, in drawing order, each with its split.
+    """Yield the indices of the chosen pairs in drawing order, each with its split.
 
-    The split is ANY_SPLIT if the pair may go into either one.
+    The split is ANY_SPLIT if the pair may go into either held-out split.
     """
     if held_out.shared_side is None:
         positions = _random_positions(len(rows), held_out.seed)
@@ -170,7 +170,7 @@ def _draws_by_hash(keys: np.ndarray, held_out: HeldOut) -> Iterator[tuple[int, i
 
 
 def _hash_keys(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed yields another order."""
+    """Hash keys with SplitMix64 (Steele et al. 2014), so that each seed yields its own order."""
     hashes = keys + np.uint64(seed * GOLDEN_RATIO % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
@@ -182,9 +182,9 @@ def repeated(keys: Path, repeats: str) -> np.ndarray:
 
     Args:
         keys: file of `KEY` rows, one per pair.
-        repeats: what counts as a duplicate. `pair`: an earlier pair has the same keys; `side`: an
-            earlier pair has the same source or the same target, even if that pair is a duplicate
-            itself; `keep`: nothing.
+        repeats: definition of a duplicate. `pair`: an earlier pair has the same keys. `side`: an
+            earlier pair has the same source or the same target, even if that pair is itself a
+            duplicate. `keep`: nothing is a duplicate.
 
     Returns:
         Whether each pair is a duplicate, bool [pairs].
@@ -207,7 +207,7 @@ def repeated(keys: Path, repeats: str) -> np.ndarray:
 
 
 def _pair_key(block: np.ndarray) -> np.ndarray:
-    # The odd factor makes the result depend on which side is which; the product wraps around.
+    # The odd factor makes source and target distinguishable. The product wraps around.
     return block["source"] * np.uint64(GOLDEN_RATIO) + block["target"]
 
 
@@ -241,7 +241,7 @@ def _parts(
 
 
 def sentence_key(text: str) -> int:
-    """Hash a sentence to 64 bits; sentences with equal `comparable` forms have equal keys."""
+    """Hash a sentence to 64 bits. Sentences with equal `comparable` forms have equal keys."""
     content = comparable(text).encode("utf-8", "replace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 

@@ -1,4 +1,4 @@
-"""Stages: each builds one folder from its inputs, and is skipped if nothing has changed."""
+"""Stages: each of them builds a folder from its inputs, and is skipped if nothing has changed."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def run_stage(
     Args:
         folder: folder to build.
         options: everything except files that the result depends on, as JSON values.
-        inputs: files that the result depends on; compared by content.
+        inputs: files that the result depends on; they are compared by content.
         build: function that fills the given empty folder, and returns a report of JSON values. It
             must read all inputs itself, so that later changes are detected.
 
@@ -57,7 +57,7 @@ def run_stage(
 
 
 def _check_unchanged(folder: Path, checksums: dict[str, str]) -> None:
-    """Check that the inputs still match the checksums that the manifest will record."""
+    """Check that the inputs still match the checksums to be recorded in the manifest."""
     for path, checksum in checksums.items():
         if not Path(path).is_file() or sha256(path) != checksum:
             raise InputError(
@@ -78,7 +78,7 @@ def read_manifest(path: Path) -> dict[str, Any] | None:
     """Read the manifest of a stage's folder.
 
     Returns:
-        The manifest; None if it is missing or damaged, so that the stage runs again.
+        The manifest, or None if it is missing or damaged, so that the stage runs again.
     """
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))

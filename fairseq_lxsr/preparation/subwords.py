@@ -31,13 +31,13 @@ from fairseq_lxsr.text.tokenizer import (
     normalise,
 )
 
-# Maximum line length in bytes; SentencePiece silently skips longer lines.
+# Maximum line length in bytes. SentencePiece silently skips longer lines.
 LINE_BYTES = 4192
-# Default vocabulary size, by the smallest number of training pairs for which it is used.
+# Maps the minimum number of training pairs to the default vocabulary size.
 VOCAB_SIZES = {0: 8_000, 20_000: 16_000, 500_000: 32_000}
 # SentencePiece silently skips lines with this character, which marks unknown characters.
 RESERVED = "\u2585"
-# The error of SentencePiece that names the largest possible vocabulary size.
+# Matches the error of SentencePiece that states the largest possible vocabulary size.
 TOO_MANY_PIECES = re.compile(r"<= (\d+)")
 
 
@@ -97,7 +97,7 @@ def count_training_pairs(corpora: Sequence[Path]) -> int:
 
 
 def default_vocab_size(num_pairs: int) -> int:
-    """Return the vocabulary size that suits a number of training pairs.
+    """Return the default vocabulary size for a number of training pairs.
 
     Source: docs/train-your-pairs.md.
     """
@@ -105,10 +105,10 @@ def default_vocab_size(num_pairs: int) -> int:
 
 
 def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
-    """Return the options that cause the stage to run again if they change.
+    """Return the options that the result depends on: changing them runs the stage again.
 
-    Options from later versions are omitted unless they are used, so that introducing them does not
-    make a stage from an earlier version run again.
+    Options of later versions are omitted unless they are used, so that introducing them does not
+    invalidate the stages of earlier versions.
     """
     values = asdict(options)
     values["sentencepiece"] = sentencepiece.__version__
@@ -122,7 +122,7 @@ def _stage_options(options: SubwordOptions, text_options: TextOptions) -> dict:
 
 
 def sample(files: Sequence[Path], limit: int) -> Iterator[str]:
-    """Sample lines from files, equally many per language.
+    """Sample lines from files, with an equal number of lines per language.
 
     The sample is deterministic. Each line is drawn independently, with long lines weighted by their
     number of bytes.

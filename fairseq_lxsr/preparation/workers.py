@@ -1,4 +1,4 @@
-"""Processes blocks in parallel; the result does not depend on the number of processes."""
+"""Processes blocks in parallel. The result does not depend on the number of processes."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ def ordered_map(
     start: Callable[..., None] | None = None,
     start_arguments: tuple[Any, ...] = (),
 ) -> Iterator[Out]:
-    """Apply a function to items in several processes; results are in the order of the items.
+    """Apply a function to items in several processes. Results are in the order of the items.
 
     Only a few items are in memory at a time. With one worker, or a single item, the current process
     computes the results.
@@ -47,7 +47,7 @@ def ordered_map(
     """
     iterator = iter(items)
     first_items = list(islice(iterator, 2))
-    # For a single item, starting a process is not worthwhile: it takes a second.
+    # Starting a process takes a second, which is not worthwhile for a single item.
     if workers == 1 or len(first_items) < 2:
         if start:
             start(*start_arguments)
@@ -111,7 +111,7 @@ def _send_result(sending: Connection, function: Callable, arguments: tuple) -> N
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block Ctrl-C in processes started inside the block; their parent stops them instead."""
+    """Block Ctrl-C in processes started inside the block; their parent stops them."""
     # Windows does not support signal masks.
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent
 # Both options set the training length, so setting one of them replaces both.
 LENGTH = {"max-update", "max-epoch"}
 ALIASES = {"max-sentences": "batch-size"}
-# How often to validate and save if the recipe determines the training length.
+# Number of times to validate and save, if the recipe determines the training length.
 VALIDATIONS = 10
 
 Option = bool | int | float | str
@@ -37,11 +37,11 @@ Words = list[str]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training recipe, as its YAML file defines it.
+    """A training recipe, read from a YAML file.
 
     Attributes:
         description: one-line summary.
-        source: the paper and its equation or table, or where the result was measured.
+        source: the paper and its equation or table, or the experiment that produced the result.
         extends: name of a recipe to inherit from; options given here override it.
         finetunes: name of the recipe whose checkpoint this recipe must start from.
         warmup: fraction of updates used for warmup, with --lr-scheduler polynomial_decay.
@@ -67,7 +67,7 @@ class Recipe:
 def names() -> list[str]:
     """Return the sorted names of the recipes.
 
-    Files whose names begin with `_` only hold options that several recipes share.
+    Files whose names begin with `_` only contain options shared by several recipes.
     """
     return sorted(path.stem for path in FOLDER.glob("[!_]*.yaml"))
 
@@ -124,8 +124,8 @@ def train_command(recipe: Recipe, data: str, user_options: Sequence[str]) -> lis
     Args:
         recipe: the recipe.
         data: the data folder, or several shards joined by ':'.
-        user_options: fairseq-train options that override the recipe. `--no-X` removes the recipe's
-            `--X`, but never the user's.
+        user_options: fairseq-train options that override the recipe. `--no-X` removes `--X` if it
+            comes from the recipe, but not if it comes from the user.
 
     Raises:
         InputError: if the training length cannot be computed from the options.
@@ -160,7 +160,7 @@ def _with_defaults(options: dict[str, Words], defaults: dict[str, Words]) -> dic
 
 
 def without_removed(options: Mapping[str, Words]) -> dict[str, Words]:
-    """Return the options, without those that this package no longer supports.
+    """Return the options without those that this package no longer supports.
 
     Raises:
         InputError: if a removed option has a value other than the one that training now always
@@ -193,7 +193,7 @@ def _words(value: Option) -> Words:
 
 
 def _parse(user_options: Sequence[str]) -> dict[str, Words]:
-    """Return the words after each option; if an option is repeated, the last occurrence counts."""
+    """Map options to the words after them. If an option is repeated, the last occurrence counts."""
     options: dict[str, Words] = {}
     words: Words | None = None
     for word in user_options:

@@ -51,7 +51,7 @@ class TorchAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Arguments for torch.optim.Adam; `checks.py` has already checked the betas."""
+        """Arguments for torch.optim.Adam. The betas have already been checked by `checks.py`."""
         betas = self.cfg.adam_betas
         if isinstance(betas, str):
             betas = ast.literal_eval(betas)
@@ -66,7 +66,8 @@ class TorchAdam(FairseqOptimizer):
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Clip the gradient norm (0 means no limit), and return the norm before clipping.
 
-        On a GPU, fairseq launches two kernels per weight; this launches a few kernels in total.
+        On a GPU, fairseq launches two kernels per weight. This method launches a few kernels in
+        total.
         """
         grads = [weight.grad for weight in self.params if weight.grad is not None]
         if aggregate_norm_fn or not all(grad.is_cuda for grad in grads) or not grads:
@@ -77,10 +78,10 @@ class TorchAdam(FairseqOptimizer):
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, with moments of few rows packed.
+        """Return the optimizer state. Moments that are zero in most rows are packed.
 
-        If a small text trains a large table, most rows have no moments, and a checkpoint would be
-        three times as large.
+        If a small text trains a large table, most rows of its moments are zero. Without packing, a
+        checkpoint would be three times as large.
         """
         state = super().state_dict()
         packed = {}
@@ -96,7 +97,8 @@ class TorchAdam(FairseqOptimizer):
         Raises:
             InputError: if the checkpoint's AMSGrad setting or moment shapes do not match this run.
         """
-        # In place, because fairseq's optimizers for 16 bits read the same dict again.
+        # Change the dict in place, because fairseq's optimizers for 16 bits read the same dict
+        # again.
         for moments in state_dict["state"].values():
             for name, value in moments.items():
                 moments[name] = unpack_rows(value)
@@ -111,7 +113,8 @@ class TorchAdam(FairseqOptimizer):
         current = dict(self.optimizer_config)
         del current["lr"]
         super().load_state_dict(state_dict, current | (optimizer_overrides or {}))
-        # The fused update does not check sizes, and would read past the end of smaller moments.
+        # The fused update does not check sizes. It would read past the end of moments that are too
+        # small.
         for weights, state in self.optimizer.state.items():
             for value in state.values():
                 if getattr(value, "shape", ()) not in ((), weights.shape):
@@ -122,12 +125,12 @@ class TorchAdam(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """True: every weight is updated independently, so fairseq may join all weights into one."""
+        """Always True, because every weight is updated independently of the others."""
         return True
 
 
 def pack_rows(value: Any) -> Any:
-    """Return a matrix in which most rows are zero as its other rows, and other values unchanged."""
+    """Pack a matrix into its non-zero rows if most rows are zero; return other values unchanged."""
     if not isinstance(value, Tensor) or value.dim() != 2:
         return value
     rows = value.any(dim=1).nonzero()[:, 0]
@@ -137,7 +140,7 @@ def pack_rows(value: Any) -> Any:
 
 
 def unpack_rows(value: Any) -> Any:
-    """Return the matrix of `pack_rows`, and other values unchanged."""
+    """Unpack a matrix packed by `pack_rows`; return other values unchanged."""
     if not isinstance(value, dict):
         return value
     values = value["values"]

@@ -1,6 +1,6 @@
 """Checks the fairseq-train options before anything is built.
 
-Options of this package declare their ranges; `RANGES` defines the ranges of fairseq's own options.
+Options of this package declare their own ranges. `RANGES` defines the ranges of fairseq's options.
 """
 
 import ast
@@ -34,7 +34,7 @@ from fairseq_lxsr.options import (
 
 logger = logging.getLogger(__name__)
 
-# Models and criterion for each task; subclasses of the models are allowed too.
+# Models and criterion for each task. Subclasses of the models are allowed too.
 MODELS_AND_CRITERION = {
     "xling_sent": (("lxsr",), "xling_sent_loss"),
     "xling_translation": (("laser", "tlaser"), "xling_translation_loss"),
@@ -142,7 +142,8 @@ def _is_training_run(task: DictConfig) -> bool:
     options = task._get_parent()
     if not isinstance(options, DictConfig) or options.get("model") is None:
         return False
-    # fairseq-generate and fairseq-validate load a model, so --arch keeps fairseq's default.
+    # fairseq-generate and fairseq-validate load a trained model; their --arch has fairseq's
+    # default.
     return not options.common_eval.path
 
 
@@ -205,9 +206,9 @@ def check_group(values: Any, kind: type | None, group: str) -> None:
 
 
 def spelling(group: str, name: str) -> str:
-    """Return an option as the user writes it.
+    """Return an option in the user's spelling.
 
-    This is --batch-size, for example, or dataset.batch_size with fairseq-hydra-train.
+    This is for example --batch-size, or dataset.batch_size with fairseq-hydra-train.
     """
     if HydraConfig.initialized():
         return f"{group}.{name}"

@@ -1,8 +1,8 @@
 """Formats fairseq's log for `lxsr train`: a progress line, and one line per validation.
 
-The file train.log in --save-dir contains the whole log. `lxsr train` sets an environment variable
-that selects what to show, because processes on other GPUs inherit the environment. Without the
-variable, or with --log-format, fairseq's standard output is unchanged.
+The file train.log in --save-dir contains the whole log. `lxsr train` selects what to show with an
+environment variable, because processes on other GPUs inherit the environment. Without the variable,
+or with --log-format, fairseq's standard output is unchanged.
 """
 
 import logging
@@ -39,7 +39,7 @@ ESTIMATE_AFTER = 5
 
 
 class LogFile(logging.FileHandler):
-    """The complete log. If it cannot be written, one line says so, and training continues."""
+    """The complete log. If it cannot be written, the user is told once, and training continues."""
 
     def __init__(self, path: Path):
         super().__init__(path, encoding="utf-8")
@@ -47,7 +47,7 @@ class LogFile(logging.FileHandler):
         self.has_failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Report the first error only; logging would print each of them with a traceback."""
+        """Report only the first error. By default, logging prints a traceback for each."""
         if not self.has_failed:
             self.has_failed = True
             error = sys.exc_info()[1]
@@ -98,7 +98,7 @@ class Console(logging.Handler):
     def stepped(self, update: int) -> None:
         """Show the progress after an update.
 
-        This does not fetch anything from a GPU.
+        This method does not read any values from a GPU.
         """
         now = time.monotonic()
         if self.start is None:
@@ -150,8 +150,7 @@ class Console(logging.Handler):
 
 
 def describe_values(values: dict[str, str]) -> list[str]:
-    """Describe the loss, and the fraction of sentences whose nearest neighbour is their
-    translation."""
+    """Describe the loss, and the percentage of sentences that retrieve their translation."""
     descriptions = []
     if "loss" in values:
         descriptions.append(f"loss {values['loss']}")
@@ -168,7 +167,7 @@ _memory_handlers: list[MemoryHandler] = []
 
 
 def begin() -> None:
-    """Set up the output for `lxsr train`; buffer the log in memory until `keep_log` is called.
+    """Set up the output for `lxsr train`, and buffer the log in memory until `keep_log` is called.
 
     Call this when a task is imported, and again when a task is built.
     """
@@ -207,7 +206,7 @@ def keep_log(save_dir: Path | None) -> None:
     """Append the whole log to `train.log` in a folder.
 
     Args:
-        save_dir: output folder; None discards the log, as in all workers except the first.
+        save_dir: output folder. None discards the log, which all workers except the first do.
     """
     root = logging.getLogger()
     while _memory_handlers:
@@ -222,7 +221,7 @@ def keep_log(save_dir: Path | None) -> None:
 
 
 def set_run(options: DictConfig) -> None:
-    """Set the update and epoch limits for the progress line, which only the first worker shows."""
+    """Set the update and epoch limits of the progress line, which only the first worker shows."""
     for console in _consoles:
         console.shows_progress &= is_master(options.distributed_training)
         console.updates = options.optimization.max_update or 0

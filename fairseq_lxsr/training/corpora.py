@@ -52,9 +52,9 @@ def language_pairs(folder: Path, lang_pairs: str | None) -> list[tuple[str, str]
 
 
 def refuse_further_parts(folder: Path, split: str, names: Collection[str]) -> None:
-    """Reject additional split files (train1, valid1, ...), which fairseq's translation task reads.
+    """Reject additional files of a split (train1, valid1, ...).
 
-    That task would append them to the split.
+    fairseq's translation task would append these files to the split.
 
     Args:
         folder: a data folder.
@@ -132,7 +132,7 @@ def read_corpus(
         num_symbols: number of dictionary entries.
 
     Returns:
-        The corpus; None if the folder has no such split.
+        The corpus, or None if the folder has no such split.
 
     Raises:
         InputError: if the files are damaged, empty or not aligned.
@@ -154,7 +154,7 @@ def _read_aligned(prefix: Path, source: str, target: str, num_symbols: int) -> P
             "number of lines, without \\r inside a line, because \\r also ends a line there"
         )
     if not len(source_text):
-        raise InputError(f"{prefix}: contains no sentences; check the text it was built from")
+        raise InputError(f"{prefix} contains no sentences; check the text it was built from")
     sources = read_sources(Path(f"{prefix}.sources.json"), len(source_text))
     return PairCorpus(f"{source}-{target}", source_text, target_text, sources)
 
@@ -190,7 +190,7 @@ def read_sentences(prefix: Path, num_symbols: int) -> FairseqDataset:
 
 @functools.cache
 def _check_files(index: Path, data: Path, num_symbols: int, *sizes_and_times: int) -> None:
-    """Check the files once per process, because shards are reopened every few epochs.
+    """Check the files once per process, because shards are opened again every few epochs.
 
     A changed file has a different size or time, and is checked again.
     """

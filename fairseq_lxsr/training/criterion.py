@@ -1,4 +1,4 @@
-"""Base class of all criterions; logged values are averaged over all workers and batches."""
+"""Base class of all criterions. Logged values are averaged over all workers and batches."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 
 
 class SummedCriterion(FairseqCriterion):
-    """A criterion that logs sums, so that fairseq can add them up across workers."""
+    """A criterion that logs sums, which fairseq can add up across workers."""
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -20,11 +20,11 @@ def log_means(outputs: list[dict[str, Any]], counts: Mapping[str, str]) -> dict[
 
     Args:
         outputs: values of each batch; all batches have the same names.
-        counts: maps the name of each value to log to the name of the count that divides it; values
-            that were not computed are skipped.
+        counts: maps the name of each value to log to the name of the count that it is divided by.
+            Values that were not computed are skipped.
 
     Returns:
-        The sums of all values, by name.
+        The sums of all values, keyed by name.
     """
     totals = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for name, count in counts.items():

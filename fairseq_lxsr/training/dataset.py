@@ -18,13 +18,13 @@ from fairseq_lxsr.vectors.rows import IntArray
 
 
 class EpochDataset(FairseqDataset):
-    """Base class of all datasets; subclasses read samples, return their lengths and collate them.
+    """Base class of all datasets. Subclasses read samples, return their lengths and collate them.
 
     Args:
         padding_idx: id of padding.
         eos_idx: id of the end of a sentence.
         max_positions: maximum number of pieces per sample; longer samples are truncated.
-        seed: seed of all random draws.
+        seed: seed of all random numbers.
         shuffle: whether each epoch has a different order; False in validation.
         pad_multiple: batches are padded to a multiple of this many pieces.
     """
@@ -68,7 +68,7 @@ class EpochDataset(FairseqDataset):
 def samples_per_corpus(
     sizes: Sequence[int], temperature: float, total: int | None = None
 ) -> IntArray:
-    """Return how many pairs an epoch draws from each corpus or data source.
+    """Compute the number of pairs that an epoch draws from each corpus or data source.
 
     The counts are proportional to size^(1 / temperature).
 
@@ -220,7 +220,7 @@ class Batch(TypedDict, total=False):
     # [K] Indices of the masked pieces in the flattened `source_masked_ids`, `target_masked_ids`.
     source_masked_index: Tensor
     target_masked_index: Tensor
-    # [B] Pair numbers, with --gather-negatives.
+    # [B] Pair numbers, used with --gather-negatives.
     pair_number: Tensor
     # [B, 2] bool: whether the negative is used for the source, and for the target.
     negative_of: Tensor
@@ -237,7 +237,7 @@ class DrawnPairs:
     """The sentence pairs in one batch, from which each `Part` computes its fields.
 
     Args:
-        dataset: dataset whose seed and epoch every random draw uses.
+        dataset: dataset whose seed and epoch determine all random numbers.
         samples: the B pairs, after subword dropout.
     """
 
@@ -266,7 +266,7 @@ class DrawnPairs:
 
 
 class Part(Protocol):
-    """Adds the batch fields that one loss term needs.
+    """Adds the batch fields that a loss term needs.
 
     The fields depend only on (seed, epoch, pair index).
     """

@@ -1,7 +1,7 @@
-"""Random numbers that depend only on (seed, epoch, sample, draw), and a list of all draws.
+"""Random numbers that depend only on (seed, epoch, sample, draw), and the list of all draws.
 
-A counter-based generator without state (splitmix64; Steele, Lea and Flood 2014) produces the
-numbers, so workers, batch order, padding and resuming never change them.
+The numbers come from a stateless, counter-based generator (splitmix64; Steele, Lea and Flood 2014),
+so they do not depend on workers, batch order, padding or resuming.
 """
 
 from enum import IntEnum, unique
@@ -51,7 +51,7 @@ def uniform(seed: int, epoch: int, *counters: ArrayLike) -> FloatArray:
     Args:
         seed: seed of the training run.
         epoch: number of the epoch.
-        *counters: arrays or integers, such as sample and draw, which are broadcast.
+        *counters: arrays or integers that are broadcast, such as sample and draw.
 
     Returns:
         One number for each element of the broadcast counters.

@@ -54,7 +54,7 @@ from fairseq_lxsr.errors import EXIT_STATUS, InputError, error_message, install_
 from fairseq_lxsr.training import uncompiled
 from fairseq_lxsr.training.checks import MODELS_AND_CRITERION, RANGES, spelling
 
-# Errors from gloo, NCCL or fairseq-train in the remaining workers after one worker dies.
+# Errors of gloo, NCCL or fairseq-train in the remaining workers after one worker has died.
 WORKER_DIED = (
     r"(?s).*(?:Connection (?:closed|reset) by peer|remote process exited|terminated with signal)"
 )
@@ -91,7 +91,7 @@ class Explanation(NamedTuple):
     Attributes:
         error_type: exception type.
         pattern: matches the beginning of the exception's text.
-        message: the replacement; {0} and {1} are the groups of the pattern, and {recovery} explains
+        message: the replacement. {0} and {1} are the groups of the pattern, and {recovery} explains
             how to continue after training has diverged.
     """
 
@@ -188,8 +188,8 @@ EXPLANATIONS = (
 
 
 def explain(error: BaseException) -> str | None:
-    """Return a one-line message for an error; None to show the traceback."""
-    # After a FloatingPointError, fairseq's search for its origin may raise another error.
+    """Return a one-line message for an error, or None to show the traceback."""
+    # After a FloatingPointError, fairseq searches for its origin, which may raise another error.
     cause = error
     if isinstance(error.__context__, FloatingPointError):
         cause = error.__context__
@@ -198,7 +198,7 @@ def explain(error: BaseException) -> str | None:
             continue
         match = re.match(pattern, str(cause))
         if match:
-            # Searching for a usable checkpoint takes time, so do it only if needed.
+            # Searching for a usable checkpoint is slow, so it is done only if needed.
             recovery = ""
             if "{recovery}" in message:
                 recovery = _describe_recovery()
@@ -249,7 +249,7 @@ replace_compiled_modules()
 
 def count_bleu_without_a_library() -> None:
     """Let fairseq-generate compute BLEU without fairseq's compiled library."""
-    # Replace unknown words in the reference so that nothing matches them, as fairseq does.
+    # Like fairseq, replace unknown words in the reference, so that nothing matches them.
     no_word = -999
 
     def initialise(self: bleu.Scorer, cfg: bleu.BleuConfig) -> None:
@@ -280,14 +280,14 @@ def count_bleu_without_a_library() -> None:
 if importlib.util.find_spec("fairseq.libbleu") is None:
     count_bleu_without_a_library()
 
-# fairseq stores its options as a Namespace; loading this class with weights_only runs no code.
+# fairseq stores options as a Namespace. Loading this class with weights_only does not run any code.
 torch.serialization.add_safe_globals([argparse.Namespace])
 
 
 def load_on_all_workers(run_options: DictConfig) -> None:
-    """Make every worker load the checkpoint itself instead of receiving it from the first worker.
+    """Make every worker load the checkpoint itself, instead of receiving it from the first worker.
 
-    By default the first worker sends the checkpoint, pickled in a form that torch rejects.
+    By default, the first worker sends a pickled checkpoint, which torch rejects.
     """
     run_options.checkpoint.load_checkpoint_on_all_dp_ranks = True
 
@@ -320,15 +320,15 @@ options.parse_args_and_arch = parse_for_gpu
 
 
 def refuse_unread_validation_text(cfg: DictConfig) -> None:
-    """Refuse validation text of the data folder that would not be read, such as valid1.
+    """Reject validation text in the data folder that would not be read, such as valid1.
 
-    fairseq compares names of files with those of splits, so it also refuses text that is read.
+    fairseq itself compares file names with split names, so it also rejects text that would be read.
 
     Args:
-        cfg: the options of the training.
+        cfg: options of the training run.
 
     Raises:
-        InputError: if a split of the folder is not in --valid-subset.
+        InputError: if a split in the folder is not in --valid-subset.
     """
     if cfg.dataset.ignore_unused_valid_subsets or cfg.dataset.combine_valid_subsets:
         return
@@ -340,8 +340,8 @@ def refuse_unread_validation_text(cfg: DictConfig) -> None:
     if unread:
         subset = ",".join([cfg.dataset.valid_subset, *unread])
         raise InputError(
-            f"{cfg.task.data}: has the validation text {', '.join(unread)}, which would not be "
-            f"read; give {spelling('dataset', 'valid_subset')} {subset} to read it, or "
+            f"{cfg.task.data} contains validation text ({', '.join(unread)}) that would not "
+            f"be read; use {spelling('dataset', 'valid_subset')} {subset} to read it, or "
             f"{spelling('dataset', 'ignore_unused_valid_subsets')}"
         )
 
@@ -352,7 +352,7 @@ data_utils.raise_if_valid_subsets_unintentionally_ignored = refuse_unread_valida
 def add_preset_to_hydra(arch: str, config: type) -> None:
     """Register a preset under its --arch name for fairseq-hydra-train.
 
-    fairseq-hydra-train only reads defaults from dataclasses, by model name.
+    fairseq-hydra-train reads defaults only from dataclasses, under the names of models.
     """
     MODEL_DATACLASS_REGISTRY[arch] = config
     ARCH_MODEL_NAME_REGISTRY[arch] = arch
@@ -362,7 +362,7 @@ def add_preset_to_hydra(arch: str, config: type) -> None:
 
 
 def configs_of_package(registry: dict[str, type]) -> dict[str, type]:
-    """Return this package's configs in a fairseq registry, by name, excluding presets."""
+    """Map names to this package's configs in a fairseq registry, without presets."""
     configs = {}
     for name, config in registry.items():
         # Preset classes are created at run time, in another module.
@@ -378,7 +378,7 @@ print_usage_and_error = argparse.ArgumentParser.error
 def refuse_option(self: argparse.ArgumentParser, message: str) -> NoReturn:
     """Exit fairseq-train with a one-line message that suggests the correct option.
 
-    argparse would print pages of usage before its message.
+    argparse itself would print pages of usage before its message.
     """
     # Without --user-dir, the parser belongs to another program.
     if "--user-dir" not in self._option_string_actions:
@@ -452,16 +452,16 @@ def print_options() -> None:
 def end_loading_threads(timeout: float = 10) -> None:
     """Stop all threads that load batches, and wait for them to finish.
 
-    The threads are daemons: if Python ends one of them inside torch, the process aborts with
+    The threads are daemons. If Python ends one of them inside torch, the process aborts with
     SIGABRT although all work is done.
 
     Args:
-        timeout: total seconds to wait; threads that take longer are left to Python.
+        timeout: total number of seconds to wait. Slower threads are left to Python.
     """
     deadline = time.monotonic() + timeout
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer):
-            # This makes the thread stop after its current batch.
+            # Make the thread stop after its current batch.
             thread._max_len = 0
             while thread.is_alive() and time.monotonic() < deadline:
                 # The thread may be blocked on a full queue.
@@ -483,7 +483,7 @@ class MarkedIterator(EpochBatchIterator):
 
 def mark_dummy_batches(iterator: EpochBatchIterator) -> EpochBatchIterator:
     """Make an existing fairseq iterator mark its dummy batch."""
-    # fairseq offers no way to choose the iterator class, so change the class afterwards.
+    # fairseq has no option for the iterator class, so the class is changed afterwards.
     iterator.__class__ = MarkedIterator
     return iterator
 

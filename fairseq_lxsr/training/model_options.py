@@ -38,7 +38,7 @@ class TransformerOptions(EncoderOptions):
 
 
 def transformer_sizes(cfg: TransformerOptions, dictionary: Dictionary) -> dict[str, Any]:
-    """Return the config fields that this package's transformer encoders share."""
+    """Return the config fields shared by the transformer encoders of this package."""
     return {
         "vocab_size": len(dictionary),
         "padding_idx": dictionary.pad(),
@@ -65,11 +65,11 @@ def transformer_preset(
 
 
 def register_presets(model: str, presets: dict[str, dict[str, Any]]) -> None:
-    """Register presets as values of `--arch`; command-line options take precedence.
+    """Register presets as values of `--arch`. Options on the command line take precedence.
 
     Args:
         model: name of the model.
-        presets: option values of each preset, by preset name.
+        presets: maps preset names to option values.
     """
     for arch, preset in presets.items():
         register_model_architecture(model, arch)(partial(_fill_in, preset))
@@ -83,7 +83,7 @@ def _fill_in(preset: dict[str, Any], cfg: Any) -> None:
 
 
 def preset_config(config: type, arch: str, preset: dict[str, Any]) -> type:
-    """Return a subclass of an options dataclass whose defaults are a preset's values."""
+    """Return a subclass of an options dataclass, with a preset's values as defaults."""
     declared = {item.name: item for item in fields(config)}
     changed = []
     for name, value in preset.items():

@@ -60,8 +60,8 @@ class PairTaskConfig(LxsrTaskConfig):
         positive(infinite=True),
     )
     source_temperature: float = option(
-        "like --temperature, for the data sources within a language pair (corpora that were "
-        "named in `lxsr prepare`): 1 samples by size, 5 more evenly, inf evenly",
+        "like --sampling-temperature, for the data sources within a language pair (corpora "
+        "that were named in `lxsr prepare`): 1 samples by size, 5 more evenly, inf evenly",
         1.0,
         positive(infinite=True),
     )
@@ -79,7 +79,7 @@ class PairTaskConfig(LxsrTaskConfig):
 
 
 class PairTask(LxsrTask):
-    """Reads aligned text with a joined dictionary; subclasses build the dataset."""
+    """Reads aligned text with a joined dictionary. Subclasses build the dataset."""
 
     def __init__(self, cfg: PairTaskConfig):
         super().__init__(cfg)
@@ -106,7 +106,7 @@ class PairTask(LxsrTask):
             corpora: corpora of all language pairs that have this split.
             split: train, valid or test.
             epoch: one-based number of the epoch.
-            options: further arguments of `PairDataset`.
+            options: additional arguments of `PairDataset`.
         """
         raise NotImplementedError
 
@@ -124,8 +124,7 @@ class PairTask(LxsrTask):
             self.read_corpora(split, epoch=1)
 
     def _make_subword_dropout(self) -> SubwordDropout | None:
-        """Set up subword dropout, and store its probabilities in the task state for `lxsr
-        export`."""
+        """Set up subword dropout, and store its probabilities for `lxsr export`."""
         if not (self.cfg.subword_dropout or self.cfg.rare_subword_dropout):
             return None
         probability = self.split_probability()
@@ -139,7 +138,7 @@ class PairTask(LxsrTask):
         )
 
     def split_probability(self) -> FloatArray:
-        """Compute the probability [V] of splitting each symbol, from the text of all shards.
+        """Compute the probability of splitting each symbol [V], from the text of all shards.
 
         No symbol is split more often than in the training run that this one continues.
         """
@@ -165,10 +164,12 @@ class PairTask(LxsrTask):
         return probability
 
     def _earlier_split_probability(self) -> FloatArray | None:
-        """Read the split probabilities [V] of the training run that this one continues.
+        """Read the split probabilities of the training run that this one continues.
 
-        A run without subword dropout stored none, so all are 0. The result is None for a new
-        model.
+        A run without subword dropout has not stored any, so they are all 0.
+
+        Returns:
+            The probabilities [V], or None for a new model.
         """
         start = self.starting_checkpoint()
         if start is None:
@@ -178,7 +179,7 @@ class PairTask(LxsrTask):
 
     def post_validate(self, model, stats: dict[str, Any], agg) -> None:
         super().post_validate(model, stats, agg)
-        # Discard them, because the weights are about to change.
+        # Discard these embeddings, because the weights are about to change.
         self.expected = None
 
     def valid_step(self, sample: dict, model, criterion) -> tuple:
@@ -195,7 +196,7 @@ class PairTask(LxsrTask):
 
     @cached_property
     def halves(self) -> IntArray:
-        """Ids of the two parts of each piece [V, 2] (see `merged_from`)."""
+        """Ids of the two parts of each piece [V, 2]; see `merged_from`."""
         return merged_from(self.dictionary.symbols[: self.num_symbols], self.dictionary.nspecial)
 
     def read_corpora(self, split: str, epoch: int) -> dict[tuple[str, str], PairCorpus]:
@@ -218,8 +219,8 @@ class PairTask(LxsrTask):
         """Read `split` for all language pairs, and build its dataset.
 
         Raises:
-            InputError: if `combine` is set and the folder has more parts of the split, such as
-                train1.
+            InputError: if `combine` is set and the folder contains additional files of the split,
+                such as train1.
         """
         if combine:
             names = []
@@ -296,9 +297,10 @@ class PairTask(LxsrTask):
 
 
 class ExpectedRows:
-    """Embeddings that `lxsr export` would write for a model's current weights.
+    """The embeddings that `lxsr export` would write for the current weights of a model.
 
-    They equal the current ones if sentence embeddings are not sums of piece embeddings.
+    They are equal to the current embeddings if sentence embeddings are not sums of piece
+    embeddings.
 
     Args:
         model: the model in training.

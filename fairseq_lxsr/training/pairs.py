@@ -44,21 +44,21 @@ class PairCorpus:
 class PairDataset(EpochDataset):
     """Sentence pairs without EOS, truncated to `max_positions` pieces.
 
-    Each batch comes from one corpus; subclasses build the batch in `collater`.
+    Each batch comes from one corpus. Subclasses build the batch in `collater`.
 
     Args:
         corpora: one corpus per language pair, N pairs in total, with consecutive pair indices. A
             pair that occurs k times in an epoch has the indices i, i + N, ...; each occurrence is
             in a different batch and has its own random draws (such as masks).
-        temperature: how an epoch is distributed over language pairs (see
-            `dataset.samples_per_corpus`).
-        source_temperature: how a language pair is distributed over its sources; 1 treats them as
-            one text.
-        subword_dropout: draws new segmentations every epoch; batches are built from the lengths
+        temperature: sampling temperature for language pairs; see `dataset.samples_per_corpus`.
+        source_temperature: sampling temperature for the data sources of a language pair; 1 treats
+            them as one text.
+        subword_dropout: draws new segmentations every epoch. Batches are built from the lengths
             before dropout.
-        by_length: put pairs of similar length into the same batch; otherwise any pairs.
-        drop_last: drop the last batch of a pass over a language pair unless it is full.
-        options: further arguments of `EpochDataset`.
+        by_length: put pairs of similar length into the same batch; otherwise, pairs are batched in
+            their random order.
+        drop_last: drop the last batch of a pass over a language pair if it is not full.
+        options: additional arguments of `EpochDataset`.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class PairDataset(EpochDataset):
     # -- sorting and batching
 
     def ordered_indices(self) -> np.ndarray:
-        """Return this epoch's pair indices in training order.
+        """Return the pair indices of this epoch in training order.
 
         Within each round, `arranged` defines the order.
         """
@@ -156,7 +156,7 @@ class PairDataset(EpochDataset):
         return np.concatenate(ordered)
 
     def draws(self) -> list[tuple[list[np.ndarray], np.ndarray]]:
-        """Return the pairs drawn from each language pair in this epoch.
+        """Return the pairs that this epoch draws from each language pair.
 
         Returns:
             For each language pair, the usable pairs of each source, and the number of pairs that an
@@ -208,7 +208,7 @@ class PairDataset(EpochDataset):
         in-batch negatives.
 
         Args:
-            indices: pair indices as `ordered_indices` returns them.
+            indices: pair indices from `ordered_indices`.
             max_tokens: maximum number of tokens per side and batch; None for no limit.
             max_sentences: number of pairs per batch; None for no limit.
             required_batch_size_multiple: ignored.
@@ -306,7 +306,7 @@ def read_rows(
 
 
 def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
-    """Count how often each dictionary entry occurs in both sides of a corpus [V]."""
+    """Count the occurrences [V] of each dictionary entry in both sides of a corpus."""
     counts = np.zeros(num_symbols, np.int64)
     for side in (corpus.source, corpus.target):
         for start in range(0, len(side), COUNTED_AT_ONCE):
@@ -317,7 +317,7 @@ def count_pieces(corpus: PairCorpus, num_symbols: int) -> np.ndarray:
 
 
 def strip_eos(tokens: torch.Tensor, eos_idx: int) -> np.ndarray:
-    """Remove the EOS at the end of a sentence [T]."""
+    """Remove the EOS, if any, at the end of a sentence of shape [T]."""
     ids = tokens.numpy()
     if len(ids) and ids[-1] == eos_idx:
         return ids[:-1]

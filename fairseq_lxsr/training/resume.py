@@ -1,6 +1,6 @@
 """Checks whether training can continue from a checkpoint.
 
-fairseq would fail late, or continue with weights that have a different meaning.
+Without these checks, fairseq would fail late, or continue with weights that have another meaning.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.modules import SentenceNetwork
 from fairseq_lxsr.options import REMOVED_OPTIONS
 
-# Option groups in a checkpoint that may contain options which were removed since.
+# Option groups in a checkpoint that may contain options which have since been removed.
 OPTION_GROUPS = ("task", "model", "criterion")
 
 
@@ -37,12 +37,12 @@ class NewRun:
         vocab_size: number of dictionary entries, including <mask>.
         task_state: state that the task stores in checkpoints.
         weights: weights of the new model.
-        resumes: whether the optimizer continues as well, if the checkpoint contains its state; the
-            checkpoint must then have exactly the model's weights.
-        options_without_shape: model options that do not affect the shape of any weight (see
-            `SentenceNetwork`).
-        same_place: whether training continues in the middle of the data, which must then be
-            unchanged.
+        resumes: whether the optimizer continues as well, if the checkpoint contains its state. In
+            this case, the checkpoint must contain exactly the weights of the model.
+        options_without_shape: model options that do not affect the shape of any weight; see
+            `SentenceNetwork`.
+        same_place: whether training continues in the middle of the data, which then must not have
+            changed.
     """
 
     task: str
@@ -79,8 +79,8 @@ def check_resumable(path: Path, run: NewRun) -> None:
         run: the run that is about to continue.
 
     Raises:
-        InputError: if the checkpoint has a different task, dictionary, language, size or option,
-            or, if the run continues in the middle of the data, different data.
+        InputError: if the checkpoint has a different task, dictionary, language, size or option, or
+            different data although the run continues in the middle of the data.
     """
     state = read_checkpoint(path)
     task = state["cfg"]["task"].get("_name") or state["cfg"]["task"].get("task")
@@ -126,7 +126,7 @@ def refuse_replacing(save_dir: Path) -> None:
         good = newest_checkpoint(save_dir)
     name = good.name if good else names[0]
     message = (
-        f"{save_dir}: contains {name} from an earlier run, which this run would replace, but no "
+        f"{save_dir} contains {name} from an earlier run, which this run would replace, but no "
         "checkpoint_last.pt; choose another --save-dir"
     )
     if good:
@@ -144,7 +144,7 @@ def finished_limit(path: Path, cfg: DictConfig) -> str | None:
         cfg: options of the run.
 
     Returns:
-        The option and its value; None if training is not finished.
+        The option and its value, or None if training is not finished.
     """
     state = read_checkpoint(path)
     limits = cfg.optimization

@@ -35,7 +35,7 @@ class SubwordDropout:
         self.seed = seed
         # Ids of the two parts of each piece [V, 2].
         self.halves = merged_from(symbols, first_piece)
-        # [V]
+        # Whether each symbol can be split [V].
         self.can_split = (self.halves[:, 0] >= 0) & (self.probability > 0)
 
     def __call__(

@@ -24,8 +24,8 @@ def batch_by_size_vec(
         num_tokens_vec: lengths of the sentences [N].
         max_tokens: maximum number of tokens per batch, including padding; 0 or less for no limit.
         max_sentences: maximum number of sentences per batch; 0 or less for no limit.
-        bsz_mult: larger batches contain a multiple of this number of sentences; the rest goes into
-            the next batch.
+        bsz_mult: larger batches contain a multiple of this number of sentences; the remaining
+            sentences go into the next batch.
     """
     if not len(indices):
         return []
@@ -58,7 +58,7 @@ def batch_by_size_vec(
 
 
 def _first_too_many(lengths: IntArray, start: int, max_tokens: int, max_sentences: int) -> int:
-    """Return the index of the first sentence that does not fit into a batch; N if all fit.
+    """Return the index of the first sentence that does not fit into a batch, or N if all fit.
 
     Args:
         lengths: lengths of the sentences [N].
@@ -167,7 +167,7 @@ def _get_slice_indices_fast(
 def _complete_sentences(
     ends: list[int], start: int, stop: int, block_size: int
 ) -> Iterator[tuple[int, int]]:
-    """Split text into blocks of whole sentences; a sentence that is too long gets its own block.
+    """Split text into blocks of whole sentences. A sentence that is too long gets its own block.
 
     Args:
         ends: end positions of the sentences.
@@ -222,7 +222,7 @@ def count_for_bleu(
 ) -> dict[str, int]:
     """Count the lengths and n-grams of a sentence for BLEU.
 
-    Padding at either end and the end symbol are not counted, unless there is nothing else.
+    Padding at either end and trailing end symbols are not counted, unless there is nothing else.
 
     Args:
         reference: ids of the reference.
@@ -251,7 +251,7 @@ def _count_ngrams(ids: Sequence[int], n: int) -> Counter[tuple[int, ...]]:
 
 
 def _trimmed(ids: Sequence[int], pad: int, end: int) -> Sequence[int]:
-    """Remove padding and EOS from ids."""
+    """Strip leading padding, and trailing padding and EOS, but keep at least one id."""
     start = 0
     stop = len(ids)
     while start < stop and ids[start] == pad:

@@ -34,14 +34,15 @@ class DocumentCorpus:
     starts: IntArray
 
     def around(self, index: IntArray, context: int) -> tuple[IntArray, IntArray]:
-        """Return where each sentence's context begins and ends within its document.
+        """Find the context of sentences within their documents.
 
         Args:
             index: sentence indices [N].
             context: number of context sentences on each side.
 
         Returns:
-            Index of the first sentence in each context [N], and of the sentence after the last [N].
+            Index of the first sentence in each context, and of the sentence after the last one, [N]
+            each.
         """
         document = np.searchsorted(self.starts, index, side="right")
         begin = np.maximum(index - context, self.starts[document - 1])
@@ -65,7 +66,7 @@ class CoherentPairs:
 
 
 class ContextDataset(EpochDataset):
-    """Base class: each sample is a context, a sentence to insert in the middle, and a label.
+    """Base class. Each sample is a context, a sentence to insert in the middle, and a label.
 
     Attributes:
         places: language and sentence whose context is used [S, 2].
@@ -88,7 +89,7 @@ class ContextDataset(EpochDataset):
         super().__init__(max_positions=max_positions, **options)
         self.corpora = list(corpora)
         self.context = context
-        # With cumulative piece counts, the length of a context is a difference.
+        # With cumulative piece counts, the length of a context is a difference of two counts.
         self.pieces_before = []
         for corpus in self.corpora:
             lengths = corpus.sentences.sizes - 1
@@ -172,11 +173,11 @@ class ReplacedSentences(ContextDataset):
 
     Args:
         corpora: corpora of all languages.
-        doubled: use every sentence twice per epoch, in its own context and replaced; otherwise
+        doubled: use every sentence twice per epoch, in its own context and replaced. Otherwise,
             choose one of the two at random.
-        negatives: source of the replacements: `language` (the sentence's language) or `corpus`
-            (all languages, as Wang et al. do).
-        **options: further arguments of `ContextDataset`.
+        negatives: source of the replacements: `language` (the sentence's language) or `corpus` (all
+            languages, as in Wang et al.).
+        **options: additional arguments of `ContextDataset`.
     """
 
     def __init__(
@@ -213,7 +214,11 @@ class ReplacedSentences(ContextDataset):
         self.middles = np.where(stays[:, None], self.places, self._replacements(epoch))
 
     def _replacements(self, epoch: int) -> IntArray:
-        """Draw a replacement sentence for each sample [S, 2], from its own language or from all."""
+        """Draw a replacement for each sample, from its own language or from all languages.
+
+        Returns:
+            Language and sentence index of each replacement [S, 2].
+        """
         language, sentence = self.places.T
         sizes = np.array([corpus.starts[-1] for corpus in self.corpora])
         before = sizes.cumsum() - sizes

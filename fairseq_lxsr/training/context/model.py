@@ -27,7 +27,7 @@ from fairseq_lxsr.training.model_options import (
 CONTEXT_PRESETS = {
     "context_transformer_base": transformer_preset(512, 2048, 8, layers=3),
     "context_transformer_small": transformer_preset(256, 512, 4, layers=3),
-    # A preset without layers, for small corpora; examples/context compares the pooling methods.
+    # A preset without layers, for small corpora. examples/context compares the pooling methods.
     "context_transformer_static": transformer_preset(256, 512, 4, layers=0),
     "context_transformer_static_mean": transformer_preset(256, 512, 4, layers=0)
     | {"pooling": "mean"},
@@ -40,7 +40,7 @@ class ContextTransformerConfig(TransformerOptions):
     encoder_ffn_embed_dim: int = option("width of the feed-forward layers", 2048, WIDTH)
     encoder_layers: int = option("number of transformer layers", 3, LAYERS)
     pooling: ChoiceEnum(tuple(POOLINGS)) = option(  # type: ignore[valid-type]
-        "sentence embedding pooling over token states: mean and maximum (mean_max), or mean",
+        "pooling of token states into sentence embeddings: mean and maximum (mean_max), or mean",
         "mean_max",
     )
 
@@ -73,7 +73,14 @@ class ContextTransformerModel(BaseFairseqModel):
         return self.encoder.config.max_positions
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the scores [B] of token ids [B, T]; each row is a sentence in its context."""
+        """Score sentences in their contexts.
+
+        Args:
+            tokens: ids of the sentences in their contexts [B, T].
+
+        Returns:
+            Scores [B].
+        """
         with cpu_autocast(self.cpu_dtype, tokens):
             [(embeddings, _)] = self.encoder(tokens)
             return self.score(embeddings).squeeze(1)

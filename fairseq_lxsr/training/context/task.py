@@ -41,8 +41,8 @@ class SentContextConfig(LxsrTaskConfig):
         False,
     )
     negatives: ChoiceEnum(CONTEXT_NEGATIVES) = option(  # type: ignore[valid-type]
-        "source of replacement sentences: the same language, or the corpus of all "
-        "languages, as Wang et al. do; not with --mined",
+        "source of replacement sentences: the same language, or the corpus of all languages, "
+        "as in Wang et al.; not with --mined",
         "language",
     )
     langs: Optional[str] = option(
@@ -163,7 +163,7 @@ def read_documents(
         folders: data folders from `lxsr train-context`.
         split: `train` or `valid`.
         language: language to read.
-        num_symbols: dictionary size, which no id may reach.
+        num_symbols: size of the dictionary; all ids must be below it.
 
     Raises:
         InputError: if a file is missing or damaged.
@@ -245,7 +245,7 @@ def read_mined(path: Path, corpora: list[DocumentCorpus]) -> CoherentPairs:
 def _parse_place(
     language: str, row: str, numbers: dict[str, int], corpora: list[DocumentCorpus]
 ) -> tuple[int, int]:
-    """Parse a language and a sentence number; return the indices of both.
+    """Parse a language and a sentence number, and return the indices of both.
 
     Raises:
         KeyError: if the language is unknown.

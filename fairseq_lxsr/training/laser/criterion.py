@@ -1,5 +1,4 @@
-"""fairseq criterion `xling_translation_loss`: translation loss with optional distance
-constraint."""
+"""fairseq criterion `xling_translation_loss`: translation loss with an optional constraint."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from fairseq_lxsr.training.criterion import SummedCriterion, log_means
 
 DETACHED = "_detached"
 CONSTRAINTS = (*DISTANCES, f"norm{DETACHED}", f"norm_of_mean{DETACHED}")
-# Weight of the translation loss with a distance constraint; without one, it is 1.
+# Weight of the translation loss if there is a distance constraint; otherwise, it is 1.
 TRANSLATION_WEIGHT = 0.5
 
 
@@ -67,8 +66,10 @@ def check_constraint(cfg: XlingTranslationLossConfig) -> None:
 
 @register_criterion("xling_translation_loss", dataclass=XlingTranslationLossConfig)
 class XlingTranslationLoss(SummedCriterion):
-    """L = L_translation, or 1/2 L_translation + beta (L_pair + lambda L_neg), in nats (Li and Mak
-    2020).
+    """Translation loss with an optional distance constraint (Li and Mak 2020), in nats.
+
+    Without a constraint, the loss is L_translation. With one, it is 1/2 L_translation + beta
+    (L_pair + lambda L_neg); see `losses.distance`.
 
     As in the authors' code, sums over the pieces and over the pairs of a batch are both divided by
     the number of pieces.

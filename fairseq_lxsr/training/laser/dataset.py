@@ -15,8 +15,8 @@ class TranslationDataset(PairDataset):
     Args:
         corpora: one corpus per direction.
         target_languages: target language index of each corpus.
-        target_start: ids that the decoder predicts before each target: BOS, or nothing.
-        **options: further arguments of `PairDataset`.
+        target_start: ids that the decoder predicts before each target: BOS, or none.
+        **options: additional arguments of `PairDataset`.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class TranslationDataset(PairDataset):
         self.target_start = np.array(target_start, dtype=np.int64)
 
     def num_tokens_vec(self, indices):
-        # One more position, for the target's EOS, and for the tag that T-LASER prepends.
+        # Count one more position, for the target's EOS or for the tag that T-LASER prepends.
         return super().num_tokens_vec(indices) + 1 + len(self.target_start)
 
     def collater(self, samples: list[dict]) -> dict:

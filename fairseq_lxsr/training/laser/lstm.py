@@ -66,7 +66,7 @@ class LaserModelConfig(EncoderOptions):
     encoder_append_eos: bool = option(
         "add <s> before and </s> after each sentence in the encoder input", False
     )
-    # The type is Any, because for bool fairseq would treat any text as true.
+    # The type is Any, because fairseq would treat any text as True for bool.
     encoder_prepend_bos: Any = field(default=II(".encoder_append_eos"))
     decoder_input_feeding: bool = option(
         "feed the decoder's previous output back as input at every step (slower, because the steps "
@@ -76,10 +76,9 @@ class LaserModelConfig(EncoderOptions):
 
 
 class LaserDecoder(SentenceDecoder):
-    """LSTM decoder whose input is the previous piece, the sentence embedding and the target
-    language.
+    """LSTM decoder, fed with the previous piece, the sentence embedding and the target language.
 
-    With input feeding, its last output is also an input, as in Li and Mak's decoder (laser_lstm.py,
+    With input feeding, its last output is another input, as in Li and Mak's decoder (laser_lstm.py,
     line 286).
 
     Args:

@@ -41,7 +41,7 @@ class XlingTranslationConfig(PairTaskConfig):
 
 @register_task("xling_translation", dataclass=XlingTranslationConfig)
 class XlingTranslationTask(PairTask):
-    """Builds batches of one direction each for `xling_translation_loss` and fairseq-generate."""
+    """Builds batches for `xling_translation_loss` and fairseq-generate, each from one direction."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,8 @@ class XlingTranslationTask(PairTask):
 
     def __init__(self, cfg: XlingTranslationConfig):
         super().__init__(cfg)
-        # fairseq-generate replaces them with the checkpoint's languages, to keep their indices.
+        # fairseq-generate replaces these languages with those of the checkpoint, to keep their
+        # indices.
         self.languages = sorted({target for _, target in self.pairs})
 
     def choose_pairs(self, folder: Path) -> list[tuple[str, str]]:

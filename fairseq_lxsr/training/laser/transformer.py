@@ -86,13 +86,13 @@ class TLaserDecoder(SentenceDecoder):
         self.embed_dim = dim
         self.embed_tokens = scaled_embedding(len(dictionary), dim, dictionary.pad())
         self.embed_languages = nn.Embedding(num_languages, cfg.decoder_lang_embed_dim)
-        # Initialized like the token embeddings.
+        # Initialize these embeddings like the token embeddings.
         nn.init.normal_(self.embed_languages.weight, std=dim**-0.5)
         self.language_in_memory = cfg.decoder_lang_at == "memory"
         if not self.language_in_memory:
             self.input_projection = nn.Linear(dim + cfg.decoder_lang_embed_dim, dim)
         self.num_positions = 1 + cfg.max_positions
-        # One additional position, because a target may begin with BOS.
+        # A target may begin with BOS, so one additional position is needed.
         table = sinusoidal_positions(self.num_positions + 1, dim)
         self.register_buffer("positions", table, persistent=False)
         self.layer = TransformerDecoderLayerBase(_layer_config(cfg))
@@ -148,7 +148,7 @@ def _layer_config(cfg: TLaserModelConfig) -> TransformerConfig:
 
 @register_model("tlaser", dataclass=TLaserModelConfig)
 class TLaserModel(SentenceTranslationModel):
-    """T-LASER (Li and Mak 2020), or cT-LASER with the criterion's distance constraint."""
+    """T-LASER (Li and Mak 2020), or cT-LASER if the criterion has a distance constraint."""
 
     @classmethod
     def build_model(cls, cfg: TLaserModelConfig, task) -> "TLaserModel":
@@ -164,11 +164,10 @@ class TLaserModel(SentenceTranslationModel):
 
 
 def _initialize_as_released(network: TLaserSentenceEncoder, decoder: TLaserDecoder) -> None:
-    """Initialize all matrices and embeddings except the output projection from N(0, 0.02), as BERT
-    does.
+    """Initialize all matrices like BERT, from N(0, 0.02), except the output projection.
 
-    Li and Mak's code calls fairseq's init_bert_params (transformer_lw.py, line 400), which skips
-    the output projection, because it is a plain parameter there.
+    Li and Mak's code calls fairseq's init_bert_params (transformer_lw.py, line 400). It skips the
+    output projection, which is a plain parameter there.
     """
     output = decoder.output_projection.weight.detach().clone()
     for part in (network, decoder):

@@ -39,7 +39,7 @@ class TranslationEncoder(FairseqEncoder):
 
 
 class SentenceDecoder(FairseqIncrementalDecoder):
-    """Decodes from the sentence embedding; subclasses define `states` and `output_projection`."""
+    """Decodes from the sentence embedding. Subclasses define `states` and `output_projection`."""
 
     def forward(
         self,
@@ -48,17 +48,17 @@ class SentenceDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """Compute the next-piece logits.
+        """Compute the logits of the next pieces.
 
         Args:
             prev_output_tokens: EOS and the target so far [B, T].
             encoder_out: output of `TranslationEncoder`.
-            incremental_state: beam search cache, with which only the last step is computed.
+            incremental_state: beam search cache; if given, only the last step is computed.
             positions: indices into the flattened target [P]; None for all positions.
 
         Returns:
-            Logits [B, T, V]; [B, 1, V] with a cache, [P, V] with positions. Also None, as fairseq
-            expects.
+            Logits [B, T, V]; [B, 1, V] with a cache, or [P, V] with positions. The second value is
+            None, which fairseq expects.
         """
         # [B, T, D]
         states = self.states(prev_output_tokens, encoder_out, incremental_state)
@@ -70,13 +70,16 @@ class SentenceDecoder(FairseqIncrementalDecoder):
     def states(
         self, prev_output_tokens: Tensor, encoder_out: EncoderOut, incremental_state: dict | None
     ) -> Tensor:
-        """Compute the states [B, T, D], or [B, 1, D] with a cache; for the arguments, see
-        `forward`."""
+        """Compute the decoder states; for the arguments, see `forward`.
+
+        Returns:
+            States [B, T, D], or [B, 1, D] with a cache.
+        """
         raise NotImplementedError
 
 
 class SentenceTranslationModel(FairseqEncoderDecoderModel):
-    """Encoder-decoder model whose decoder only sees the source as a sentence embedding.
+    """Encoder-decoder model whose decoder sees the source only as a sentence embedding.
 
     Args:
         encoder: a `TranslationEncoder`.
@@ -108,7 +111,7 @@ class SentenceTranslationModel(FairseqEncoderDecoderModel):
             target_language: target language indices [B].
             prev_output_tokens: EOS and the targets [B, T].
             positions: indices into the flattened targets [P]; None for all positions.
-            target_tokens: targets as encoder input [C, T'], to embed them too.
+            target_tokens: targets as encoder input [C, T'], if they are to be embedded too.
 
         Returns:
             Logits (see `SentenceDecoder`), and the embeddings `source` [B, E] and `target` [C, E].

@@ -15,10 +15,10 @@ class SentencePairDataset(PairDataset):
 
     Args:
         corpora: one corpus per language pair.
-        parts: add fields to a batch, in this order.
-        near: groups of similar pairs in each corpus, which stay together in a batch; empty for no
+        parts: functions that add fields to a batch, called in this order.
+        near: groups of similar pairs in each corpus, which stay together in a batch; empty without
             groups.
-        options: further arguments of `PairDataset`.
+        options: additional arguments of `PairDataset`.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SentencePairDataset(PairDataset):
         self.near = near
 
     def arranged(self, indices: np.ndarray) -> np.ndarray:
-        """Keep similar pairs of a round together in groups, and sort the groups by mean length."""
+        """Group the similar pairs of a round, and sort the groups by mean length."""
         if not self.near or not len(indices):
             return super().arranged(indices)
         corpus = self.corpus_of(indices[0])

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 PAD_MULTIPLE = 8
 # Maximum number of graphs. Each graph holds the gradients of all weights in memory.
 MAX_GRAPHS = 40
-# A shape is captured at its second occurrence; capturing shapes that occur once does not pay off.
+# Capture a shape when it occurs for the second time, because capturing a shape that occurs only
+# once does not pay off.
 OCCURRENCES = 2
 
 Capture = Callable[[nn.Module, tuple[Tensor, ...]], Any]
@@ -30,7 +31,8 @@ class GraphedCriterion:
         model: the model, whose weights must keep their memory addresses.
         criterion: returns the loss, the sample size and the logged values of a batch. Logged values
             that are tensors must depend only on the values of the batch.
-        capture: replaces the capture of a CUDA graph; tests use this on the CPU.
+        capture: function that captures a graph; None captures a CUDA graph. Tests use another one
+            on CPUs.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, capture: Capture | None = None):
@@ -79,7 +81,7 @@ class _GraphedStep:
 
     def __call__(self, sample: dict) -> tuple[Tensor, int, dict]:
         loss, logged = self._run(*flatten(sample).values())
-        # Copied, because the graph reuses this memory for the next batch.
+        # Copy the values, because the graph reuses this memory for the next batch.
         values = logged.clone().unbind()
         output = self._constants | dict(zip(self._names, values, strict=True))
         output["ntokens"] = sample["ntokens"]
@@ -87,11 +89,11 @@ class _GraphedStep:
 
 
 class _TensorStep(nn.Module):
-    """Wraps a criterion as a function of tensors only, as CUDA graphs require.
+    """Wraps a criterion as a function of tensors only, which CUDA graphs require.
 
     Attributes:
         names: names of the logged values that are tensors.
-        constants: the other logged values, which are equal for all batches of a shape.
+        constants: all other logged values, which are equal for all batches of a shape.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module, sample: dict):
@@ -140,7 +142,7 @@ class _CudaCapture:
 
 
 def flatten(sample: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a batch by name, with `outer.inner` for nested dictionaries.
+    """Map names to the tensors of a batch, with `outer.inner` for nested dictionaries.
 
     Example:
         >>> flatten({"net_input": {"source": torch.ones(2, 3)}, "nsentences": 2}).keys()

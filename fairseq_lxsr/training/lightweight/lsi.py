@@ -100,7 +100,7 @@ def left_singular_vectors(matrix: Tensor, count: int, seed: int) -> Tensor:
     for _ in range(ITERATIONS):
         basis = rows @ (columns @ torch.linalg.qr(basis).Q)
     basis = torch.linalg.qr(basis).Q
-    # [N, rank]
+    # Projection of the columns onto the basis [N, rank].
     small = columns @ basis
     # eigh returns the eigenvalues in ascending order.
     _, eigenvectors = torch.linalg.eigh(small.T @ small)

@@ -45,8 +45,8 @@ ENCODER = "encoder."
 @dataclass
 class LxsrModelConfig(TransformerOptions):
     gated: bool = option(
-        "start as a mean of token embeddings; layers contribute through gates that are initially "
-        "zero, so --finetune-from-model also accepts a model with fewer layers",
+        "start as a mean of token embeddings; layers contribute through gates that are "
+        "initially zero, so --finetune-from-model also accepts a model with fewer layers",
         False,
     )
     order_coefficients: int = option(
@@ -73,8 +73,8 @@ class LxsrModelConfig(TransformerOptions):
 class LxsrModel(BaseFairseqModel):
     """Encodes both sides of a batch, and applies the heads of the loss terms.
 
-    It only has weights that its losses use, because training on several GPUs waits for the gradient
-    of every weight. A model with another encoder is a subclass.
+    It contains only weights that its losses use, because training on several GPUs waits for the
+    gradient of every weight. A model with another encoder is a subclass.
 
     Args:
         encoder: network that encodes several batches at once: `embed(*tokens)` returns [B, E] for
@@ -114,8 +114,8 @@ class LxsrModel(BaseFairseqModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Adapt a checkpoint to this model, in place.
 
-        Heads and `grown` weights that the checkpoint lacks keep their initial values; heads that
-        this model does not have are dropped.
+        Heads and `grown` weights that are missing in the checkpoint keep their initial values.
+        Heads that this model does not have are dropped.
         """
         initial = self.state_dict()
         grown = tuple(ENCODER + part for part in self.encoder.grown)

@@ -78,7 +78,7 @@ class NearPairs:
             yield members[[first, *neighbours]]
 
     def _cosines(self, queries: IntArray, candidates: IntArray) -> NDArray[np.float32]:
-        """Compute scores [Q, C] that rank the candidates of each query as cosines would."""
+        """Compute scores [Q, C] that rank the candidates of each query like cosines."""
         # The products are integers of at most 2^24, so float32 sums are exact in any order.
         query_vectors = self.vectors[queries].astype(np.float32)
         candidate_vectors = self.vectors[candidates].astype(np.float32)
@@ -89,7 +89,7 @@ class NearPairs:
         return [rows[start : start + step] for start in range(0, len(rows), step)]
 
     def _cells(self, rng: np.random.Generator) -> IntArray:
-        """Assign each pair to a cell, and return the cell numbers [N]."""
+        """Assign each of N pairs to a cell, and return the cell numbers [N]."""
         cells = np.empty(len(self.vectors), dtype=np.int64)
         number = 0
         parts = [np.arange(len(cells))]
@@ -103,7 +103,7 @@ class NearPairs:
         return cells
 
     def _split(self, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
-        """Split pairs by their nearest pivot, or evenly if all pairs have the same one."""
+        """Split pairs by their nearest pivot, or evenly if all pairs have the same pivot."""
         pivots = rng.choice(rows, min(math.ceil(len(rows) / CELL), PIVOTS), replace=False)
         nearest = np.concatenate(
             [self._cosines(block, pivots).argmax(axis=1) for block in self._blocks(rows)]
@@ -116,9 +116,9 @@ class NearPairs:
 
 
 def places_of_largest(values: NDArray[np.float32], count: int) -> IntArray:
-    """Return the sorted indices of the largest values; ties go to the first of equal values.
+    """Return the sorted indices of the largest values. The first of equal values takes precedence.
 
-    numpy's argpartition resolves ties differently on different processors.
+    numpy's argpartition orders equal values differently on different processors.
     """
     if len(values) <= count:
         return np.arange(len(values))
@@ -138,9 +138,9 @@ def whole_numbers(source: np.ndarray, target: np.ndarray) -> NDArray[np.int8]:
         target: target embeddings [B, E].
 
     Returns:
-        Integers [B, E]; zero embeddings remain zero.
+        Integers [B, E]. Zero embeddings remain zero.
     """
-    # float64 makes all machines round to the same integers.
+    # Use float64, so that all machines round to the same integers.
     summed = sum(
         side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
         for side in (source.astype(np.float64), target.astype(np.float64))

@@ -51,7 +51,7 @@ def start_from(
     rows = torch.from_numpy(np.array(encoder.table, np.float32))
     with torch.no_grad():
         table[:old] = rows[:old]
-        # The model only has an embedding for <mask> if it was trained with <mask>.
+        # The model has a separate embedding for <mask> only if it was trained with <mask>.
         mask_row = rows[SPECIAL.index(UNK)]
         if len(rows) > old:
             mask_row = rows[old:]
@@ -90,8 +90,8 @@ def new_rows(table: Tensor, vocab_size: int, corpora: Sequence[PairCorpus]) -> T
         corpora: training text of the language pairs.
 
     Returns:
-        New embeddings [N, D]; pieces that do not occur in the text get the unknown symbol's
-        embedding.
+        New embeddings [N, D]. Pieces that do not occur in the text get the embedding of the unknown
+        symbol.
     """
     old = len(table)
     table_of_new = table[SPECIAL.index(UNK)].repeat(vocab_size - old, 1)
@@ -140,7 +140,7 @@ class FlatText:
         )
 
     def matrix(self, chosen: NDArray[np.bool_], weights: FloatArray, columns: int) -> Tensor:
-        """Return a sparse sentence-by-id matrix, with one row per sentence.
+        """Create a sparse sentence-by-id matrix, with one row per sentence.
 
         Args:
             chosen: which ids to include [n].

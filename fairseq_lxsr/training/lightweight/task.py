@@ -54,8 +54,8 @@ NEAR_SIZE = 32
 class FrozenPieces:
     """Freezes all weights of an encoder except the embeddings of new pieces.
 
-    The frozen weights are restored after each update. Setting their gradients to zero is not
-    enough: weight decay and the optimizer's moments would still change them.
+    The frozen weights are restored after each update. Zero gradients would not suffice, because
+    weight decay and the optimizer's moments would still change the weights.
 
     Args:
         model: the model, which may be wrapped for several workers.
@@ -102,7 +102,7 @@ def near_folders(cfg: Any, shards: Sequence[Path], pairs: Sequence[tuple[str, st
 def near_pairs(
     cfg: Any, folder: Path, corpora: Mapping[tuple[str, str], PairCorpus]
 ) -> list[NearPairs]:
-    """Read the training text's embeddings, and group the similar pairs of each corpus."""
+    """Read the embeddings of the training text, and group the similar pairs of each corpus."""
     cells = []
     for pair, corpus in corpora.items():
         count = len(corpus.source)
@@ -175,7 +175,8 @@ class XlingSentTask(PairTask):
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
-        # fairseq itself has no default here. If --max-tokens is also given, both limits apply.
+        # fairseq itself has no default for this option. If --max-tokens is also given, both limits
+        # apply.
         parser.set_defaults(batch_size=DEFAULT_BATCH_SIZE)
 
     def __init__(self, cfg: XlingSentConfig):
@@ -193,7 +194,7 @@ class XlingSentTask(PairTask):
         probability = super().split_probability()
         # Subword dropout would change the exported embeddings of frozen pieces.
         probability[: self.cfg.frozen_pieces] = 0
-        # Embeddings in --from-model are exported ones, which already include their subword parts.
+        # The embeddings of --from-model were exported, so they already include their subword parts.
         if self.cfg.from_model:
             probability[:] = 0
         return probability
@@ -201,7 +202,7 @@ class XlingSentTask(PairTask):
     def train_step(
         self, sample, model, criterion, optimizer, update_num: int, ignore_grad: bool = False
     ) -> tuple:
-        """Compute the gradients of a batch, using CUDA graphs if --cuda-graphs is set."""
+        """Compute the gradients of a batch. CUDA graphs are used if --cuda-graphs is set."""
         if self.cfg.cuda_graphs:
             if self._graphed is None:
                 self._graphed = GraphedCriterion(model, criterion)
@@ -209,7 +210,7 @@ class XlingSentTask(PairTask):
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def check_graphs(self) -> None:
-        """Reject options that CUDA graphs do not support if --cuda-graphs is set."""
+        """Reject options that --cuda-graphs does not support."""
         options = self.run_options
         if not self.cfg.cuda_graphs or options is None:
             return
@@ -233,7 +234,7 @@ class XlingSentTask(PairTask):
 
     def optimizer_step(self, optimizer, model, update_num: int) -> None:
         """Update the weights, and restore the frozen ones."""
-        # Create it here, because fairseq loads a checkpoint just before the first update.
+        # Create this object here, because fairseq loads a checkpoint just before the first update.
         if self.cfg.frozen_pieces and self._frozen is None:
             self._frozen = FrozenPieces(model, self.cfg.frozen_pieces)
         super().optimizer_step(optimizer, model, update_num)
@@ -300,7 +301,7 @@ class XlingSentTask(PairTask):
         symbols = self.dictionary.symbols[: self.num_symbols]
         corpora = list(self.read_corpora("train", epoch=1).values())
         start_from(encoder, model.encoder, symbols, corpora)
-        # `lxsr export folder` reads both.
+        # `lxsr export folder` reads both values.
         self.state.merge_state_dict(
             {FROM_LANG_PAIRS: trained_pairs(encoder), FROM_DTYPE: stored_dtype(encoder)}
         )

@@ -43,10 +43,13 @@ class HardNegatives:
     def make(self, pairs: DrawnPairs) -> tuple[IntArray, BoolArray]:
         """Create the negatives for a batch.
 
+        Args:
+            pairs: the sentence pairs of the batch.
+
         Returns:
-            Ids of the negatives [B, T], only padding if a sentence could not be altered; and, [B,
-            2], whether each row is a negative for the source (an altered target), and for the
-            target.
+            Token ids [B, T], and a mask [B, 2] that says whether each row is a negative for the
+            source (an altered target) and for the target. A row contains only padding if its
+            sentence could not be altered.
         """
         data = pairs.dataset
         index = pairs.index
@@ -66,7 +69,7 @@ class HardNegatives:
         return tokens, np.stack((of_target & is_changed, ~of_target & is_changed), axis=1)
 
     def _swap_all(self, pairs: DrawnPairs, sides: list[str], draws: FloatArray) -> list[IntArray]:
-        """Swap two words in each sentence; ten times faster than `_change_each`."""
+        """Swap two words in each sentence. This is ten times faster than `_change_each`."""
         rows = [sample[side] for sample, side in zip(pairs.samples, sides, strict=True)]
         ids = np.concatenate(rows)
         lengths = np.array([len(row) for row in rows])
@@ -83,8 +86,7 @@ class HardNegatives:
     def _change_each(
         self, pairs: DrawnPairs, sides: list[str], draws: FloatArray
     ) -> list[IntArray]:
-        """Alter one side of each pair according to the draws [B, 4]; unchanged rows become
-        empty."""
+        """Alter one side of each pair. Rows that do not change become empty."""
         data = pairs.dataset
         rows = []
         for sample, side, (kind, first, second, donor) in zip(
@@ -102,17 +104,20 @@ class HardNegatives:
         return rows
 
     def _split(self, ids: IntArray) -> list[IntArray]:
-        """Split ids [T] into words; pieces before the first word start belong to the first word."""
+        """Split ids [T] into words. Pieces before the first word start belong to the first word."""
         return np.split(ids, np.flatnonzero(self.starts_word[ids])[1:])
 
 
 def swap_words(words: list[IntArray], first: float, second: float) -> list[IntArray]:
-    """Swap two words; a sentence with only one word remains unchanged.
+    """Swap two words in place. A single word remains unchanged.
 
     Args:
-        words: ids of each word.
+        words: ids of each word; changed by this function.
         first: number in [0, 1) that selects one word.
         second: number in [0, 1) that selects another word.
+
+    Returns:
+        The same list.
     """
     if len(words) < 2:
         return words
@@ -157,7 +162,7 @@ def swapped_places(
     # The maximum keeps a single word in place.
     c = np.maximum(b, bounds[high])
     d = bounds[high + 1]
-    # Parts of each sentence [N, 5], in the new order.
+    # Start of each of the five segments of a sentence [N, 5], in the new order.
     parts = np.stack([begins, c, b, a, d], axis=1)
     sizes = np.stack([a - begins, d - c, c - b, b - a, ends - d], axis=1).ravel()
     return np.repeat(parts.ravel() - (sizes.cumsum() - sizes), sizes) + np.arange(len(starts_word))
@@ -173,6 +178,9 @@ def edit_words(
         new_words: words of another sentence, from which the new word is chosen.
         first: number in [0, 1) that selects the position.
         second: number in [0, 1) that selects the action and the new word.
+
+    Returns:
+        Ids of each word in the altered sentence.
     """
     place = int(first * len(words))
     action, rest = divmod(second * 3, 1)

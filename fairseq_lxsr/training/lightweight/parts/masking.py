@@ -16,7 +16,7 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 BoolArray = NDArray[np.bool_]
 
 MASKINGS = ("one", "tokens")
-# Fraction of the pieces that `mask_tokens` selects. MASK_SHARE of the selected pieces are replaced
+# `mask_tokens` selects this fraction of the pieces. Of the selected pieces, MASK_SHARE are replaced
 # by <mask> and RANDOM_SHARE by a random piece; the rest remain unchanged (Devlin et al. 2019).
 MASKED_SHARE = 0.15
 MASK_SHARE = 0.8
@@ -98,7 +98,7 @@ def mask_one_piece(
     Returns:
         The masked source and target.
     """
-    # [B]
+    # Whether to mask a piece of the source [B].
     draw_source = uniform(seed, epoch, index, Draw.MASKED_SIDE) < 0.5
     draw_piece = uniform(seed, epoch, index, Draw.MASKED_PIECE)
     sides = []
@@ -138,7 +138,7 @@ def drop_pieces(
         probability: probability of dropping each piece.
         vocabulary: dictionary data for masking.
     """
-    # [B, T]
+    # Random number for each position [B, T].
     drawn = uniform(
         seed, epoch, index[:, None], Draw.WORD_DROPOUT, side, np.arange(tokens.shape[1])
     )
@@ -169,10 +169,10 @@ def mask_tokens(
     lengths = real.sum(axis=1)
 
     def draw(kind: Draw) -> FloatArray:
-        """Draw a random number for every position [B, T]."""
+        """Draw random numbers [B, T], one for every position."""
         return uniform(seed, epoch, index[:, None], kind, side, np.arange(t))
 
-    # Random rounding up or down makes the expected count exact.
+    # Rounding up or down at random makes the expected count exact.
     counts = np.floor(MASKED_SHARE * lengths + draw(Draw.MASKED_COUNT)[:, 0])
     counts = counts.astype(np.int64).clip(1, None)
     # Padding sorts last.
@@ -235,7 +235,7 @@ class Masking:
 
 
 class MaskedTargets:
-    """Uses the masked ids of each side as targets of a batch; runs after `Masking`."""
+    """Uses the masked ids of each side as targets of a batch. Must follow `Masking`."""
 
     def __call__(self, batch: dict[str, Any], pairs: DrawnPairs) -> None:
         for side in SIDES:
@@ -244,7 +244,7 @@ class MaskedTargets:
 
 @dataclass(frozen=True)
 class WordDropout:
-    """Drops pieces from the encoder input, except in hard negatives; runs after masking.
+    """Drops pieces from the encoder input, except in hard negatives. Must follow masking.
 
     Attributes:
         probability: probability of dropping each piece.

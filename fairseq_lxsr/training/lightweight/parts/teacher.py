@@ -25,8 +25,8 @@ class TeacherEmbeddings:
     """Teacher embeddings of aligned text, in any floating-point dtype.
 
     Args:
-        source: source embeddings [N, E]; None to use the target embeddings instead.
-        target: target embeddings [N, E]; None to use the source embeddings instead.
+        source: source embeddings [N, E]; None uses the target embeddings instead.
+        target: target embeddings [N, E]; None uses the source embeddings instead.
     """
 
     def __init__(self, source: np.ndarray | None, target: np.ndarray | None):
@@ -69,7 +69,7 @@ def read_teacher(
         count: number of pairs in the text, if known.
 
     Returns:
-        The embeddings; None if neither file exists.
+        The embeddings, or None if neither file exists.
 
     Raises:
         InputError: if a file does not contain embeddings of this text.
@@ -98,7 +98,7 @@ def embedding_folders(
 
     Args:
         option: name of the option, for messages.
-        value: value of the option: one folder, or one folder per shard, joined by colons.
+        value: value of the option: one folder, or one folder per shard, joined by `os.pathsep`.
         shards: data folders of the text.
         pairs: language pairs to train on.
 

@@ -1,4 +1,4 @@
-"""Additional text in any language with teacher embeddings, which is added to each batch."""
+"""Additional text in any language, with teacher embeddings, that is added to each batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def read_teacher_texts(folder: Path, data: Sequence[Path]) -> list[TeacherText]:
 
     Args:
         folder: folder with the texts, one text per line.
-        data: data folders for training, whose tokenizer splits the texts.
+        data: data folders for training, which contain the tokenizer.
 
     Raises:
         InputError: if a file is missing, or does not match the other files.
@@ -82,7 +82,7 @@ def _read_texts(path: Path, tokenizer: Tokenizer) -> TeacherText:
 
 
 class ChosenRows:
-    """Selected rows of an array on disk, which are only read when indexed.
+    """Selected rows of an array on disk, read only when they are indexed.
 
     Args:
         rows: array on disk [M, E].
@@ -100,7 +100,7 @@ class ChosenRows:
 
 @dataclass(frozen=True)
 class DrawnTeacherTexts:
-    """Adds a random text and its embedding for each pair; all files are equally likely.
+    """Adds a random text and its embedding for each pair. All files are equally likely.
 
     The choice depends on the pair, so neither batch order nor the number of workers changes the
     texts.

@@ -1,7 +1,7 @@
 """Loss terms for task `xling_sent`, one file each.
 
 A term declares its options, its batch fields, its head in the model, and its loss. All modules in
-this folder are imported, so adding a term requires one new file and no other change.
+this folder are imported, so a new term requires only a new file.
 """
 
 import functools

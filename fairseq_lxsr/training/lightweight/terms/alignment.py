@@ -68,7 +68,7 @@ class AlignmentTerm(Term):
         self.similarity = str(cfg.align_similarity)
         self.scale = 1 / cfg.align_temperature
         self.hard_negatives = str(cfg.hard_negatives)
-        # Number of rows gathered from each worker; None to use only the local batch.
+        # Number of rows gathered from each worker; None if only the local batch is used.
         self.gathered_rows: int | None = None
         if cfg.gather_negatives:
             self.gathered_rows = cfg.batch_size
@@ -105,7 +105,7 @@ class AlignmentTerm(Term):
         return parts
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Check that the widths are valid for the model; this term adds no modules."""
+        """Check that the widths are valid for the model. This term does not add modules."""
         if self.widths and self.widths[-1] > config.output_dim:
             raise InputError(
                 f"--matryoshka {','.join(map(str, self.widths))} exceeds the embedding width "
@@ -162,7 +162,7 @@ class PairNumbers:
 
 
 def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
-    """Find candidates that are copies of the true translation, and therefore not negatives.
+    """Find candidates that are copies of the true translation, and are therefore not negatives.
 
     Args:
         numbers: pair numbers [B].
@@ -170,7 +170,7 @@ def same_pair(numbers: Tensor, of_candidates: Tensor, first: int) -> Tensor:
         first: index of the first pair among the candidates; pair i is candidate `first + i`.
 
     Returns:
-        True for such candidates [2, B, C]: first for candidates from v, then from u.
+        A mask [2, B, C] that is true for such candidates, first for candidates from v, then from u.
     """
     # [B, C]
     equal = numbers[:, None] == of_candidates
@@ -185,7 +185,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # All workers' losses use these rows, and fairseq sums the workers' gradients.
+        # The losses of all workers use these rows, and fairseq sums the gradients of the workers.
         grad = grad.contiguous()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
@@ -218,7 +218,7 @@ def gather_rows(
     all_u, all_v = _AllGather.apply(F.pad(torch.cat((u, v), dim=1).float(), padding)).split(
         u.shape[1], dim=1
     )
-    # [B]
+    # Whether each row is a candidate [B].
     is_candidate = torch.full_like(numbers, not is_dummy)
     # Pair numbers of the candidates, [C] each.
     all_numbers, real = _all_gather(F.pad(torch.stack((numbers, is_candidate), dim=1), padding)).T

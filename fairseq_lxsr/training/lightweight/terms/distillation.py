@@ -51,10 +51,10 @@ class DistillationOptions(FairseqDataclass):
 
 
 def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return the fingerprint of the one model that all teacher embeddings are compatible with.
+    """Return the fingerprint of the model that all teacher embeddings are compatible with.
 
-    This is the model that computed them, or that model's own teacher. The result is None if there
-    is no description from `lxsr embed` next to the embeddings.
+    This is the model that computed them, or that model's own teacher. The result is None if the
+    embeddings have no description from `lxsr embed`.
 
     Raises:
         InputError: if the embeddings come from several models that are not compatible.
@@ -69,7 +69,7 @@ def one_teacher(folders: Sequence[Path], pairs: Sequence[tuple[str, str]]) -> st
     if len(models) > 1:
         names = ", ".join(sorted(name or "one without description" for name in models))
         raise InputError(
-            f"{folders[0]}: contains embeddings from several models, {names}; use embeddings "
+            f"{folders[0]} contains embeddings from several models, {names}; use embeddings "
             "from one model"
         )
     return models.pop() or None
@@ -144,7 +144,8 @@ class DistillationTerm(Term):
     def parts(self, split: Split) -> Sequence[Part]:
         """Read the teacher embeddings of a split.
 
-        Splits other than `train` may lack them; their loss then excludes distillation.
+        Splits other than `train` may lack them. In this case, their loss does not include
+        distillation.
         """
         folder = self.folders[0]
         if split.name == "train":
@@ -181,9 +182,12 @@ class DistillationTerm(Term):
         return {"projection": nn.Linear(config.output_dim, self.width, bias=False)}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the source and target embeddings, stacked [2B, E'].
+        """Return the source and target embeddings, stacked.
 
         For `mse` and `cosine`, they are projected to the teacher's width.
+
+        Returns:
+            Embeddings [2B, E'], sources first.
         """
         student = torch.cat((encoded["embeddings"]["source"], encoded["embeddings"]["target"]))
         if self.has_projection:

@@ -1,4 +1,4 @@
-"""Term `gen`: predict words of a sentence or its translation (Mao et al. 2021, section 3.2)."""
+"""Term `gen`: predicts words of a sentence or its translation (Mao et al. 2021, section 3.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class GenerativeOptions(FairseqDataclass):
 
 
 class GenerativeTerm(Term):
-    """KL divergence between the words to predict and the predicted words.
+    """KL divergence between the distributions of target words and predicted words.
 
     For `mlm`, this is the cross-entropy of each masked piece, predicted from its own state.
     """
@@ -107,9 +107,12 @@ class GenerativeTerm(Term):
         return {"head": head}
 
     def output(self, model: Any, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute the logits [2B, V], sources first.
+        """Compute the logits of both sides.
 
-        For `mlm`, the shape is [K + K', V], with one row per masked piece.
+        For `mlm`, there is one row per masked piece.
+
+        Returns:
+            Logits [2B, V], sources first; [K + K', V] for `mlm`.
         """
         if self.needs_states:
             rows = [

@@ -24,8 +24,7 @@ class SimilarityOptions(FairseqDataclass):
 
 
 class SimilarityTerm(Term):
-    """Distance -sum log cos(pi/2 * difference) between the softmax-normalized similarity
-    matrices."""
+    """Distance -sum log cos(pi/2 * difference) between softmax-normalized similarity matrices."""
 
     name, Options = "sim", SimilarityOptions
 

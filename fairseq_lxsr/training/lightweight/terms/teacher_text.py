@@ -39,7 +39,7 @@ class TeacherTextTerm(Term):
     """Cross-entropy over the cosine similarities to the teacher's embeddings.
 
     A learnt projection maps the embeddings to the teacher's width. Use this term for words that do
-    not occur in the pairs: a text may be a single word, and needs no translation.
+    not occur in the pairs: a text can be a single word, and does not need a translation.
 
     Args:
         weight: weight of the term.

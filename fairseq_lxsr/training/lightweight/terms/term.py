@@ -57,7 +57,7 @@ class Split:
 
 
 class Term:
-    """Base class of the loss terms; the total loss is the sum of `weight` times `loss`.
+    """Base class of the loss terms. The total loss is the sum of `weight` times `loss`.
 
     A term with weight 0 adds its parts to the batch, but has no head and no loss. Subclasses set
     the attributes.
@@ -79,7 +79,7 @@ class Term:
 
     @classmethod
     def build(cls, cfg: Any, setting: Setting) -> "Term | None":
-        """Build the term as configured; None if the options disable it."""
+        """Build the term, or return None if the options disable it."""
         raise NotImplementedError
 
     def parts(self, split: Split) -> Sequence[Part]:
@@ -87,7 +87,7 @@ class Term:
         return ()
 
     def heads(self, config: TransformerConfig) -> dict[str, nn.Module]:
-        """Return the modules that only this term uses, by name.
+        """Map names to the modules that only this term uses.
 
         Checkpoints use the same names.
         """
