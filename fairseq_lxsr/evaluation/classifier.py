@@ -21,9 +21,9 @@ from fairseq_lxsr.evaluation.score import Outcomes, Score, as_units, text_and_mo
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Approximate size of a chunk of features that is gathered at once.
+# Approximate number of bytes of features to gather at a time.
 CHUNK_BYTES = 2**24
-# Number of examples classified at once.
+# Number of examples to classify at a time.
 PREDICT_ROWS = 4096
 # Dropout compares 16-bit random numbers with the rate.
 STEPS_OF_DROPOUT = 2**16
@@ -46,7 +46,14 @@ class Classifiers:
 
     @torch.inference_mode()
     def predict(self, features: FloatArray) -> IntArray:
-        """Predict classes [S, N] for features [N, F] with the classifier of each seed."""
+        """Predict the classes of examples with the classifier of each seed.
+
+        Args:
+            features: features of N examples [N, F].
+
+        Returns:
+            Predicted classes [S, N].
+        """
         blocks = []
         for start in range(0, len(features), PREDICT_ROWS):
             rows = as_features(features[start : start + PREDICT_ROWS], self.normalise)
@@ -89,18 +96,18 @@ def train_classifiers(
     dev_labels: IntArray,
     classes: int,
 ) -> Classifiers:
-    """Train one classifier per seed; each selects its epoch and L2 strength on dev.
+    """Train one classifier per seed. Each selects its best epoch and L2 strength on dev.
 
     Args:
         config: settings of the classifier.
         features: training features [N, F].
         labels: training labels from 0 to classes - 1 [N].
-        dev_features: features for the selection [M, F].
-        dev_labels: labels for the selection [M].
+        dev_features: features of the dev set, used for selection [M, F].
+        dev_labels: labels of the dev set [M].
         classes: number of classes.
 
     Raises:
-        InputError: for features and labels that do not match, or only one class.
+        InputError: if features and labels do not match, or if there is only one class.
     """
     check_training_set(features, labels, dev_features, dev_labels)
     x = as_features(features, config.normalise)
@@ -152,7 +159,7 @@ class BestEpochs:
 
     Args:
         layers: initial weights and biases of every layer.
-        models: number of models, S.
+        models: number of models S.
         ties: which epoch to keep if several are equally good, `first` or `last`.
     """
 
@@ -181,7 +188,7 @@ class BestEpochs:
 
 
 def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[Layer]:
-    """Draw initial weights uniformly from ±1/sqrt(fan_in), as torch.nn.Linear does.
+    """Draw initial weights uniformly from ±1/sqrt(fan_in), the default of torch.nn.Linear.
 
     The weights of a seed do not depend on the other seeds.
     """
@@ -206,9 +213,9 @@ def start_layers(config: ClassifierConfig, width: int, classes: int) -> list[Lay
 def batches(
     config: ClassifierConfig, x: Tensor, y: Tensor, generators: list[np.random.Generator]
 ) -> Iterator[tuple[Tensor, Tensor, list[Tensor] | None]]:
-    """Yield the batches of one epoch; the last batch may be shorter.
+    """Yield the batches of one epoch. The last batch may be shorter.
 
-    Every seed has its own order and dropout, which its models share.
+    Every seed has its own order and dropout masks, which are shared by its models.
 
     Args:
         config: settings of the classifier.
@@ -239,7 +246,7 @@ def gather(
     chunk: Tensor,
     generators: list[np.random.Generator],
 ) -> list[Tensor]:
-    """Gather features, labels and dropout masks for a chunk of row indices [seeds, rows]."""
+    """Gather features, labels and dropout masks for a chunk [seeds, rows] of row indices."""
     # Features [seeds, rows, F].
     features = x[chunk]
     if config.input_dropout:
@@ -306,9 +313,9 @@ def transfer_scores(
 
     Args:
         protocol: name of the protocol.
-        languages: parts of each language: `test` for a test language, `train` and `dev` for a
-            train language.
-        train_languages: train languages.
+        languages: splits of each language: `test` for a test language, `train` and `dev` for a
+            training language.
+        train_languages: training languages.
         config: settings of the classifier.
         fingerprint: fingerprint of the encoder, for signatures.
 
@@ -316,7 +323,8 @@ def transfer_scores(
         Scores with accuracy, its standard deviation over seeds, and macro F1.
 
     Raises:
-        InputError: for a missing part, an unknown label, or features from different models.
+        InputError: if a split is missing, a label is unknown, or features come from different
+            models.
     """
     tests = {name: parts["test"] for name, parts in languages.items() if "test" in parts}
     scores = []
@@ -325,7 +333,7 @@ def transfer_scores(
         dev = languages[train_language].get("dev")
         if train is None or dev is None:
             raise InputError(
-                f"{train_language} has no training text; expected the parts train and dev"
+                f"{train_language} has no training text; expected the splits train and dev"
             )
         _check_widths(train_language, train, tests)
         classes = sorted(set(train.labels))
@@ -361,10 +369,10 @@ def _check_widths(
 
 
 def class_numbers(part: LabelledFeatures, classes: Sequence[str]) -> IntArray:
-    """Convert the labels of a part (train, dev or test) to class indices [N].
+    """Convert the labels of a split (train, dev or test) to class indices [N].
 
     Raises:
-        InputError: for a label that is not one of the classes.
+        InputError: if a label is not one of the classes.
     """
     number = {label: index for index, label in enumerate(classes)}
     for row, label in enumerate(part.labels, start=1):
@@ -395,7 +403,7 @@ def macro_f1(predicted: IntArray, gold: IntArray) -> float:
 def _score(
     protocol: str, task: str, predicted: IntArray, gold: IntArray, settings: dict[str, object]
 ) -> Score:
-    """Create a score from the predictions of all seeds [S, N]."""
+    """Create a score from the predictions [S, N] of all seeds."""
     hits = predicted == gold
     by_seed = 100 * hits.mean(axis=1)
     values = {

@@ -1,5 +1,7 @@
-"""Paired bootstrap comparison of two systems on the same units (Koehn 2004), with one or several
-runs of each system (Clark et al. 2011)."""
+"""Compares two systems on the same units by paired bootstrap (Koehn 2004).
+
+Each system has one or several runs (Clark et al. 2011).
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.evaluation.score import Outcomes, Score
 from fairseq_lxsr.options import BOOTSTRAP_DRAWS
 
-# The seed that sacrebleu uses.
+# The default seed of sacrebleu.
 SEED = 12345
 # Maximum size of a block of bootstrap draws: number of draws, and number of values in memory.
 BLOCK_DRAWS = 100
@@ -20,7 +22,7 @@ BLOCK_NUMBERS = 10**7
 # Level below which a p-value is usually called significant.
 SIGNIFICANCE_LEVEL = 0.05
 
-# The latest scores of all runs of a system, by their comparable key: one score for each run.
+# Latest scores of a system, keyed by what makes scores comparable; one score for each run.
 RunScores = dict[Any, list[Score]]
 
 
@@ -38,7 +40,7 @@ class Comparison:
         low: lower end of the 95 % confidence interval of second - first.
         high: upper end of the interval.
         p: two-sided p-value of this comparison alone.
-        corrected_p: p-value corrected for all comparisons that were made together, see `holm`.
+        corrected_p: p-value adjusted for all comparisons that were made together, see `holm`.
     """
 
     protocol: str
@@ -68,9 +70,10 @@ def paired_bootstrap(
 
         low, high, p = paired_bootstrap([run_1, run_2, run_3], [other_1, other_2, other_3])
 
-    The value of a system is the mean of its runs. A draw has the same units for all runs of both
-    systems. If a system has several runs, they are drawn with replacement too, so that the interval
-    covers the random start of training; with one run it covers the choice of the units only.
+    The value of a system is the mean of its runs. Each draw uses the same units for all runs of
+    both systems. If a system has several runs, the runs are also drawn with replacement, so that
+    the interval includes the variation between training runs; with a single run, it includes only
+    the choice of units.
 
     p is two-sided: the fraction of draws whose difference, shifted to mean zero, is at least as far
     from zero as the observed difference (with one added to numerator and denominator).
@@ -99,7 +102,8 @@ def paired_bootstrap(
     # Drawing units with replacement means drawing their counts from a multinomial distribution.
     uniform = np.full(units, 1 / units)
     generator = np.random.default_rng(seed)
-    # Runs are drawn by another generator, so that the units do not depend on the number of runs.
+    # Runs are drawn with a separate generator, so that the drawn units do not depend on the number
+    # of runs.
     run_generator = np.random.default_rng([seed, 1])
     block = max(1, min(BLOCK_DRAWS, BLOCK_NUMBERS // units))
     blocks = []
@@ -118,7 +122,8 @@ def paired_bootstrap(
 
 
 def pooled(scores: Sequence[Score], value: str) -> Outcomes:
-    """Join the outcomes of one value over several tasks, for example both directions of a pair."""
+    """Join the outcomes of one value over several tasks, such as both directions of a language
+    pair."""
     hits: list[float] = []
     for score in scores:
         hits += score.outcomes[value].hits
@@ -151,7 +156,8 @@ def _draw_values(
         return mean
     run_counts = generator.multinomial(number, np.full(number, 1 / number), size=len(counts))
     deviation = (run_counts.T * values).mean(axis=0) - mean
-    # The mean of R drawn runs varies less than the mean of R new runs: by (R - 1) / R in variance.
+    # The mean of R runs drawn with replacement has (R - 1) / R times the variance of the mean of R
+    # new runs.
     return mean + math.sqrt(number / (number - 1)) * deviation
 
 
@@ -160,18 +166,18 @@ def _mean_value(runs: Sequence[Outcomes]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values of several comparisons by the step-down method of Holm (1979).
+    """Adjust p-values for multiple comparisons with Holm's step-down method (1979).
 
         holm([0.01, 0.04, 0.03])  # [0.03, 0.06, 0.06]
 
-    If no system differs, the chance that any corrected p-value is below 0.05 is at most 5 %, for
-    dependent comparisons too.
+    If no systems differ, at least one adjusted p-value is below 0.05 with a probability of at most
+    5 %, even for dependent comparisons.
 
     Args:
-        p_values: p-values of the single comparisons.
+        p_values: p-values of the individual comparisons.
 
     Returns:
-        Corrected p-values in the same order.
+        Adjusted p-values in the same order.
     """
     corrected = [1.0] * len(p_values)
     largest = 0.0
@@ -185,11 +191,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def compare(
     first: Sequence[Score], second: Sequence[Score], draws: int = BOOTSTRAP_DRAWS
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare all values that one run of each of two systems has for the same settings.
+    """Compare two systems with one run each, on all values measured with the same settings.
 
         results, notes = compare(read_scores("a.jsonl"), read_scores("b.jsonl"))
 
-    The intervals do not cover the random start of training; `compare_runs` does.
+    The intervals do not include the variation between training runs; use `compare_runs` for that.
 
     Args:
         first: scores of the first system.
@@ -209,7 +215,7 @@ def compare_runs(
     second: Sequence[Sequence[Score]],
     draws: int = BOOTSTRAP_DRAWS,
 ) -> tuple[list[Comparison], list[str]]:
-    """Compare two systems, each trained several times with different seeds.
+    """Compare two systems that were each trained several times with different seeds.
 
         results, notes = compare_runs(
             [read_scores("a.1.jsonl"), read_scores("a.2.jsonl")],
@@ -222,8 +228,8 @@ def compare_runs(
         draws: number of bootstrap samples, each drawn with replacement.
 
     Returns:
-        The comparisons of all values that every run has for the same settings, and notes on scores
-        that could not be compared, as for `compare`.
+        Comparisons of all values that every run has for the same settings, and notes on scores that
+        could not be compared, like those of `compare`.
     """
     first_name = _name_of_files("first", first)
     second_name = _name_of_files("second", second)
@@ -252,14 +258,14 @@ def compare_runs(
 
 
 def _name_of_files(system: str, runs: Sequence[Sequence[Score]]) -> str:
-    """Return how notes name the files of a system: `first file` or `first files`."""
+    """Return the name that notes use for the files of a system: `first file` or `first files`."""
     if len(runs) == 1:
         return f"{system} file"
     return f"{system} files"
 
 
 def _scores_of_runs(runs: Sequence[Sequence[Score]], files: str) -> tuple[RunScores, list[str]]:
-    """Return the latest scores that all runs of a system have, and notes on the others."""
+    """Return the latest scores that all runs of a system share, and notes on the other scores."""
     notes: list[str] = []
     latest_scores = []
     for run in runs:
@@ -281,7 +287,7 @@ def _scores_of_runs(runs: Sequence[Sequence[Score]], files: str) -> tuple[RunSco
 def _compare_values(
     first: Sequence[Score], second: Sequence[Score], draws: int
 ) -> Iterator[Comparison]:
-    """Yield the comparison of each value that all runs have, with p not yet corrected."""
+    """Yield a comparison of each value that all runs have, with p not yet adjusted."""
     score = second[0]
     metric = str(score.settings.get("metric", ""))
     for name in score.outcomes:
@@ -316,7 +322,7 @@ def latest(scores: Sequence[Score]) -> dict[Any, Score]:
 
 
 def _conflicting_models(scores: Sequence[Score], files: str) -> Iterator[str]:
-    """Yield a note for every score that a later score of another model replaces."""
+    """Yield a note for every score that was replaced by a later score of another model."""
     last = latest(scores)
     for score in scores:
         model = score.system
@@ -326,9 +332,9 @@ def _conflicting_models(scores: Sequence[Score], files: str) -> Iterator[str]:
 
 
 def _describe_mismatch(score: Score, candidates: Sequence[Score], files: str) -> str:
-    """Explain why a score has no counterpart among the scores of some files.
+    """Explain why a score has no counterpart among the scores in other files.
 
-    Only the candidate with the fewest different settings is reported.
+    Only the candidate with the fewest differing settings is reported.
     """
     task = f"{score.protocol} {score.task}"
     settings = score.measurement

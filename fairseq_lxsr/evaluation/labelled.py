@@ -57,11 +57,11 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features and labels of one part of a data set.
+    """Features and labels of one split of a data set.
 
     Args:
-        features: features [N, F].
-        labels: N labels.
+        features: embeddings, or features computed from them [N, F].
+        labels: label of each example [N].
         name: file name, for messages.
         text: hash of the text, for signatures.
     """

@@ -1,4 +1,4 @@
-"""Locate test text: file templates, and public test sets with their languages."""
+"""Locates test text: file templates, and public test sets with their languages."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ TEXT_SUFFIXES = ("", ".gz", ".txt", ".txt.gz", ".tsv", ".tsv.gz")
 
 
 def first_file(names: Iterable[str | Path], suffixes: Sequence[str] = ("", ".gz")) -> Path | None:
-    """Return the first existing file with one of these names and suffixes; None if none exists."""
+    """Return the first existing file with one of these names and suffixes, or None."""
     for name in names:
         for suffix in suffixes:
             path = Path(f"{name}{suffix}")
@@ -58,12 +58,12 @@ class Dataset:
         file: path of a language's file in the unpacked archive; {code} is the language code.
         sentences: number of sentences per language.
         codes: language codes in the names of the files.
-        short: codes by two-letter language code.
+        short: maps two-letter language codes to codes.
         url: URL of the archive, or of a page that links to it.
         licence: licence of the text.
         size: archive size in bytes; None if `url` does not point to a fixed archive.
-        sha256: archive checksum; None if `size` is None.
-        files: exceptions to `file`: paths by language code.
+        sha256: archive checksum, or None if `size` is None.
+        files: exceptions to `file`, as paths by language code.
         error_types: path of the xsim++ error types; empty if the set has none.
         augmented: path of the xsim++ hard negatives; empty if the set has none.
     """
@@ -90,7 +90,8 @@ class Dataset:
         return self.files.get(code, self.file.format(code=code))
 
     def code(self, language: str) -> str:
-        """Return the set's code for a language in any BCP 47 spelling: zh, zho_Hant, zh_TW ...
+        """Return the set's code for a language in any BCP 47 spelling, such as zh, zho_Hant or
+        zh_TW.
 
         Raises:
             InputError: for an unknown or ambiguous language.
@@ -133,7 +134,7 @@ class Dataset:
         count = sum(1 for _ in read_lines(path))
         if count != self.sentences:
             raise InputError(
-                f"{path}: has {count:,} lines; expected the {self.sentences:,} sentences of "
+                f"{path}: {count:,} lines; expected the {self.sentences:,} sentences of "
                 f"{self.name}: unpack the archive again"
             )
         return path
@@ -171,7 +172,7 @@ class Dataset:
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """Return all public test sets by name."""
+    """Map names to all public test sets."""
     registry = json.loads(DATASETS_FILE.read_text(encoding="utf-8"))
     sets = {}
     for row in registry["datasets"]:

@@ -31,8 +31,8 @@ class PassageSet:
     Args:
         queries: Q queries, each with a relevant passage.
         passages: P passages.
-        relevant: for each query, the grades of its relevant passages by row index [Q].
-        distractors: number of passages at the end that are relevant to no query.
+        relevant: for each query, maps row indices of relevant passages to their grades [Q].
+        distractors: number of passages at the end that are not relevant to any query.
     """
 
     queries: Text
@@ -48,7 +48,7 @@ class PassageSet:
 
     @property
     def pairs(self) -> list[str]:
-        """The relevant pairs and their grades as text, for the hash in the signature."""
+        """Relevant pairs and their grades as text, to be hashed for the signature."""
         lines = []
         for query, grades in enumerate(self.relevant):
             for passage, grade in sorted(grades.items()):
@@ -56,7 +56,7 @@ class PassageSet:
         return lines
 
     def with_distractors(self, path: str | Path) -> "PassageSet":
-        """Add passages from a file, one per line, that are relevant to no query."""
+        """Add passages from a file, one per line, that are not relevant to any query."""
         lines = read_text(path).lines
         passages = replace(self.passages, lines=[*self.passages.lines, *lines])
         return replace(self, passages=passages, distractors=len(lines))
@@ -74,7 +74,7 @@ def read_passage_set(files: PassageFiles, languages: tuple[str, str] = ("", ""))
         languages: languages of the queries and of the passages.
 
     Raises:
-        InputError: for an invalid line, a repeated or unknown identifier, or if no passage is
+        InputError: if a line is invalid, an identifier is repeated or unknown, or no passage is
             relevant.
     """
     queries_file, passages_file, relevant_file = files
@@ -110,7 +110,7 @@ def beir_files(folder: str) -> PassageFiles:
     """Find the queries, passages and relevant pairs in a folder with BEIR's layout.
 
     Raises:
-        InputError: for a missing file.
+        InputError: if a file is missing.
     """
     paths = []
     for name in (BEIR_QUERIES, BEIR_PASSAGES, BEIR_RELEVANT):
@@ -125,7 +125,7 @@ def beir_files(folder: str) -> PassageFiles:
 
 
 def _read_texts(path: str | Path) -> dict[str, str]:
-    """Read texts by identifier, from TSV or JSON lines."""
+    """Read texts from TSV or JSON lines, and map identifiers to texts."""
     is_json = Path(path).name.removesuffix(".gz").endswith(".jsonl")
     texts: dict[str, str] = {}
     for name, text in _json_texts(path) if is_json else read_columns(path, "id<TAB>text"):
@@ -164,7 +164,7 @@ def _read_relevant(path: str | Path) -> Iterator[tuple[str, str, str, float]]:
         if grade is not None:
             yield place, columns[0], columns[1], grade
         elif number > 1:
-            # Only the first line may hold a column name instead of a grade.
+            # The first line may be a header, with a column name instead of a grade.
             raise InputError(f"{place}: grade {columns[2]!r:.60} is invalid; expected a number")
 
 
@@ -204,7 +204,7 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
         languages: languages of the questions and of the paragraphs.
 
     Raises:
-        InputError: for a missing or invalid file.
+        InputError: if a file is missing or invalid.
     """
     question_file = xquad_file(folder, languages[0])
     paragraph_file = xquad_file(folder, languages[1])
@@ -214,8 +214,8 @@ def read_xquad(folder: str, languages: tuple[str, str]) -> PassageSet:
     rows = {question_id: row for row, question_id, _ in _xquad_questions(paragraph_file)}
     if questions.keys() != rows.keys():
         raise InputError(
-            f"{question_file} and {paragraph_file}: have different questions; expected two XQuAD "
-            "files"
+            f"{question_file} and {paragraph_file} have different questions; expected two "
+            "XQuAD files"
         )
     paragraphs = [paragraph["context"] for paragraph in _paragraphs(paragraph_file)]
     return PassageSet(

@@ -26,7 +26,7 @@ SCORES_LOCK_SECONDS = 60
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Results per unit (query, document or sentence); their value is 100 * sum(hits) / sum(totals).
+    """Results per unit (query, document or sentence). Their value is 100 * sum(hits) / sum(totals).
 
     The paired bootstrap resamples these units to compare two systems.
 
@@ -34,8 +34,8 @@ class Outcomes:
 
     Args:
         hits: numerators [U], or the first sample of a correlation.
-        totals: denominators [U], or the second sample; None counts 1 for every unit. The
-            JSON key is `of`.
+        totals: denominators [U], or the second sample; None counts 1 for every unit. The key in
+            JSON is `of`.
         correlation: whether the value is 100 times Pearson's correlation of hits and totals
             instead of their ratio.
     """
@@ -46,7 +46,7 @@ class Outcomes:
 
     @property
     def value(self) -> float:
-        """Ratio or correlation in percent; 0 if the denominator is 0."""
+        """Ratio or correlation in percent, or 0 if the denominator is 0."""
         if self.correlation:
             return float(self.percent(self.parts.sum(axis=1)))
         total = len(self.hits) if self.totals is None else math.fsum(self.totals)
@@ -56,10 +56,10 @@ class Outcomes:
 
     @property
     def parts(self) -> np.ndarray:
-        """Sufficient statistics [P, U] of each resampling unit; the value follows from their sums.
+        """Sufficient statistics of each resampling unit [P, U], whose sums determine the value.
 
-        The statistics of a ratio are hits and totals; of a correlation, a row of ones, both
-        standardised samples, their squares and their product.
+        A ratio has two statistics, hits and totals. A correlation has six: ones, both standardised
+        samples, their squares and their product.
         """
         hits = np.array(self.hits, dtype=float)
         totals = np.ones_like(hits) if self.totals is None else np.array(self.totals, dtype=float)
@@ -100,8 +100,9 @@ class Score:
         task: name of the task, for example `en->fr`.
         values: values by name, for example {"P@1": 93.3}.
         settings: all settings that change the values; the last is the model.
-        outcomes: outcomes of the values that the bootstrap can resample, by the same names.
-        curve: values by threshold: named lists of equal length, the first the thresholds.
+        outcomes: outcomes that the bootstrap can resample, under the same names as the values.
+        curve: values by threshold: named lists of equal length, the first of which contains the
+            thresholds.
         version: version of fairseq-lxsr that computed the score.
     """
 
@@ -126,7 +127,7 @@ class Score:
 
     @property
     def system(self) -> str:
-        """Model fingerprint and, if some texts were too long, how the model handled them."""
+        """Fingerprint of the model, and how it handled texts that were too long, if any."""
         model = f"{self.settings.get('model')}"
         on_long = str(self.settings.get("long", "")).rpartition("-")[0]
         if not on_long:
@@ -135,9 +136,9 @@ class Score:
 
     @property
     def measurement(self) -> dict[str, Any]:
-        """Signed settings that comparable scores share.
+        """Signed settings that must be equal for scores to be comparable.
 
-        The model is excluded, and so is the number of texts that were too long for it.
+        The model and the number of texts that were too long for it are excluded.
         """
         settings = self.signed_settings
         settings.pop("model", None)
@@ -146,7 +147,7 @@ class Score:
 
     @property
     def comparable(self) -> tuple[str, ...]:
-        """Key that comparable scores share."""
+        """Key that is equal for comparable scores."""
         fields = [f"{name}:{value}" for name, value in self.measurement.items()]
         return (self.protocol, self.task, *fields)
 
@@ -185,7 +186,7 @@ def as_units(hits: np.ndarray) -> list[float]:
 
 
 def text_hash(*texts: Sequence[str]) -> str:
-    """Hash test sentences in their order to eight hexadecimal digits."""
+    """Hash test sentences, in their order, to eight hexadecimal digits."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(("\n".join(text) + "\0").encode())
@@ -203,7 +204,7 @@ def append_scores(path: str | Path, scores: Iterable[Score]) -> None:
     The file is replaced atomically under a lock, so that several processes can append to it.
 
     Raises:
-        InputError: if the file holds anything but scores, or stays locked for a minute.
+        InputError: if the file contains anything but scores, or stays locked for a minute.
     """
     path = Path(path)
     check_scores_file(path)
@@ -229,7 +230,7 @@ def read_scores(path: str | Path) -> list[Score]:
             print(score.task, score.values)
 
     Raises:
-        InputError: for an empty file and for a line that is not a score.
+        InputError: if the file is empty, or a line is not a score.
     """
     scores = []
     for number, line in enumerate(read_lines(path, is_sentence=False), start=1):
@@ -241,7 +242,7 @@ def read_scores(path: str | Path) -> list[Score]:
                 "expected the output of `lxsr eval --output`"
             ) from None
     if not scores:
-        raise InputError(f"{path}: contains no scores; expected the output of `lxsr eval --output`")
+        raise InputError(f"{path} contains no scores; expected the output of `lxsr eval --output`")
     return scores
 
 
@@ -249,8 +250,8 @@ def _parse_score(record: dict[str, Any]) -> Score:
     """Create a score from a JSON object.
 
     Raises:
-        KeyError: for a missing field.
-        TypeError: for a field with an unsuitable value.
+        KeyError: if a field is missing.
+        TypeError: if a field has an unsuitable value.
     """
     for name in ("protocol", "task", "version"):
         _check_type(record, name, str)

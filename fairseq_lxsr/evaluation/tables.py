@@ -1,4 +1,4 @@
-"""Tables of scores: one row per task, one column per value, means in the last row."""
+"""Formats scores as tables: one row per task, one column per value, means in the last row."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -69,11 +69,12 @@ def _column_means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def systems_table(scores_by_system: Mapping[str, Sequence[Score]], value: str) -> str:
-    """Format one value of several systems: one row per system, one column per task, and the mean.
+    """Format one metric of several systems as a table of systems and tasks, with means.
 
     Args:
-        scores_by_system: scores of the same tasks, by the name of the system.
-        value: the value to show, for example P@1, by the first metric of each system.
+        scores_by_system: maps the name of each system to its scores on the same tasks.
+        value: name of the value to show, for example P@1. If a system has several metrics, its
+            first metric is used.
     """
     rows: dict[str, dict[str, float]] = {}
     for system, scores in scores_by_system.items():
@@ -86,17 +87,17 @@ def systems_table(scores_by_system: Mapping[str, Sequence[Score]], value: str) -
 
 
 def of_first_metric(scores: Sequence[Score]) -> list[Score]:
-    """Select the scores that have the similarity metric of the first one."""
+    """Select the scores with the same similarity metric as the first one."""
     metric = scores[0].settings.get("metric")
     return [score for score in scores if score.settings.get("metric") == metric]
 
 
 def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str, float]:
-    """Average over pairs of train and test language, as T-LASER reports.
+    """Average a value over pairs of training and test language, like the tables of T-LASER.
 
     Returns:
-        The means `same` (train language = test language), `cross` (different languages) and
-        `all`; a mean over no pairs is omitted.
+        The means `same` (training language = test language), `cross` (different languages) and
+        `all`. A mean over no pairs is omitted.
     """
     groups: dict[str, list[float]] = {"same": [], "cross": [], "all": []}
     for score in scores:
@@ -107,7 +108,7 @@ def transfer_means(scores: Sequence[Score], value: str = "accuracy") -> dict[str
 
 
 def transfer_table(scores: Sequence[Score], value: str = "accuracy") -> str:
-    """Format train languages as rows and test languages as columns, followed by the means."""
+    """Format a table of training languages (rows) and test languages (columns), and the means."""
     rows: dict[str, dict[str, float]] = {}
     for score in scores:
         train_language, test_language = score.task.split("->")
@@ -139,7 +140,7 @@ def report_scores(scores: Sequence[Score]) -> str:
 def signatures(scores: Sequence[Score]) -> str:
     """Return one signature per metric, one per line.
 
-    If a setting differs between tasks, its values are joined by +.
+    If a setting differs between tasks, its values are joined with +.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for score in scores:
@@ -168,7 +169,7 @@ class Published:
         protocol: name of the protocol.
         value: name of the value, for example accuracy.
         system: name of the system.
-        values: values by task, in percent unless `value` names a unit.
+        values: values by task, in percent unless `value` includes another unit.
         source: paper or page that reports them.
         settings: settings of the paper, as in the signature of a score.
     """
@@ -181,7 +182,7 @@ class Published:
     settings: dict[str, str] = field(default_factory=dict)
 
     def is_comparable(self, score: Score) -> bool:
-        """Return whether a score was measured with the paper's protocol and settings."""
+        """Return whether a score was computed with the paper's protocol and settings."""
         return self.protocol == score.protocol and self.settings.items() <= score.settings.items()
 
 
@@ -194,7 +195,7 @@ def published(protocol: str) -> list[Published]:
 def comparable_published(
     scores: Sequence[Score],
 ) -> tuple[dict[tuple[str, str], list[Published]], list[str]]:
-    """Select the published values that were measured with the settings of one of the scores.
+    """Select the published values that were measured with the same settings as one of the scores.
 
     Returns:
         The published values by protocol and value, and one line for every source that is omitted
@@ -214,7 +215,7 @@ def comparable_published(
 
 
 def published_table(scores: Sequence[Score]) -> str:
-    """Format comparable published values with their sources; empty if nothing is published."""
+    """Format comparable published values with their sources; return an empty string without any."""
     selected, left_out = comparable_published(scores)
     blocks = []
     for (protocol, value), rows in selected.items():

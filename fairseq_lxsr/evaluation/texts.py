@@ -1,4 +1,4 @@
-"""Read test text, rank candidates, and check that source and target match."""
+"""Reads test text, ranks candidates, and checks that source and target match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ def check_pair(source: FloatArray, target: FloatArray) -> None:
     """Check that source and target embeddings are valid and have the same width.
 
     Raises:
-        InputError: for different widths, a zero vector, NaN or infinity.
+        InputError: if the widths differ, or a row is a zero vector or contains NaN or infinity.
     """
     check_directions(source, "row {} of the source embeddings".format)
     check_directions(target, "row {} of the target embeddings".format)
@@ -45,7 +45,8 @@ def read_columns(path: str | Path, names: str, tabs_in_last: bool = True) -> lis
         tabs_in_last: whether the last column may contain tabs.
 
     Raises:
-        InputError: for an empty file, or a line with a wrong number of columns or an empty column.
+        InputError: if the file is empty, or a line has a wrong number of columns or an empty
+            column.
     """
     tabs = names.count("<TAB>")
     rows = []
@@ -69,7 +70,7 @@ def read_text(path: str | Path, language: str = "") -> Text:
     """Read a file with one sentence per line.
 
     Raises:
-        InputError: for an empty file.
+        InputError: if the file is empty.
     """
     lines = list(read_lines(path))
     if not lines:
@@ -81,7 +82,7 @@ def read_aligned(files: tuple[str, str], languages: tuple[str, str]) -> tuple[Te
     """Read two files whose lines are translations of each other.
 
     Raises:
-        InputError: for an empty file, or different numbers of lines.
+        InputError: if a file is empty, or the numbers of lines differ.
     """
     source = read_text(files[0], languages[0])
     target = read_text(files[1], languages[1])
@@ -119,7 +120,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
         Row indices of the candidates, best first [Q, count].
 
     Raises:
-        InputError: for an unknown metric, embeddings that do not match, or too few embeddings.
+        InputError: if the metric is unknown, the embeddings do not match, or there are too few.
     """
     if metric not in RANKING_METRICS:
         raise InputError(f"invalid metric {metric!r}; choose from {', '.join(RANKING_METRICS)}")
@@ -148,7 +149,7 @@ def rank(queries: FloatArray, candidates: FloatArray, count: int, metric: str) -
 
 @dataclass(frozen=True)
 class TextReranker:
-    """A reranker together with the sentences that it reads.
+    """A reranker together with the sentences that it compares.
 
     Args:
         reranker: reranker of the nearest candidates by cosine similarity.
@@ -186,7 +187,7 @@ class TextReranker:
 
 
 def identities(lines: Sequence[str]) -> IntArray:
-    """Assign an id to each sentence [N]; identical sentences share an id."""
+    """Assign an id to each sentence [N]. Identical sentences share an id."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(line, len(numbers)) for line in lines], dtype=np.int64)
 
@@ -194,7 +195,8 @@ def identities(lines: Sequence[str]) -> IntArray:
 def precision_outcomes(
     ranks: Sequence[int], retrieved: IntArray, gold: IntArray
 ) -> dict[str, Outcomes]:
-    """Compute P@k: whether the gold candidate is among the first k retrieved ones.
+    """Compute P@k, the fraction of queries whose gold candidate is among the first k retrieved
+    ones.
 
     Args:
         ranks: values of k.

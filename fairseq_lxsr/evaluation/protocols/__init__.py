@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from fairseq_lxsr.evaluation.protocols.protocol import Protocol
 
 # Module, class and help text of every protocol. Only the module of the requested protocol is
-# imported, because it imports numpy and, for some protocols, torch.
+# imported, because protocol modules import numpy, and some also torch.
 PROTOCOLS = {
     "bucc": ("bucc", "Bucc", "mining translations in monolingual text, F1, in several forms"),
     "minimal-pairs": (

@@ -1,6 +1,6 @@
-"""BUCC: mining translations from two monolingual sets (Zweigenbaum et al. 2017), in several forms.
+"""BUCC: mines translations from two monolingual sets (Zweigenbaum et al. 2017), in several forms.
 
-- `learned`: the threshold with the highest F1 on one part is applied to another: from training to
+- `learned`: the threshold with the highest F1 on one split is applied to another: from training to
   test in the shared task and in Artetxe and Schwenk (2019a), from sample to training in XTREME.
 - `oracle`: the threshold is selected on the evaluated part itself, as in the results of LASER's
   tasks/bucc and in sentence-transformers' bucc2018.py. This is an upper bound of `learned`.
@@ -46,7 +46,7 @@ from fairseq_lxsr.options import (
 from fairseq_lxsr.text.languages import split_pair
 from fairseq_lxsr.vectors import MinedPairs, mine
 
-# Gold pairs, each a source row and a target row.
+# Gold pairs as (source row, target row) tuples.
 Gold = set[tuple[int, int]]
 CURVE_POINTS = 200
 # Replaces infinite scores, which score files cannot hold.
@@ -55,7 +55,7 @@ LARGEST_THRESHOLD = LARGEST_NUMBER / 2
 
 @dataclass(frozen=True)
 class MiningSet:
-    """Sentences and gold pairs of one part of a language pair.
+    """Sentences and gold pairs of one split for a language pair.
 
     Args:
         source: source sentences [N].
@@ -63,7 +63,7 @@ class MiningSet:
         source_ids: identifiers of the source sentences [N].
         target_ids: identifiers of the target sentences [M].
         gold: pairs of rows that are translations.
-        part: name of the part, for example test.
+        part: name of the split, for example test.
     """
 
     source: Text
@@ -80,16 +80,16 @@ class MiningSet:
 
     @property
     def signed(self) -> tuple[Sequence[str], Sequence[str], list[str]]:
-        """Text to hash for the signature: sentences and gold pairs."""
+        """Texts to hash for the signature: sentences and gold pairs."""
         gold = [f"{source_row} {target_row}" for source_row, target_row in sorted(self.gold)]
         return self.source.lines, self.target.lines, gold
 
 
 def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
-    """Find the source, target and gold files of a part.
+    """Find the source, target and gold files of a split.
 
     Raises:
-        InputError: for a missing file.
+        InputError: if a file is missing.
     """
     sentences = f"{template}.{part}.{{lang}}"
     source_language, target_language = split_pair(pair)
@@ -99,16 +99,16 @@ def find_files(template: str, pair: str, part: str) -> tuple[Path, Path, Path]:
 
 
 def read_set(template: str, pair: str, part: str) -> MiningSet:
-    """Read one part of a language pair in BUCC's format.
+    """Read one split of a language pair in BUCC's format.
 
     Args:
         template: path in which {pair} is filled in; TEMPLATE.PART.LANG has lines
             `id<TAB>sentence`, and TEMPLATE.PART.gold has lines `id<TAB>id`.
         pair: language pair, for example fr-en.
-        part: name of the part, for example test.
+        part: name of the split, for example test.
 
     Raises:
-        InputError: for a missing file or an invalid line.
+        InputError: if a file is missing, or a line is invalid.
     """
     source_file, target_file, gold_file = find_files(template, pair, part)
     source_language, target_language = split_pair(pair)
@@ -152,12 +152,12 @@ def correct(mined: MinedPairs, gold: Gold) -> np.ndarray:
 def best_threshold(mined: MinedPairs, gold: Gold) -> float:
     """Find the finite threshold with the highest F1.
 
-    The threshold lies half-way between the last pair to keep and the next one. Pairs of equal score
-    are kept or dropped together; pairs with a score of minus infinity are dropped.
+    The threshold lies half-way between the last pair to keep and the next one. Pairs with equal
+    scores are kept or dropped together. Pairs with a score of minus infinity are dropped.
 
     Args:
         mined: mined pairs in descending order of score.
-        gold: gold pairs.
+        gold: the true pairs.
 
     Raises:
         InputError: if no pair has a finite score.
@@ -183,7 +183,8 @@ def threshold_curve(mined: MinedPairs, gold: Gold) -> dict[str, list[float]]:
     """Compute precision and recall at up to 200 thresholds.
 
     Returns:
-        Thresholds, and precision and recall in percent of the pairs at or above each.
+        Thresholds, and the precision and recall, in percent, of the pairs at or above each
+        threshold.
     """
     # Index of the last pair in each group of equal scores.
     is_last = np.append(mined.scores[1:] != mined.scores[:-1], True)[: len(mined)]
@@ -203,8 +204,8 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
     """Compute precision, recall and F1 of mined pairs.
 
     Args:
-        mined: mined pairs.
-        gold: gold pairs.
+        mined: the pairs to evaluate.
+        gold: the true pairs.
         sentences: number of source sentences, which are the units.
     """
     # The paired bootstrap draws source sentences, so the counts are summed by source sentence.
@@ -219,7 +220,7 @@ def f1_outcomes(mined: MinedPairs, gold: Gold, sentences: int) -> dict[str, Outc
 
 
 def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
-    """Deduplicate sentences, as LASER does (source/mine_bitexts.py, line 41).
+    """Remove repeated sentences, in the same way as LASER (source/mine_bitexts.py, line 41).
 
     Returns:
         The U distinct sentences in order of appearance, their rows in the text [U], and whether
@@ -236,15 +237,15 @@ def distinct_sentences(text: Text) -> tuple[Text, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, kw_only=True)
 class BuccMining:
-    """Mining options; None if not given, because the mteb forms do not support them."""
+    """Mining options. Unset options are None, because the mteb forms do not support them."""
 
     k: int | None = option("number of neighbours per sentence (default: 4)", None, at_least(1))
     margin: str | None = option("margin function (default: ratio)", None, MARGINS)
     retrieval: str | None = option("retrieval direction (default: max)", None, RETRIEVALS)
-    # For a repeated sentence, LASER cannot tell which identifier is meant
-    # (tasks/bucc/bucc.py, lines 84 to 95).
+    # For a repeated sentence, LASER cannot tell which identifier is meant (tasks/bucc/bucc.py,
+    # lines 84 to 95).
     unify: bool = option(
-        "mine each distinct sentence once and drop pairs of repeated sentences, as LASER does",
+        "mine each distinct sentence once and drop pairs with repeated sentences, as in LASER",
         False,
     )
 
@@ -254,7 +255,7 @@ class BuccMining:
         return self.k or 4, self.margin or "ratio", self.retrieval or "max"
 
     def mine(self, part: MiningSet, encoder: Encoder) -> MinedPairs:
-        """Mine the sentence pairs of one part, in descending order of score."""
+        """Mine the sentence pairs of one split, in descending order of score."""
         if not self.unify:
             return self._mine(part.source, part.target, encoder)
         source, source_rows, source_is_unique = distinct_sentences(part.source)
@@ -295,18 +296,18 @@ def score_mined(
     mining: BuccMining = DEFAULT_MINING,
     train: MiningSet | None = None,
 ) -> tuple[Score, MinedPairs]:
-    """Measure the F1 of mining.
+    """Score the sentence pairs that are mined with an encoder.
 
     Args:
-        part: part to measure.
+        part: the split to evaluate.
         encoder: encoder of the sentences.
-        mining: mining options.
-        train: part used to select the threshold with the highest F1; None selects it on `part`,
-            which is an upper bound.
+        mining: margin, number of neighbours and other options.
+        train: split used to select the threshold with the highest F1; None selects it on `part`,
+            which gives an upper bound.
 
     Returns:
-        A score with F1, precision, recall, F1 of the training part and the threshold (the names
-        start with `oracle` without a training part), and the pairs at or above the threshold.
+        A score with F1, precision, recall, F1 of the training split and the threshold (the names
+        start with `oracle` without a training split), and the pairs at or above the threshold.
     """
     mined = mining.mine(part, encoder)
     settings = mining.settings(part)
@@ -334,10 +335,10 @@ def score_mined(
 
 
 def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> Score:
-    """Measure retrieval of the gold translations, as mteb does on the training part.
+    """Score the retrieval of the gold translations, like mteb on the training split.
 
     Args:
-        part: part to measure.
+        part: the split to evaluate.
         encoder: encoder of the sentences.
         form: `mteb-v2` searches among the target sentences of the gold pairs, `mteb-v1` among
             all target sentences.
@@ -346,7 +347,7 @@ def score_as_mteb(part: MiningSet, encoder: Encoder, form: str = "mteb-v2") -> S
         A score with weighted F1, accuracy, and weighted precision and recall; see
         `mteb_bitext.weighted_scores`.
     """
-    # A set has no order; sorted pairs make the outcomes of two systems comparable.
+    # Sets are unordered; the pairs are sorted so that the outcomes of two systems can be compared.
     source_rows, target_rows = zip(*sorted(part.gold), strict=True)
     if form == "mteb-v1":
         candidates = part.target
@@ -390,10 +391,10 @@ class Bucc(BuccMining, Protocol):
         BUCC_FORMS,
     )
     part: str | None = option(
-        "part to measure (default: test; training if no threshold is learned)", None, BUCC_PARTS
+        "split to evaluate (default: test; training if no threshold is learned)", None, BUCC_PARTS
     )
     learn_part: str | None = option(
-        "part on which --form learned selects the threshold (default: training)", None, BUCC_PARTS
+        "split on which --form learned selects the threshold (default: training)", None, BUCC_PARTS
     )
     pairs_output: str | None = option(
         "write the mined pairs of one language pair", None, FILE_NAME, metavar="FILE.tsv"
@@ -416,10 +417,10 @@ class Bucc(BuccMining, Protocol):
         return Plan(measure, texts, [self.pairs_output] if self.pairs_output else [])
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts that the form reads; the score is measured on the last one.
+        """Return the names of the splits that the form uses. The last one is evaluated.
 
         Raises:
-            InputError: for an option that the form does not use.
+            InputError: if an option does not apply to the form.
         """
         if self.form.startswith("mteb"):
             self._refuse_mining_options()
@@ -444,12 +445,12 @@ class Bucc(BuccMining, Protocol):
         part = self.part or "test"
         if learn_part == part:
             raise InputError(
-                f"--learn-part and --part are both {part}; use different parts, or --form oracle"
+                f"--learn-part and --part are both {part}; use different splits, or --form oracle"
             )
         return learn_part, part
 
     def score(self, sets: Sequence[MiningSet], encoder: Encoder) -> Score:
-        """Score the last part of one language pair, and write its mined pairs if requested."""
+        """Score the last split of one language pair, and write its mined pairs if requested."""
         *train, part = sets
         if self.form.startswith("mteb"):
             return score_as_mteb(part, encoder, self.form)

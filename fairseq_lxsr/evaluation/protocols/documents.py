@@ -20,14 +20,14 @@ from fairseq_lxsr.evaluation.score import Score, text_hash
 from fairseq_lxsr.evaluation.texts import read_columns, rows_of
 from fairseq_lxsr.options import CLASSIFIERS, FILE_NAME, option
 
-PART_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
+SPLIT_FILES = {"train": ("train.1000", "train"), "dev": ("dev", "val", "valid"), "test": ("test",)}
 # Without a dev file, every tenth line of the training file is held out.
 HELD_OUT_EVERY = 10
 TITLE_L2 = (0.0, 1e-4, 1e-3, 1e-2)
 COPYRIGHT = re.compile(r"\([cC]\) Reuters Limited 199[0-9]\.")
 ABBREVIATIONS = {" Co .": " Co.", " Inc . ": " Inc. "}
-# `mlp` follows Schwenk and Li 2018, as LASER's code does; `linear` follows the lightweight paper.
-# For titles, the network has one hidden layer, and the L2 strength is selected on dev.
+# `mlp` follows Schwenk and Li 2018, like LASER's code; `linear` follows the lightweight paper. For
+# titles, the network has one hidden layer, and the L2 strength is selected on dev.
 DOCUMENT_CLASSIFIERS = {
     "mldoc": {
         "mlp": ClassifierConfig(),
@@ -42,7 +42,7 @@ DOCUMENT_CLASSIFIERS = {
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts and labels of one part (train, dev or test)."""
+    """Texts and labels of one split (train, dev or test)."""
 
     text: Text
     labels: list[str]
@@ -52,19 +52,19 @@ class Labelled:
         return self.text.file
 
 
-def read_part(data: str, language: str, part: str) -> Labelled | None:
-    """Read one part of a language.
+def read_split(data: str, language: str, split: str) -> Labelled | None:
+    """Read the labelled texts of one split in one language.
 
     Args:
-        data: folder with files LANG.PART, LANG/PART or PART.LANG, with or without .tsv and .gz.
+        data: folder with files LANG.SPLIT, LANG/SPLIT or SPLIT.LANG, with or without .tsv and .gz.
         language: language of the text.
-        part: train, dev or test.
+        split: train, dev or test.
 
     Returns:
-        Texts and labels; None if the file is missing.
+        Texts and labels, or None if the file is missing.
     """
     names: list[Path] = []
-    for name in PART_FILES[part]:
+    for name in SPLIT_FILES[split]:
         for pattern in (f"{language}.{name}", f"{language}/{name}", f"{name}.{language}"):
             names.append(Path(data) / pattern)
     path = first_file(names, TEXT_SUFFIXES)
@@ -75,38 +75,38 @@ def read_part(data: str, language: str, part: str) -> Labelled | None:
 
 
 def read_language(data: str, language: str, learn: bool, test: bool = True) -> dict[str, Labelled]:
-    """Read the parts of a language.
+    """Read the labelled texts of all required splits in one language.
 
     Args:
-        data: folder with the files; see `read_part`.
+        data: folder with the files; see `read_split`.
         language: language of the text.
-        learn: whether train and dev are read. If dev is missing, every tenth line of train is held
+        learn: whether to read train and dev. If dev is missing, every tenth line of train is held
             out instead.
-        test: whether test is read.
+        test: whether to read test.
 
     Returns:
-        Labelled texts by part.
+        Labelled texts by split.
 
     Raises:
-        InputError: if a part is missing.
+        InputError: if a split is missing.
     """
     names = [*(["train", "dev"] if learn else []), *(["test"] if test else [])]
-    files = {part: read_part(data, language, part) for part in names}
+    files = {split: read_split(data, language, split) for split in names}
     train = files.get("train")
     if train and not files["dev"]:
         row_numbers = np.arange(len(train.labels))
         is_held_out = row_numbers % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         files["train"] = _select_rows(train, ~is_held_out)
         files["dev"] = _select_rows(train, is_held_out)
-    parts = {}
-    for part, labelled in files.items():
+    splits = {}
+    for split, labelled in files.items():
         if labelled is None or not labelled.labels:
-            expected = " or ".join(f"{language}.{name}" for name in PART_FILES[part])
+            expected = " or ".join(f"{language}.{name}" for name in SPLIT_FILES[split])
             raise InputError(
                 f"{data}: no {expected} (also .tsv, .gz) with text; check --data and the languages"
             )
-        parts[part] = labelled
-    return parts
+        splits[split] = labelled
+    return splits
 
 
 def _select_rows(labelled: Labelled, is_selected: np.ndarray) -> Labelled:
@@ -117,7 +117,8 @@ def _select_rows(labelled: Labelled, is_selected: np.ndarray) -> Labelled:
 def without_copyright(labelled: Labelled) -> Labelled:
     """Remove Reuters' copyright line, and the space before the period in "Co ." and "Inc .".
 
-    LASER's code applies the same two patterns to all parts (tasks/mldoc/mldoc.sh, lines 60 and 61).
+    LASER's code applies the same two patterns to all splits (tasks/mldoc/mldoc.sh, lines 60 and
+    61).
     """
     lines = []
     for line in labelled.text.lines:
@@ -143,14 +144,16 @@ class Titles(TransferProtocol):
         metavar="LANGS",
     )
     classifier: str = option(
-        "mlp (as in LASER) or linear (as in Mao et al.) (default: mlp)", "mlp", CLASSIFIERS
+        "classifier: mlp, as in LASER, or linear, as in Mao et al. (default: mlp)",
+        "mlp",
+        CLASSIFIERS,
     )
 
     name = "titles"
     strip_copyright = False
 
     def texts(self) -> dict[str, dict[str, Labelled]]:
-        """Read the parts of every language; see `read_language`."""
+        """Read the splits of every language; see `read_language`."""
         train_langs = self.train_langs or self.langs
         texts = {}
         for language in dict.fromkeys([*self.langs, *train_langs]):
@@ -166,14 +169,14 @@ class Titles(TransferProtocol):
         config: ClassifierConfig | None = None,
     ) -> list[Score]:
         features: dict[str, dict[str, LabelledFeatures]] = {}
-        for language, parts in texts.items():
+        for language, splits in texts.items():
             features[language] = {}
-            for part, labelled in parts.items():
+            for split, labelled in splits.items():
                 if self.strip_copyright:
                     labelled = without_copyright(labelled)
-                features[language][part] = _embed(encoder, labelled)
+                features[language][split] = _embed(encoder, labelled)
         config = config or self.with_user_options(DOCUMENT_CLASSIFIERS[self.name][self.classifier])
-        # torch is imported late, because importing it takes a second.
+        # Imported here, because importing torch takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 
         train_langs = self.train_langs or self.langs
@@ -196,7 +199,7 @@ class MLDoc(Titles):
     """Accuracy on documents for every combination of training and test language."""
 
     strip_copyright: bool = option(
-        "remove Reuters' copyright line from the documents, as LASER does; precomputed "
+        "remove Reuters' copyright line from the documents, as in LASER; precomputed "
         "embeddings are not changed",
         False,
     )

@@ -2,7 +2,7 @@
 
 Three rules change the meaning of the English sentence: two nouns are swapped (`swap`), a statement
 is negated (`negation`), or a number is replaced (`number`). A bag of words cannot detect a swap.
-The rules were written for this package; they require only aligned text.
+The rules were written for this package. They require only aligned text.
 """
 
 import itertools
@@ -26,7 +26,7 @@ AUXILIARY = re.compile(
     r"\b(is|are|was|were|can|could|will|would|should|must|may|might|has|had)\b (?!not\b|n't)"
 )
 NUMBER = re.compile(r"(?<![\w.,])\d{1,4}(?![\w.,]\d|\w)")
-# A noun ends its phrase if punctuation or one of these words follows, but not another noun.
+# A noun ends its phrase if it is followed by punctuation or one of these words, but not by a noun.
 FUNCTION_WORDS = (
     "of|in|on|at|to|for|by|from|with|as|is|are|was|were|has|had|will|can|that|who|which|than|into"
 )
@@ -38,9 +38,12 @@ TIE = 1e-6
 
 
 def swapped(sentence: str) -> str | None:
-    """Swap two nouns that have the same article; None if the sentence has no such nouns.
+    """Swap two nouns that have the same article.
 
     The altered sentence contains the same words.
+
+    Returns:
+        The altered sentence, or None if the sentence has no such nouns.
     """
     for first, second in itertools.combinations(PHRASE.finditer(sentence), 2):
         has_same_article = first[1].lower() == second[1].lower()
@@ -55,7 +58,11 @@ def swapped(sentence: str) -> str | None:
 
 
 def negated(sentence: str) -> str | None:
-    """Insert `not` after the first auxiliary verb of a statement; None if it has no such verb."""
+    """Insert `not` after the first auxiliary verb of a statement.
+
+    Returns:
+        The altered sentence, or None for a question or a sentence without an auxiliary.
+    """
     if sentence.rstrip().endswith("?"):
         return None
     changed, count = AUXILIARY.subn(r"\1 not ", sentence, count=1)
@@ -63,7 +70,11 @@ def negated(sentence: str) -> str | None:
 
 
 def renumbered(sentence: str) -> str | None:
-    """Replace the first number by another with the same number of digits; None if absent."""
+    """Replace the first number with another one that has the same number of digits.
+
+    Returns:
+        The altered sentence, or None if it contains no number.
+    """
     number = NUMBER.search(sentence)
     if number is None:
         return None
@@ -82,7 +93,7 @@ RULES: Mapping[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class Changed:
-    """The P sentences that a rule alters.
+    """The sentences altered by one rule.
 
     Args:
         rows: row indices of the original sentences [P].
@@ -94,7 +105,7 @@ class Changed:
 
 
 def change(english: Sequence[str]) -> dict[str, Changed]:
-    """Apply every rule to every sentence; return the altered sentences by rule."""
+    """Apply every rule to every sentence, and map the rules to the altered sentences."""
     pairs = {name: Changed([], []) for name in RULES}
     for row, sentence in enumerate(english):
         for name, rule in RULES.items():
@@ -106,7 +117,7 @@ def change(english: Sequence[str]) -> dict[str, Changed]:
 
 
 def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Outcomes:
-    """Compute the fraction of pairs whose translation is closer to the true sentence.
+    """Compute how often a translation is closer to the true sentence than to the altered one.
 
     Args:
         foreign: embeddings of the translations [P, D].
@@ -122,10 +133,13 @@ def nearer(foreign: FloatArray, english: FloatArray, changed: FloatArray) -> Out
 
 
 def preferred(difference: FloatArray) -> Outcomes:
-    """Return 1 for each pair whose true sentence scores higher, 0 if lower, 1/2 for a tie.
+    """Compute the fraction of pairs whose true sentence scores higher than the altered one.
 
     Args:
         difference: score of the true sentence minus score of the altered sentence [P].
+
+    Returns:
+        The outcome of each pair: 1, 0, or 1/2 for a tie.
     """
     return Outcomes(as_units(np.where(np.abs(difference) < TIE, 0.5, difference > 0)))
 
@@ -133,7 +147,7 @@ def preferred(difference: FloatArray) -> Outcomes:
 def score_minimal_pairs(
     foreign: Text, english: Text, encoder: Encoder
 ) -> tuple[Score, dict[str, Changed]]:
-    """Measure the accuracy of each rule on aligned text.
+    """Compute the accuracy of each rule on aligned text.
 
     Args:
         foreign: translations [N].
@@ -151,8 +165,7 @@ def score_minimal_pairs(
     pairs = change(english.lines)
     if not any(changed.rows for changed in pairs.values()):
         raise InputError(
-            f"{english.file}: contains no sentence that {', '.join(RULES)} can change; "
-            "use more English text"
+            f"{english.file}: no sentence that {', '.join(RULES)} can change; use more English text"
         )
     hits = {}
     for name, changed in pairs.items():
@@ -184,7 +197,7 @@ class MinimalPairs(AlignedProtocol):
     """Accuracy per rule, on aligned files in English and another language."""
 
     pairs_output: str | None = option(
-        "write rule, translation, English sentence and altered sentence",
+        "write rule, translation, English sentence and altered sentence to a file",
         None,
         FILE_NAME,
         metavar="FILE.tsv",
@@ -201,7 +214,7 @@ class MinimalPairs(AlignedProtocol):
         return replace(super().prepare(), outputs=[self.pairs_output])
 
     def scores(self, source: Text, target: Text, encoder: Encoder) -> list[Score]:
-        # If no languages are given, the source is assumed to be English.
+        # Without specified languages, the source is assumed to be English.
         if source.language and source.language not in ENGLISH:
             foreign = source
             english = target

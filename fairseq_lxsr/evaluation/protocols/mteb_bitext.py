@@ -1,4 +1,4 @@
-"""Bitext mining as mteb scores it: nearest target sentence by cosine similarity, in one direction.
+"""Scores bitext mining like mteb: nearest target sentence by cosine similarity, in one direction.
 
 Every target sentence is a class, and every source sentence an example of the class of its
 translation. F1, precision and recall are averaged over the classes, weighted by class
@@ -21,8 +21,8 @@ from fairseq_lxsr.vectors.rows import IntArray
 def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
     """Compute accuracy, and F1, precision and recall weighted by class size.
 
-    Each source sentence is assigned the value of its gold target's class, so that the mean over
-    sentences is the weighted mean over classes. A class that is never retrieved has precision 0.
+    Each source sentence gets the value of its gold target's class, so that the mean over sentences
+    is the weighted mean over classes. A class that is never retrieved has a precision of 0.
 
     Args:
         gold: gold target of every source sentence [N].
@@ -45,7 +45,7 @@ def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
 
 @dataclass(frozen=True, kw_only=True)
 class MtebBitext(AlignedProtocol):
-    """Retrieval from source to target; repeated sentences are different classes, as in mteb."""
+    """Retrieval from source to target. As in mteb, repeated sentences are different classes."""
 
     both_directions = False
 

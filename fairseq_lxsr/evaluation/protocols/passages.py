@@ -1,7 +1,7 @@
-"""Passage retrieval: does a question find its paragraph? MRR@10, R@1, R@10 and nDCG@10.
+"""Passage retrieval: does a question find its paragraph? Scores: MRR@10, R@1, R@10 and nDCG@10.
 
-The measures are the same as in BEIR (Thakur et al. 2021). BM25 is the usual baseline
-within one language.
+The metrics are computed as in BEIR (Thakur et al. 2021). BM25 is the usual baseline within one
+language.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from fairseq_lxsr.search.lexical import LexicalIndex, Postings, lexical_name
 from fairseq_lxsr.search.passages import PassageRanker
 from fairseq_lxsr.vectors.rows import IntArray
 
-# Number of passages that are retrieved and scored.
+# Number of passages to retrieve and score.
 DEPTH = 10
 # Random seed for ordering passages with equal scores.
 SEED = 1
@@ -55,7 +55,7 @@ def ranking_outcomes(
     Args:
         retrieved: row indices of passages, best first [Q, K]; -1 marks a missing passage. The first
             10 are scored.
-        relevant: for each query, the grades of its relevant passages by row index [Q].
+        relevant: for each query, maps row indices of relevant passages to their grades [Q].
     """
     discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
     values: dict[str, list[float]] = {"MRR@10": [], "R@1": [], "R@10": [], "nDCG@10": []}
@@ -77,8 +77,8 @@ def ranking_outcomes(
 def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     """Rank the passages for each query.
 
-    Passages with equal scores are ranked in random order, so that a relevant passage gains no
-    advantage from its position.
+    Passages with equal scores are ranked in random order, so that a relevant passage does not gain
+    an advantage from its position.
 
     Args:
         test: queries and passages.
@@ -105,7 +105,7 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
 
 
 def _search_index(test: PassageSet, encoder: Encoder, depth: int, hybrid: bool) -> IntArray:
-    """Build an index of the passages as a user does, and search it."""
+    """Build an index of the passages like a user would, and search it."""
     ranker = PassageRanker(encoder)
     with TemporaryDirectory() as folder:
         index = CorpusIndex.build(
@@ -136,7 +136,7 @@ class Passages(Protocol):
         metavar="FILE",
     )
     data: str | None = option(
-        "BEIR folder, instead of the three files; with --dataset: folder of the test set",
+        "BEIR folder, which replaces the three files; with --dataset, folder of the test set",
         None,
         FILE_NAME,
         metavar="FOLDER",
@@ -151,22 +151,22 @@ class Passages(Protocol):
         metavar="PAIRS",
     )
     distractors: str | None = option(
-        "additional passages that are relevant to no query, one per line",
+        "additional passages that are not relevant to any query, one per line",
         None,
         FILE_NAME,
         metavar="FILE",
     )
     metric: tuple[str, ...] = option(
-        f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas: nn: the nearest vectors; "
-        "passages: as an index of passages ranks; bm25: lexical search, by the library bm25s; "
-        "hybrid: both together (default: nn)",
+        f"metrics from {', '.join(PASSAGE_METRICS)}, separated by commas: nn: the nearest "
+        "vectors; passages: the ranking of a passage index; bm25: lexical search with the "
+        "library bm25s; hybrid: passages combined with bm25 (default: nn)",
         ("nn",),
         type=comma_separated(f"names from {', '.join(PASSAGE_METRICS)}", tuple(PASSAGE_METRICS)),
         metavar="NAMES",
     )
     on_long: str = option(
-        "how to embed texts that are too long for a model folder: split-mean (mean over the "
-        "parts), cut or error; the signature includes their number (default: split-mean)",
+        "how to embed texts that are too long for the model: split-mean (mean over the parts), "
+        "cut or error; the signature includes the number of such texts (default: split-mean)",
         "split-mean",
         ON_LONG,
     )
@@ -198,14 +198,15 @@ class Passages(Protocol):
                     test = read_xquad(str(self.data), pair)
                 if self.distractors:
                     test = test.with_distractors(self.distractors)
-                # BM25 encodes no long texts, so every metric has its own list and its own count.
+                # BM25 does not encode long texts, so every metric has its own list and its own
+                # count.
                 for metric in self.metric:
                     yield [self.score(test, encoder, metric)]
 
         return Plan(measure, paths)
 
     def _files(self) -> PassageFiles | None:
-        """Return the files of queries, passages and relevant pairs; None for --dataset."""
+        """Return the files of queries, passages and relevant pairs, or None for --dataset."""
         has_files = bool(self.queries or self.passages or self.relevant)
         if self.dataset:
             if not (self.data and self.lang_pairs) or has_files:
@@ -223,7 +224,7 @@ class Passages(Protocol):
         return self.queries, self.passages, self.relevant
 
     def score(self, test: PassageSet, encoder: Encoder, metric: str) -> Score:
-        """Measure one test set by one metric."""
+        """Score an encoder on one test set with one metric."""
         model = encoder.fingerprint
         if metric == "bm25":
             model = lexical_name()

@@ -1,4 +1,4 @@
-"""Base classes of the protocols of `lxsr eval`, with the options that several of them share."""
+"""Base classes of the protocols of `lxsr eval`, and options that several protocols share."""
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def comma_separated(
 
 @dataclass(frozen=True)
 class Plan:
-    """A measurement that is ready to run: its options are valid and its files exist.
+    """An evaluation that is ready to run: its options are valid and its files exist.
 
     Args:
         measure: function that evaluates an encoder and yields the scores of each task as they
@@ -87,13 +87,13 @@ class Protocol:
         """Check the options and find the text, before the encoder is loaded.
 
         Raises:
-            InputError: for conflicting options and missing text.
+            InputError: if options conflict, or text is missing.
         """
         plan = self.prepare()
         return replace(plan, measure=lambda encoder: self._measure(plan, encoder))
 
     def prepare(self) -> Plan:
-        """Return the plan without `on_long`, which `plan` applies."""
+        """Return the plan. It ignores `on_long`, which `plan` applies."""
         raise NotImplementedError
 
     def _measure(self, plan: Plan, encoder: "Encoder") -> "Iterator[list[Score]]":
@@ -142,7 +142,7 @@ class AlignedText:
         metavar="PAIRS",
     )
 
-    # Whether both directions of a pair are measured, so that en-fr includes fr-en.
+    # Whether both directions of a pair are evaluated, so that en-fr includes fr-en.
     both_directions = True
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -155,7 +155,7 @@ class AlignedText:
         """Find the files of every pair.
 
         Raises:
-            InputError: for conflicting options and missing files.
+            InputError: if options conflict, or files are missing.
         """
         has_files = bool(self.source or self.target)
         if self.data and self.lang_pairs and not has_files:
@@ -199,7 +199,7 @@ class AlignedText:
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedProtocol(AlignedText, Protocol):
-    """Base class of protocols that score pairs of aligned files; subclasses define `scores`."""
+    """Base class of protocols that score pairs of aligned files. Subclasses define `scores`."""
 
     def prepare(self) -> Plan:
         from fairseq_lxsr.evaluation.texts import read_aligned
@@ -217,7 +217,7 @@ class AlignedProtocol(AlignedText, Protocol):
         return Plan(measure, paths)
 
     def scores(self, source: "Text", target: "Text", encoder: "Encoder") -> "list[Score]":
-        """Measure one pair of aligned texts."""
+        """Score the encoder on one pair of aligned texts."""
         raise NotImplementedError
 
 
@@ -252,7 +252,7 @@ class TransferProtocol(Protocol):
     )
 
     def with_user_options(self, config: "ClassifierConfig") -> "ClassifierConfig":
-        """Return a protocol's classifier settings with the options that the user set."""
+        """Return the classifier settings of a protocol, with the options set by the user."""
         options: dict[str, Any] = {}
         for name in ("epochs", "seeds", "ties"):
             value = getattr(self, name)
@@ -266,7 +266,7 @@ class TransferProtocol(Protocol):
         return Plan(lambda encoder: [self.scores(texts, encoder)], files)
 
     def texts(self) -> dict[str, dict[str, Any]]:
-        """Read the labelled texts by language and part (train, dev, test)."""
+        """Read the labelled texts by language and split (train, dev, test)."""
         raise NotImplementedError
 
     def scores(
@@ -278,7 +278,7 @@ class TransferProtocol(Protocol):
         """Train and test a classifier.
 
         Args:
-            texts: labelled texts by language and part.
+            texts: labelled texts by language and split.
             encoder: encoder of the texts.
             config: settings of the classifier; None uses the protocol's settings.
         """
@@ -297,10 +297,10 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
 
     Args:
         text: language pairs, for example en-fr,en-de.
-        both_directions: whether both directions are measured, so that en-fr,fr-en is rejected.
+        both_directions: whether both directions are evaluated, so that en-fr,fr-en is rejected.
 
     Raises:
-        InputError: for an invalid or repeated pair.
+        InputError: if a pair is invalid or repeated.
     """
     try:
         pairs = split_pairs(text, distinct=False)
@@ -311,7 +311,7 @@ def parse_lang_pairs(text: str, both_directions: bool = True) -> list[tuple[str,
     for source, target in pairs:
         if source != target and (target, source) in pairs:
             raise InputError(
-                f"--lang-pairs {text}: {source}-{target} is given twice; "
-                "specify it once, because both directions are measured"
+                f"--lang-pairs {text}: {source}-{target} is given twice; specify it once, "
+                "because both directions are evaluated"
             )
     return pairs

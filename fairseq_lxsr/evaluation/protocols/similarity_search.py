@@ -78,12 +78,12 @@ def check_enough_for_margin(protocol: str, pairs: int) -> None:
 def search_scores(
     protocol: str, source: Text, target: Text, encoder: Encoder, reranker: Reranker | None = None
 ) -> list[Score]:
-    """Measure both directions of a language pair.
+    """Score an encoder in both directions of a language pair.
 
     Args:
         protocol: `tatoeba` or `xsim`.
         source: sentences [N].
-        target: their translations [N].
+        target: translations of the sentences [N].
         encoder: encoder of both texts.
         reranker: reranks the nearest candidates by cosine similarity.
 

@@ -1,4 +1,4 @@
-"""Semantic textual similarity: correlation of the cosine similarity with human ratings.
+"""Semantic textual similarity: correlation of cosine similarities with human ratings.
 
 Spearman's rho is the main value (Reimers et al. 2016; mteb's `cosine_spearman`), followed by
 Pearson's r; both multiplied by 100. Across languages, the two sentences of a pair are in different
@@ -24,7 +24,7 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, at_least, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Columns of the first sentence, the second sentence and the rating, numbered from 1.
+# One-based columns of the first sentence, the second sentence and the rating.
 STS_COLUMNS = (1, 2, 3)
 # Minimum number of pairs; two pairs are always perfectly correlated.
 FEWEST_PAIRS = 3
@@ -59,14 +59,14 @@ def read_rated(
     Args:
         path: file to read.
         languages: languages of the first and the second sentences.
-        columns: columns of the first sentence, the second sentence and the rating, from 1.
+        columns: one-based columns of the first sentence, the second sentence and the rating.
 
     Raises:
-        InputError: for an invalid line, too few pairs, or equal ratings.
+        InputError: if a line is invalid, there are too few pairs, or all ratings are equal.
     """
     pairs = list(_read_rows(path, columns))
     if len(pairs) < FEWEST_PAIRS:
-        raise InputError(f"{path}: has {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
+        raise InputError(f"{path}: {len(pairs)} rated pairs; expected at least {FEWEST_PAIRS}")
     numbers, first, second, scores = zip(*pairs, strict=True)
     if len(set(scores)) == 1:
         raise InputError(f"{path}: all ratings are {scores[0]:g}; expected different ratings")
@@ -85,7 +85,7 @@ def _read_rows(path: str | Path, columns: tuple[int, ...]) -> Iterator[tuple[int
         fields = line.split("\t")
         if len(fields) < max(columns):
             raise InputError(
-                f"{path}, line {row + 1}: has {len(fields)} columns; expected at least "
+                f"{path}, line {row + 1}: {len(fields)} columns; expected at least "
                 f"{max(columns)} (see --columns)"
             )
         first, second, score = (fields[column - 1] for column in columns)
@@ -117,7 +117,7 @@ def _parse_rating(text: str) -> float | None:
 def cosines(first: FloatArray, second: FloatArray) -> NDArray[np.float64]:
     """Compute the cosine similarity of every pair in double precision.
 
-    It is exactly 1 for equal embeddings, so that they are tied.
+    Equal embeddings have a similarity of exactly 1, so that their pairs are tied.
 
     Args:
         first: embeddings [N, D].
@@ -141,7 +141,7 @@ def _unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank numbers [N] from 1; ties share the mean of their ranks, as in SciPy."""
+    """Rank numbers [N], starting from 1. Ties share the mean of their ranks, as in SciPy."""
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()
     return (last - (counts - 1) / 2)[place]
@@ -177,7 +177,7 @@ def correlations(
 
 
 def score_rated(rated: Rated, encoder: Encoder) -> Score:
-    """Measure the correlations on rated pairs."""
+    """Compute the correlations for rated pairs."""
     outcomes = correlations(embed(encoder, rated.first), embed(encoder, rated.second), rated.scores)
     settings = {"metric": "cosine", "ties": "mean-rank", "pairs": len(rated.scores)}
     ratings = [str(score) for score in rated.scores]
@@ -187,7 +187,7 @@ def score_rated(rated: Rated, encoder: Encoder) -> Score:
 
 
 def three_columns(text: str) -> tuple[int, ...]:
-    """Parse --columns, for example 6,7,5; serves as argparse's `type=` argument."""
+    """Parse --columns, for example 6,7,5. Used as argparse's `type=` argument."""
     try:
         first, second, score = (int(at_least(1)(part)) for part in text.split(","))
     except (argparse.ArgumentTypeError, ValueError):

@@ -1,8 +1,8 @@
 """XNLI: entailment, contradiction or neutral (Conneau et al. 2018), trained in one language.
 
 The published files are xnli.test.tsv and xnli.dev.tsv with a header, and multinli.train.en.tsv or
-the MultiNLI file. Other text is read from LANG.PART.tsv with lines
-`label<TAB>premise<TAB>hypothesis`, where PART is train, dev or test.
+the MultiNLI file. Other text is read from LANG.SPLIT.tsv with lines
+`label<TAB>premise<TAB>hypothesis`, where SPLIT is train, dev or test.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,8 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.options import FILE_NAME, XNLI_PRESETS, option
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# `laser` follows Artetxe and Schwenk 2019b as in LASER's code (200 epochs, batches of 128).
-# `wang` follows Wang et al., who use no dropout and do not normalise.
+# `laser` follows Artetxe and Schwenk (2019b), with the hyperparameters in LASER's code (200 epochs,
+# batches of 128). `wang` follows Wang et al., who use no dropout and do not normalise.
 NLI_CLASSIFIERS = {
     "laser": ClassifierConfig(
         (512, 384), 0.3, 0.3, epochs=200, batch_size=128, normalise=False, seeds=1
@@ -50,7 +50,7 @@ UNLABELLED = "-"
 
 @dataclass(frozen=True)
 class NliPairs:
-    """Premises, hypotheses and labels of one part of one language."""
+    """Premises, hypotheses and labels of one split in one language."""
 
     premises: Text
     hypotheses: Text
@@ -76,34 +76,35 @@ def nli_features(premises: FloatArray, hypotheses: FloatArray) -> FloatArray:
     )
 
 
-def read_nli_pairs(data: str, language: str, part: str) -> NliPairs:
-    """Read one part of a language.
+def read_nli_pairs(data: str, language: str, split: str) -> NliPairs:
+    """Read the NLI pairs of one split in one language.
 
     Args:
-        data: folder with the published files or with LANG.PART.tsv.
+        data: folder with the published files or with LANG.SPLIT.tsv.
         language: language of the text.
-        part: train, dev or test.
+        split: train, dev or test.
 
     Raises:
-        InputError: for a missing file, an invalid line, or a file without the language.
+        InputError: if a file is missing, a line is invalid, or a file does not contain the
+            language.
     """
-    file = first_file([Path(data) / f"{language}.{part}.tsv"])
+    file = first_file([Path(data) / f"{language}.{split}.tsv"])
     if file:
         rows = read_columns(file, "label<TAB>premise<TAB>hypothesis", tabs_in_last=False)
         return _pairs(file, language, enumerate(rows, start=1))
-    names = _published_names(language, part)
+    names = _published_names(language, split)
     file = first_file(Path(data) / name for name in names)
     if file:
         return _pairs(file, language, _read_published(file, language))
     raise InputError(
-        f"{data}: neither {language}.{part}.tsv nor {' nor '.join(names)} (also .gz); "
-        "check --data and the languages"
+        f"{data}: neither {language}.{split}.tsv nor {' nor '.join(names)} (also .gz); check "
+        "--data and the languages"
     )
 
 
-def _published_names(language: str, part: str) -> list[str]:
-    if part != "train":
-        return [f"xnli.{part}.tsv"]
+def _published_names(language: str, split: str) -> list[str]:
+    if split != "train":
+        return [f"xnli.{split}.tsv"]
     names = [f"multinli.train.{language}.tsv"]
     if language == "en":
         names.append(ENGLISH_TRAIN_FILE)
@@ -124,8 +125,8 @@ def _read_published(path: Path, language: str) -> Iterator[tuple[int, list[str]]
         fields = line.split("\t")
         if len(fields) < len(header):
             raise InputError(
-                f"{path}, line {number}: has {len(fields)} columns; "
-                f"expected {len(header)}, as in the header"
+                f"{path}, line {number}: {len(fields)} columns; expected {len(header)}, as in "
+                "the header"
             )
         if language_column is not None and fields[language_column] != language:
             continue
@@ -155,7 +156,7 @@ def _pairs(path: Path, language: str, numbered_rows: Iterable[tuple[int, list[st
         numbers.append(number - 1)
         rows.append(row)
     if not rows:
-        raise InputError(f"{path}: contains no pairs in {language}; check --data and the languages")
+        raise InputError(f"{path}: no pairs in {language}; check --data and the languages")
     labels, premises, hypotheses = zip(*rows, strict=True)
     text_rows = np.array(numbers)
     total = sum(1 for _ in read_lines(path))
@@ -183,7 +184,7 @@ class Xnli(TransferProtocol):
     """Accuracy in every language of a classifier trained and selected in one language."""
 
     data: str = option(
-        "folder with the published files, or with LANG.PART.tsv",
+        "folder with the published files, or with LANG.SPLIT.tsv",
         allowed=FILE_NAME,
         metavar="FOLDER",
     )
@@ -191,13 +192,13 @@ class Xnli(TransferProtocol):
     preset: str = option("classifier settings (default: laser)", "laser", XNLI_PRESETS)
 
     def texts(self) -> dict[str, dict[str, NliPairs]]:
-        """Read the test part in every language, and train and dev in the training language."""
+        """Read the test split in every language, and train and dev in the training language."""
         texts = {}
         for language in self.langs:
             texts[language] = {"test": read_nli_pairs(self.data, language, "test")}
-        train_parts = texts.setdefault(self.train_lang, {})
-        for part in ("train", "dev"):
-            train_parts[part] = read_nli_pairs(self.data, self.train_lang, part)
+        train_splits = texts.setdefault(self.train_lang, {})
+        for split in ("train", "dev"):
+            train_splits[split] = read_nli_pairs(self.data, self.train_lang, split)
         return texts
 
     def scores(
@@ -208,12 +209,12 @@ class Xnli(TransferProtocol):
     ) -> list[Score]:
         normalise = self.preset in NORMALISED
         features: dict[str, dict[str, LabelledFeatures]] = {}
-        for language, parts in texts.items():
+        for language, splits in texts.items():
             features[language] = {}
-            for part, pairs in parts.items():
-                features[language][part] = _embed(encoder, pairs, normalise)
+            for split, pairs in splits.items():
+                features[language][split] = _embed(encoder, pairs, normalise)
         config = config or self.with_user_options(NLI_CLASSIFIERS[self.preset])
-        # torch is imported late, because importing it takes a second.
+        # Imported here, because importing torch takes a second.
         from fairseq_lxsr.evaluation.classifier import transfer_scores
 
         scores = transfer_scores("xnli", features, [self.train_lang], config, encoder.fingerprint)

@@ -38,7 +38,7 @@ MISALIGNED = "Misaligned"
 TYPE = re.compile(r"\w[\w +-]{0,39}")
 MAX_TYPES = 20
 
-# Error type and original sentence, by hard negative.
+# Maps each hard negative to its error type and original sentence.
 Origins = Mapping[str, tuple[str, str]]
 
 
@@ -48,7 +48,7 @@ class Augmented:
 
     Args:
         text: the hard negatives.
-        origins: error type and original sentence, by hard negative.
+        origins: maps each hard negative to its error type and original sentence.
     """
 
     text: Text
@@ -64,7 +64,7 @@ class Augmented:
 def read_augmented(
     errors: str | Path, sentences: str | Path | None = None, language: str = ""
 ) -> Augmented:
-    """Read hard negatives in the format that LASER publishes.
+    """Read hard negatives in the format published by LASER.
 
     Args:
         errors: JSON file {sentence: {"errtype": type, "src": original}}.
@@ -72,7 +72,7 @@ def read_augmented(
         language: language of the sentences.
 
     Raises:
-        InputError: for an invalid file, or too few or too many error types.
+        InputError: if the file is invalid, or there are too few or too many error types.
     """
     origins = _read_origins(errors)
     text = Text(list(origins), language, str(errors))
@@ -81,8 +81,8 @@ def read_augmented(
     augmented = Augmented(text, origins)
     if not origins or len(augmented.types) > MAX_TYPES:
         raise InputError(
-            f"{errors}: has {len(origins)} sentences and {len(augmented.types) - 1} error types; "
-            f"expected 1 to {MAX_TYPES - 1} types"
+            f"{errors}: {len(origins)} sentences and {len(augmented.types) - 1} error "
+            f"types; expected 1 to {MAX_TYPES - 1} types"
         )
     return augmented
 
@@ -113,7 +113,7 @@ def _read_origins(path: str | Path) -> Origins:
 def error_outcomes(
     retrieved: IntArray, target: Sequence[str], augmented: Augmented
 ) -> dict[str, Outcomes]:
-    """Compute the error rate, in total and by type; the types add up to the total.
+    """Compute the error rate, in total and by type. The rates of the types add up to the total.
 
     Args:
         retrieved: row index of the candidate retrieved for every source sentence [N]. The
@@ -133,7 +133,7 @@ def error_outcomes(
 
 
 def _error_type(translation: str, retrieved: str, origins: Origins) -> str | None:
-    """Return the type of an error; None if the retrieved sentence is the translation."""
+    """Return the type of an error, or None if the retrieved sentence is the translation."""
     if retrieved == translation:
         return None
     kind, original = origins.get(retrieved.strip(), (MISALIGNED, ""))
@@ -182,14 +182,14 @@ class XsimPlusPlus(AlignedProtocol):
     """Error rate of the nearest sentence by margin, with hard negatives among the candidates."""
 
     error_types: str | None = option(
-        "hard negatives of the target sentences, each with its error type and original, as LASER "
-        "publishes them; {lang} is filled in (default: the files of --dataset)",
+        "hard negatives of the target sentences, each with its error type and original, in "
+        "the format published by LASER; {lang} is filled in (default: the files of --dataset)",
         None,
         FILE_NAME,
         metavar="FILE.json",
     )
     augmented: str | None = option(
-        "hard negatives, one per line, as LASER publishes them; {lang} is filled in "
+        "hard negatives, one per line, in the format published by LASER; {lang} is filled in "
         "(default: the keys of --error-types)",
         None,
         FILE_NAME,
@@ -203,7 +203,7 @@ class XsimPlusPlus(AlignedProtocol):
         files: list[str] = []
         for _, language in self.pairs():
             errors, sentences = self.augmented_files(language)
-            # Errors in the files are reported before the encoder is loaded.
+            # Check the files before the encoder is loaded.
             read_augmented(errors, sentences)
             files += [name for name in (errors, sentences) if name]
         return replace(plan, texts=[*plan.texts, *files])
@@ -219,8 +219,8 @@ class XsimPlusPlus(AlignedProtocol):
             return self.error_types.replace("{lang}", language), sentences
         if not (self.dataset and self.data) or self.augmented:
             raise InputError(
-                "--error-types is required without --dataset; "
-                "expected the hard negatives as LASER publishes them"
+                "--error-types is required without --dataset; specify hard negatives in the "
+                "format published by LASER"
             )
         errors, text = datasets()[self.dataset].augmented_files(self.data, language)
         return str(errors), str(text)

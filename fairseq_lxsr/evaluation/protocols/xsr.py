@@ -1,8 +1,8 @@
 """XSR: cross-lingual sentence retrieval, P@1, P@5 and P@10 in both directions (Sabet et al. 2019).
 
 The protocol follows Mao et al. 2021, section 4.4. The papers do not state whether candidates are
-ranked by cosine similarity or by margin: Mao et al. calculate P@1 as Artetxe and Schwenk (2019a)
-do, who introduced the margin. Report both `nn` and `margin`; one run measures both.
+ranked by cosine similarity or by margin: Mao et al. calculate P@1 like Artetxe and Schwenk (2019a),
+who introduced the margin. Report both `nn` and `margin`; one run computes both.
 """
 
 import random
@@ -31,7 +31,7 @@ _WORD = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Aligned sentences; the first ones are the queries.
+    """Aligned sentences, the first of which are the queries.
 
     Args:
         source: source sentences [M].
@@ -58,7 +58,7 @@ def select(
 ) -> RetrievalSet:
     """Select the sentence pairs that the protocol evaluates.
 
-    Sentences are lower-cased (as in the released code of Mao et al. 2021; the paper does not say),
+    Sentences are lower-cased (like the released code of Mao et al. 2021; the paper does not say),
     pairs with an empty or repeated side are dropped, and 200,000 pairs are drawn.
 
     Args:
@@ -114,8 +114,8 @@ def precision_at(
 ) -> dict[str, Outcomes]:
     """Compute P@1, P@5 and P@10.
 
-    Candidates with equal scores are ranked in random order, so that the translation gains no
-    advantage from its position.
+    Candidates with equal scores are ranked in random order, so that the translation does not gain
+    an advantage from its position.
 
     Args:
         queries: embeddings [Q, D].
@@ -134,7 +134,7 @@ def precision_at(
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRetrieval(RerankOption, AlignedText, Protocol):
-    """P@1, P@5 and P@10 in both directions by every metric."""
+    """P@1, P@5 and P@10 in both directions for every metric."""
 
     metric: tuple[str, ...] | None = option(
         f"metrics from {', '.join(RANKING_METRICS)}, separated by commas (default: all; with "
@@ -165,7 +165,7 @@ class SentenceRetrieval(RerankOption, AlignedText, Protocol):
         return Plan(measure, paths)
 
     def scores(self, texts: RetrievalSet, encoder: Encoder) -> list[Score]:
-        """Measure both directions of one language pair."""
+        """Score an encoder in both directions of one language pair."""
         default_metrics = ("nn",) if self.rerank else tuple(RANKING_METRICS)
         metrics = self.metric or default_metrics
         reranker = find_reranker(encoder, self)
