@@ -94,8 +94,8 @@ def _in_pattern(code: int) -> str:
 
 
 def _viramas() -> str:
-    """Return all viramas: signs that mute a letter's vowel. A joiner after one selects its
-    shape."""
+    """Return all viramas, signs that mute the vowel of a letter. A joiner after a virama selects
+    its shape."""
     signs = []
     for first, last in JOINING_BLOCKS:
         letters = map(chr, range(first, last + 1))

@@ -97,7 +97,7 @@ def listed(names: Iterable[str]) -> str:
 def check_text_list(name: str, texts: Any) -> None:
     """Raise `InputError` if a list of texts is really a table, a mapping, a set or a string.
 
-    These are iterable, but iterating yields column names, keys or letters, or has no order.
+    Iterating over these values would yield column names, keys or letters, or has no defined order.
     Generators are not consumed.
 
     Args:
@@ -105,7 +105,7 @@ def check_text_list(name: str, texts: Any) -> None:
         texts: value of the argument.
 
     Raises:
-        InputError: if it is; the message says what to pass instead.
+        InputError: if `texts` is one of these; the message says what to pass instead.
     """
     kind = type(texts).__name__
     if isinstance(texts, str | bytes):
@@ -129,7 +129,7 @@ def check_text_list(name: str, texts: Any) -> None:
 
 
 def _columns(value: Any) -> Iterable[Any] | None:
-    """Return the column names of a table from any library; None for other values."""
+    """Return the column names of a table from any library, or None for other values."""
     # Try `column_names` first: the `columns` of an Arrow table are arrays, not names.
     for attribute in ("column_names", "columns"):
         columns = getattr(value, attribute, None)
@@ -143,13 +143,13 @@ def _first(names: Iterable[Any]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type if it has no message."""
+    """Return the first line of an error's message, or its type's name if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def error_message(error: BaseException) -> str | None:
-    """Return the message to show instead of a traceback; None if the error is a bug.
+    """Return the message to show instead of a traceback, or None if the error is a bug.
 
     User errors are `InputError`, file system errors, and extras that are not installed.
     """

@@ -145,12 +145,12 @@ TEMPERATURE = Range(1e-6, 1_000_000)
 class FileName(Allowed):
     """Strings that can name a file or folder: valid UTF-8, without NUL, and not empty.
 
-    An empty path would mean the current folder. PyTorch, safetensors, SentencePiece and faiss
+    An empty path would mean the working directory. PyTorch, safetensors, SentencePiece and faiss
     cannot open a file whose name is not UTF-8, and some of them report the file as damaged.
 
     Attributes:
         optional: allow an empty string, which means that there is no file.
-        excluded: character that the name must not contain; empty for none.
+        excluded: character that the name must not contain; an empty string allows all characters.
         description: description of the allowed names, for messages.
     """
 
@@ -255,7 +255,8 @@ def option(
             k: int = option("neighbours per query", 5, at_least(1))
 
     Args:
-        help: description for `--help`; "(default: ...)" is appended unless the text has the word.
+        help: description for `--help`; "(default: ...)" is appended unless the text already
+            contains it.
         default: default value; an option without one is required.
         allowed: an `Allowed`, or a sequence of allowed words, for `check_fields`.
         only_in_files: whether the option can only be set in YAML files.
@@ -370,7 +371,7 @@ def describe_type(hint: Any) -> str:
 def read_yaml_config(path: Path, kind: type[Config]) -> Config:
     """Read a YAML file into a dataclass, and check its values.
 
-    File names in the file are relative to the current folder.
+    File names in the file are relative to the working directory.
     """
     content = read_yaml(path)
     try:

@@ -97,7 +97,7 @@ def check_known(source: str, target: str) -> None:
 
 
 def test_sets() -> "dict[str, Dataset]":
-    """Return the test sets of `lxsr eval` that can be downloaded, by name."""
+    """Map names to the downloadable test sets of `lxsr eval`."""
     from fairseq_lxsr.evaluation.named_sets import datasets
 
     return {name: test_set for name, test_set in datasets().items() if test_set.sha256}
@@ -155,8 +155,8 @@ def get_test_set(test_set: "Dataset", args: argparse.Namespace) -> None:
 
     if args.lang_pair:
         raise InputError(
-            f"{test_set.name} does not support --lang-pair, because its archive has all languages; "
-            "omit the option"
+            f"{test_set.name} does not support --lang-pair, because its archive contains all "
+            "languages; omit the option"
         )
     files = {Path(name).name: args.output / name for name in test_set.all_files()}
     archive = args.output / Path(test_set.url).name

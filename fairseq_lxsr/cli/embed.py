@@ -214,7 +214,7 @@ def embed_in_cluster(args: argparse.Namespace) -> None:
 
 
 def output_format(args: argparse.Namespace) -> str:
-    """Return the output format from --format, or from the name of --output; by default npy."""
+    """Return the output format given by --format or the name of --output (default: npy)."""
     from fairseq_lxsr.embeddings.formats import format_name
 
     name = None
@@ -237,8 +237,8 @@ def load_encoder(args: argparse.Namespace) -> "Encoder":
     defaults = (COMPUTE_DTYPES[0], ON_LONG[0])
     if (args.dtype, args.on_long) != defaults and not isinstance(encoder, ModelFolder):
         raise InputError(
-            f"--dtype {args.dtype}, --on-long {args.on_long} with --model {' '.join(args.model)}; "
-            "use a model folder of `lxsr export folder`, or neither option"
+            f"--dtype {args.dtype} and --on-long {args.on_long} are not supported for --model "
+            f"{' '.join(args.model)}; use a model folder of `lxsr export folder`, or omit both"
         )
     return encoder
 
@@ -460,7 +460,7 @@ def shard_lines(
     stop = input_length * part // num_parts
     if start == stop:
         raise InputError(
-            f"--shard {part}/{num_parts}: no lines in this part of {input_length:,} lines; "
-            "use fewer parts"
+            f"--shard {part}/{num_parts} would be empty, because the input has {input_length:,} "
+            "lines; use fewer parts"
         )
     return islice(lines, start, stop), stop - start, start

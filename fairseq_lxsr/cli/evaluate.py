@@ -148,7 +148,7 @@ def run_compare(args: argparse.Namespace) -> None:
 
 
 def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Return the score files of the runs of systems A and B; none for B with --published alone."""
+    """Return the score files of systems A and B; with only --published, B has none."""
     files = args.files
     if args.second:
         return files, args.second
@@ -158,21 +158,21 @@ def _files_of_systems(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         )
     if len(files) > 2:
         raise InputError(
-            f"compare {' '.join(files)}: {len(files)} score files of unknown systems; expected "
+            f"compare {' '.join(files)}: {len(files)} score files of unknown systems; specify "
             "two files, or the runs of A --with the runs of B"
         )
     return files[:1], files[1:]
 
 
 def _check_distinct_runs(files: "Sequence[str]", runs: "Sequence[Sequence[Score]]") -> None:
-    """Refuse a model that was given as two runs, because its random start would not vary."""
+    """Raise an error if two runs have the same model, whose random start would not vary."""
     file_of_model: dict[str, str] = {}
     for file, run in zip(files, runs, strict=True):
         for model in {str(score.settings.get("model")) for score in run}:
             if model in file_of_model:
                 raise InputError(
                     f"{file}: scores of model {model}, which is also in {file_of_model[model]}; "
-                    "expected one file per run: train with another --seed"
+                    "specify one file per run, each trained with another --seed"
                 )
         for score in run:
             file_of_model[str(score.settings.get("model"))] = file

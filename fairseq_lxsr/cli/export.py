@@ -179,7 +179,7 @@ class SentenceTransformersExport(Conversion):
         self.print_requirements(encoder)
 
     def print_requirements(self, encoder: "SentenceEncoder") -> None:
-        """Print why sentence-transformers alone cannot load the folder, if it cannot."""
+        """If sentence-transformers alone cannot load the folder, print why."""
         from fairseq_lxsr.export.st_folder import unsupported_feature, without_order
 
         exported = encoder
@@ -239,7 +239,7 @@ class OnnxExport(Conversion):
         limitation = ""
         if not (Path(self.output) / TOKENIZER_CONFIG_FILE).exists():
             limitation = (
-                "; not for transformers.js, whose unigram models have no bytes for characters "
+                "; not for transformers.js, whose unigram models do not use bytes for characters "
                 "without a word piece"
             )
         print(f"{self.output}: for ONNX Runtime; {check}{limitation}")
@@ -266,7 +266,7 @@ class HubExport(SentenceTransformersExport, CardOptions):
             self.onnx,
             self.dtype,
         )
-        print(f"{self.output}: for a model hub; upload it with the command-line tool of the hub")
+        print(f"{self.output}: for a model hub; upload it with the hub's command-line tool")
         self.print_requirements(encoder)
 
 

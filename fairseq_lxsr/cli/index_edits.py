@@ -60,7 +60,10 @@ def add_id_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_edit(args: argparse.Namespace) -> str:
-    """Return the requested edit; empty to build an index.
+    """Check the options of an edit, and return its name.
+
+    Returns:
+        The edit, or an empty string if an index is to be built.
 
     Raises:
         InputError: if an option is missing, or conflicts with the edit.
@@ -70,12 +73,12 @@ def check_edit(args: argparse.Namespace) -> str:
     if edit in ("delete", "compact"):
         _refuse(args, edit, ("input", "id_column"))
     elif not args.input:
-        raise InputError("--input is required; expected a file of sentences")
+        raise InputError("--input is required: specify a file of sentences")
     _check_ids(args, edit)
     if edit:
         _refuse(args, edit, ("kind", "lists", "passages", "hybrid", "truncate_dim", "ray"))
     elif not args.model:
-        raise InputError("--model is required; expected the model that embeds the sentences")
+        raise InputError("--model is required: specify the model that embeds the sentences")
     return edit
 
 
@@ -90,7 +93,7 @@ def _check_ids(args: argparse.Namespace, edit: str) -> None:
         raise InputError("--update requires ids; add --ids FILE or --id-column")
     if args.ray is not None and has_ids:
         raise InputError(
-            "--ray does not support ids, because an index in shards has none; omit one"
+            "--ray does not support ids, because an index in shards has none; omit --ray or the ids"
         )
 
 
@@ -195,7 +198,7 @@ def counted(lines: "Iterable[str]", counts: Counter[str]) -> "Iterator[str]":
 
 
 def left_out(line_counts: Counter[str], num_indexed: int) -> str:
-    """Return the numbers of empty lines and lines without a known word, as the end of a message."""
+    """Describe how many lines are empty or without a known word, for the end of a message."""
     num_empty = line_counts["empty"]
     num_unknown = line_counts["lines"] - num_empty - num_indexed
     message = ""
@@ -207,5 +210,5 @@ def left_out(line_counts: Counter[str], num_indexed: int) -> str:
 
 
 def read_only_ids(path: str | None) -> list[str] | None:
-    """Return the ids that a search is limited to; None for all."""
+    """Return the ids that a search is limited to, or None for all."""
     return None if path is None else list(read_lines(Path(path)))

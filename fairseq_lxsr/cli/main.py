@@ -22,7 +22,7 @@ from fairseq_lxsr.errors import (
 )
 from fairseq_lxsr.files.write import target_of
 
-# Added to the signal number to get the exit status of a process that a signal ended.
+# Exit status of a process that a signal ended, minus the signal number.
 SIGNALLED = 128
 # Windows does not define SIGPIPE, so its usual number is used there.
 SIGPIPE = getattr(signal, "SIGPIPE", 13)

@@ -138,7 +138,8 @@ def texts_of(args: argparse.Namespace) -> list[tuple[Path, str]]:
         languages = split_pair(args.lang_pair, distinct=False)
     if args.target is None and languages[0] != languages[1]:
         raise InputError(
-            f"--lang-pair {args.lang_pair} without --target; use one language, as in fr-fr"
+            f"--lang-pair {args.lang_pair} requires --target; without it, use one language, as in "
+            "fr-fr"
         )
     texts = [(args.source, languages[0])]
     if args.target is not None:
@@ -152,12 +153,12 @@ def check_file(path: Path) -> None:
     if path.is_file():
         return
     if archive_of(path):
-        problem = "is in an archive; unpack it"
+        problem = " is in an archive; unpack it"
     elif path.exists():
-        problem = "is a stream, but must be read more than once; use a file"
+        problem = " is a stream, but must be read more than once; use a file"
     else:
-        problem = "no such file; check the name"
-    raise InputError(f"{path}: {problem}")
+        problem = ": no such file; check the name"
+    raise InputError(f"{path}{problem}")
 
 
 def mine_in_cluster(

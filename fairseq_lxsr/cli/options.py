@@ -179,7 +179,8 @@ def check_language(args: argparse.Namespace) -> None:
     if not languages:
         if "lang" in args and args.lang:
             raise InputError(
-                f"--lang {args.lang} with --model {models}, which names no languages; omit --lang"
+                f"--lang {args.lang} with --model {models}, which does not specify languages; omit "
+                "--lang"
             )
         return
     examples = {"lang": languages[:1], "lang_pair": languages[:2]}

@@ -125,7 +125,8 @@ def named_sources(data: list[str]) -> dict[str, list[str]]:
             sources.setdefault(name, []).append(prefix)
         elif len(data) > 1:
             raise InputError(
-                f"--data {text}: no name; expected --data NAME=PREFIX for each of {len(data)} texts"
+                f"--data {text} has no name; specify --data NAME=PREFIX for each of the "
+                f"{len(data)} texts"
             )
     return sources
 
@@ -138,7 +139,7 @@ def check_languages(text: str, num_pairs: int) -> None:
     """Raise an error if several language pairs would use the text of one."""
     if "{pair}" not in text and not holds_languages(text.rpartition("=")[2]):
         raise InputError(
-            f"--data {text}: must contain {{pair}}, because there are {num_pairs} language pairs "
+            f"--data {text} must contain {{pair}}, because there are {num_pairs} language pairs "
             "and it names the text of one"
         )
 

@@ -33,7 +33,7 @@ def add_parser(verbs) -> None:
         type=file_path,
         metavar="DIR",
         help="folder with *.log from fairseq-train and *.jsonl from `lxsr eval`; the text is "
-        "DIR/corpus/PAIR/test.LANG unless --source or --data names other text",
+        "DIR/corpus/PAIR/test.LANG unless --source or --data specifies other text",
     )
     parser.add_argument(
         "--output",
@@ -138,7 +138,7 @@ def all_scores(folder: Path) -> Iterator["Score"]:
 
 @contextlib.contextmanager
 def skipping_unreadable() -> Iterator[None]:
-    """Skip a file that cannot be used, and print why, instead of raising its error."""
+    """Skip a file that raises an error, and print why."""
     try:
         yield
     except (InputError, OSError) as error:
@@ -151,14 +151,14 @@ def files_of(folder: Path, pattern: str) -> list[Path]:
 
 
 def names_text(args: argparse.Namespace) -> bool:
-    """Return whether the command line specifies the text to measure."""
+    """Return whether the command line specifies the text to evaluate on."""
     return any((args.source, args.target, args.data, args.dataset, args.lang_pairs))
 
 
 def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
     """Return the text specified on the command line, otherwise the test text in the folder.
 
-    Without --model, the model of the folder is used; without any model the list is empty.
+    Without --model, the model in the folder is used. If there is none, the list is empty.
     """
     from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
 
@@ -167,8 +167,8 @@ def aligned_texts(args: argparse.Namespace) -> list[AlignedFiles]:
         if not (model / CONFIG_FILE).is_file():
             if names_text(args):
                 raise InputError(
-                    f"{args.folder}: no folder model/ to measure the text with; specify a "
-                    "model with --model"
+                    f"{args.folder}: no folder model/, which is needed for test text; specify "
+                    "a model with --model"
                 )
             return []
         args.model = [str(model)]
@@ -188,9 +188,9 @@ def prepared_texts(folder: Path) -> Iterator[AlignedFiles]:
 
 
 def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterator["Sample"]:
-    """Yield a sample of every text, with the measurements of the model on that text.
+    """Evaluate the model on every text, and yield a sample of each.
 
-    A text that cannot be measured is skipped, unless the command line names it.
+    A text that cannot be used is skipped, unless the command line specifies it.
     """
     if not texts:
         return
@@ -205,7 +205,7 @@ def measure_texts(args: argparse.Namespace, texts: list[AlignedFiles]) -> Iterat
 
 
 def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
-    """Read both sides of an aligned text: its first pairs, except pairs with a blank side."""
+    """Read the first pairs of an aligned text, except pairs with a blank side."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -225,7 +225,7 @@ def read_pairs(files: AlignedFiles) -> tuple["Text", "Text"]:
 
 
 def measure_text(encoder: "Encoder", source: "Text", target: "Text") -> "Sample":
-    """Embed both sides of an aligned text, and measure the embeddings."""
+    """Embed both sides of an aligned text, and evaluate the embeddings."""
     from fairseq_lxsr.embeddings import embed
     from fairseq_lxsr.report import measure_sample
 

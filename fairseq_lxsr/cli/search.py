@@ -78,7 +78,7 @@ def _add_index_parser(verbs) -> None:
     add_id_options(parser)
     add_entities(parser)
     add_options(parser, IndexOptions)
-    add_truncate_dim(parser, "keep only the first N dimensions; searches truncate queries alike")
+    add_truncate_dim(parser, "keep only the first N dimensions; queries are truncated accordingly")
     add_ray_options(parser, "--output then has one index per shard")
     parser.set_defaults(run=run_index)
 
@@ -165,7 +165,9 @@ def run_index(args: argparse.Namespace) -> None:
         return
     if in_cluster(args):
         if args.passages:
-            raise InputError("--passages with --ray, which builds shards; expected one of the two")
+            raise InputError(
+                "--passages cannot be combined with --ray, which builds shards; omit one"
+            )
         index_in_cluster(args)
         return
     encoder = load_any(args, show_progress=False, truncate_dim=args.truncate_dim)
@@ -261,7 +263,7 @@ def count(path: str | None) -> int | None:
 
 
 def first_text(args: argparse.Namespace, line: list[str], total: int | None) -> "Text":
-    """Return the first line of --input with its origin, to measure the width of the embeddings."""
+    """Return the first text of --input with its origin, to determine the embedding width."""
     import numpy as np
 
     from fairseq_lxsr.embeddings import Text
@@ -385,19 +387,19 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
     """Print how many queries are empty, and how many have no results."""
     num_empty = num_queries - num_filled
     if num_empty:
-        say(f"{num_empty:,} of {num_queries:,} queries are empty: skipped")
+        say(f"{num_empty:,} of {num_queries:,} queries are empty, and are skipped")
     num_lost = sum(not hits for hits in results)
     if num_lost:
         say(
-            f"{num_lost:,} of {num_queries:,} queries have no known word or no neighbour: "
-            "nothing found"
+            f"{num_lost:,} of {num_queries:,} queries have no results, because they have "
+            "no known word or no neighbour"
         )
 
 
 def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
     """Raise an error if the index was built with another model.
 
-    Stored embeddings without a description do not name their model, so an index of them can only
+    Stored embeddings without a description do not record their model, so an index of them can only
     be searched with stored embeddings of the same folder.
     """
     from fairseq_lxsr.embeddings import is_embeddings_folder
@@ -411,9 +413,9 @@ def check_model(index: "CorpusIndex", encoder: "Encoder") -> None:
         and not list(Path(folder).glob("*.json"))
     ):
         raise InputError(
-            f"{index.folder}: built from the vectors in {folder}, where no FILE.json names the "
-            "model; expected --input FILE whose vectors are in that folder too, or an index built "
-            "by a model or from files of `lxsr embed`"
+            f"{index.folder}: the index was built from the vectors in {folder}, where no FILE.json "
+            "records the model; use --input FILE with vectors in that folder, or build the index "
+            "with a model or from files of `lxsr embed`"
         )
     index.check_model(encoder)
 
@@ -431,12 +433,13 @@ def index_model(index: "CorpusIndex", folder: Path) -> str:
     if not model or not Path(model).exists():
         place = model or "an unknown place"
         raise InputError(
-            f"{folder}: its model is no longer at {place}; specify the new location with --model"
+            f"{folder}: the model of the index is no longer at {place}; specify the new location "
+            "with --model"
         )
     if not is_model_folder(Path(model)):
         raise InputError(
-            f"{folder}: names the model {model}, which is not a model folder of this package; if "
-            f"you trust it, specify it with --model {model}"
+            f"{folder}: the index was built with {model}, which is not a model folder of this "
+            f"package; if you trust it, specify it with --model {model}"
         )
     return model
 
@@ -498,7 +501,7 @@ def write_json(
     numbers: "Sequence[int]",
     has_ids: bool = False,
 ) -> None:
-    """Write one line of JSON per query; the arguments are the same as for `write`."""
+    """Write one line of JSON per query; see `write` for the arguments."""
     from fairseq_lxsr.search.corpus import hit_fields
 
     with nullcontext(results()) if output in (None, "-") else atomic_write(output) as stream:
@@ -506,5 +509,5 @@ def write_json(
             rows = [hit_fields(hit, has_ids) for hit in hits]
             # A command-line argument may contain bytes that are not UTF-8.
             query = query.encode(errors="replace").decode()
-            answer = {"query": query, "number": number + 1, "hits": rows}
-            stream.write(f"{json_line(answer)}\n")
+            result = {"query": query, "number": number + 1, "hits": rows}
+            stream.write(f"{json_line(result)}\n")

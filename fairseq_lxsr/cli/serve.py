@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     options = filled(ServeOptions, args, api_key=api_key(args))
     if options.allow_edits and not (options.api_key and args.index):
         raise InputError(
-            f"--allow-edits without --index or without a key; expected --index FOLDER and {API_KEY}"
+            f"--allow-edits requires an index and a key; specify --index FOLDER and {API_KEY}"
         )
     # Loading the model takes seconds, so an unusable address is rejected first.
     with listen(options.host, options.port) as listener:
@@ -66,7 +66,7 @@ def api_key(args: argparse.Namespace) -> str | None:
 
 
 def serve(args: argparse.Namespace, options: ServeOptions, listener: socket.socket) -> None:
-    """Load the model and the index, and answer requests until a signal stops the server."""
+    """Load the model and the index, and serve requests until a signal stops the server."""
     from fairseq_lxsr.encoder import SentenceEncoder
     from fairseq_lxsr.search import open_index
     from fairseq_lxsr.search.earlier import warn_if_cut
@@ -141,7 +141,7 @@ def listen(host: str, port: int) -> socket.socket:
             f"--host {host} --port {port}: {problem}; choose another host or port (--port 0 for "
             "any free port)"
         ) from None
-    # Connections inherit the option. Without it, the second packet of an answer waits for the
+    # Connections inherit the option. Without it, the second packet of a response waits for the
     # delayed acknowledgement of the first, 40 ms later. asyncio sets it only for sockets that were
     # created with IPPROTO_TCP, and `create_server` leaves the protocol open.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

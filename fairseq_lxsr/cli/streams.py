@@ -19,7 +19,7 @@ UNESCAPED = "\n\t"
 
 
 class EscapedStream:
-    """A text stream that escapes control characters except line ends and tabs.
+    """A text stream that escapes control characters except newlines and tabs.
 
     Attributes:
         exact: the stream to write to.

@@ -200,7 +200,7 @@ def start_fairseq(args: argparse.Namespace, command: Sequence[str]) -> NoReturn:
         shows = "fairseq"
     if args.quiet:
         shows = "errors"
-    # An environment variable, because the processes of other GPUs inherit it.
+    # The processes of other GPUs inherit environment variables.
     os.environ["LXSR_TRAIN_SHOWS"] = shows
     ignore = chain.from_iterable(("-W", f"ignore::{warning}") for warning in SILENT_WARNINGS)
     os.execv(sys.executable, [sys.executable, *ignore, "-c", START, *command])

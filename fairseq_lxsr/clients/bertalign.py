@@ -29,7 +29,7 @@ class BertalignEncoder:
         self.encoder = _load_once(model)
 
     def encode(self, sentences: Sequence[str], **options: Any) -> Any:
-        """Compute unit-length embeddings, as Bertalign uses dot products as cosines.
+        """Compute unit-length embeddings, because Bertalign uses dot products as cosines.
 
         Args:
             sentences: N sentences, or a single sentence.

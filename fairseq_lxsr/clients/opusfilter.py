@@ -43,7 +43,7 @@ class LxsrFilter(FilterABC):
             pairs: source and target sentences.
 
         Yields:
-            The cosine similarity of each pair; 0 if a side is empty.
+            The cosine similarity of each pair, or 0 if a side is empty.
         """
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
@@ -65,7 +65,7 @@ class LxsrFilter(FilterABC):
         return (pair for pair, accepted in self._decided(pairs) if not accepted)
 
     def _decided(self, pairs):
-        """Yield each pair and whether it is accepted; pairs are scored in batches."""
+        """Yield each pair, and whether it is accepted. Pairs are scored in batches."""
         remaining = iter(pairs)
         while chunk := list(islice(remaining, PAIRS_AT_ONCE)):
             yield from zip(chunk, map(self.accept, self.score(chunk)), strict=True)

@@ -22,7 +22,7 @@ def cached_encoder(model: str) -> "SentenceEncoder":
 
 
 def unit_vectors(model: str, texts: Iterable[str], dimensions: int | None = None) -> "FloatArray":
-    """Compute unit-length embeddings as `SentenceEncoder.encode` does.
+    """Compute unit-length embeddings of texts, like `SentenceEncoder.encode`.
 
     Args:
         model: model folder or model name.

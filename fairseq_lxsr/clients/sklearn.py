@@ -10,7 +10,9 @@ from fairseq_lxsr.clients.shared import DEFAULT, cached_encoder, unit_vectors
 
 
 class SentenceVectors(TransformerMixin, BaseEstimator):
-    """Scikit-learn transformer; a classifier on its embeddings can transfer to other languages.
+    """Scikit-learn transformer that computes sentence embeddings.
+
+    A classifier trained on them can be applied to other languages.
 
         classifier = make_pipeline(SentenceVectors(), LogisticRegression())
 
@@ -24,7 +26,7 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
         self.dimensions = dimensions
 
     def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- as scikit-learn has it
-        """Do nothing, because the model is already trained; return the transformer itself."""
+        """Do nothing except return the transformer itself, because the model is already trained."""
         return self
 
     def transform(self, X: Iterable[str]) -> Any:  # noqa: N803

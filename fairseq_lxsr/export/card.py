@@ -27,7 +27,7 @@ from fairseq_lxsr.options import check_fields
 from fairseq_lxsr.text.tokenizer import SPECIAL
 from fairseq_lxsr.text.words import WORD_START
 
-# Required content of a sources file, for error messages
+# Required content of a sources file, for error messages.
 SOURCES_FORMAT = 'expected {"note": TEXT, "sources": [{"name": ...}, ...]}'
 
 
@@ -115,7 +115,7 @@ def _parse_source(row: Any, place: str) -> TextSource:
         raise InputError(f"{place}: {error}") from None
 
 
-# Library names in model hub metadata
+# Library names in model hub metadata.
 OURS = "fairseq-lxsr"
 ST = "sentence-transformers"
 TAGS = (
@@ -126,10 +126,10 @@ TAGS = (
     "multilingual",
 )
 STATIC_TAGS = ("model2vec", "static-embeddings")
-# Size of the text on which the speed is measured
+# Size of the text on which the speed is measured.
 TIMED_SENTENCES = 2000
 TIMED_PIECES = 20
-# Options that have no effect if the weight of their loss is 0
+# Options that have no effect if the weight of their loss is 0.
 OPTIONS_OF_WEIGHT = {
     "gen_weight": ("target_weights", "target_ids", "target_overlap"),
     "align_weight": ("align_similarity", "align_temperature"),
@@ -243,7 +243,7 @@ def sentences_per_second(encoder: Any, symbols: Sequence[str]) -> float:
 def _front_matter(metadata: Mapping[str, Any]) -> str:
     lines = ["---"]
     for key, value in metadata.items():
-        # JSON is YAML, except for characters that YAML does not allow or reads as line ends.
+        # JSON is YAML, except for characters that YAML does not allow or reads as newlines.
         text = json.dumps(value, ensure_ascii=False)
         text = NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         lines.append(f"{key}: {text}")
@@ -285,7 +285,7 @@ def _languages(training: dict[str, Any]) -> list[str]:
 
 
 def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
-    """Return the scores in the format of model hubs; empty without scores."""
+    """Return the scores in the format of model hubs, or {} without scores."""
     last_scores = list(latest(scores).values())
     if not last_scores:
         return {}
@@ -305,7 +305,7 @@ def _model_index(name: str, scores: Sequence[Score]) -> dict[str, Any]:
 def _heading(name: str, library: str, is_static: bool, needs_flag: bool) -> str:
     """Return the title, and code that loads the model with each library."""
     flag = ", trust_remote_code=True" if needs_flag else ""
-    # The name as a string of Python.
+    # The name as a Python string literal.
     quoted = json.dumps(single_line(name), ensure_ascii=False)
     examples = ""
     if library == ST:
@@ -367,7 +367,7 @@ def _training_section(training: dict[str, Any], size: Any) -> str:
 
 
 def _training_text(training: dict[str, Any]) -> str | None:
-    """Return the number of sentence pairs by language pair; if unknown, only the language pairs."""
+    """Return the language pairs of the training, with their numbers of pairs if known."""
     pairs = training.get("pairs") or {}
     counts = [f"{name}: {count:,} pairs" for name, count in pairs.items()]
     return ", ".join(counts) or training.get("lang_pairs")
@@ -456,9 +456,9 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text on one line, without elements of HTML, links and images of Markdown.
+    """Return text as one line, with HTML and the links and images of Markdown escaped.
 
-    The text may come from a model or a file of scores that anybody has made.
+    The text may come from an untrusted model or score file.
     """
     text = printable(single_line(text))
     text = ENTITY_START.sub("&amp;", text)

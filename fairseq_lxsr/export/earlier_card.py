@@ -12,7 +12,7 @@ SCORES = "Scores"
 SIZE = "Size and speed"
 LICENCE_FIELDS = ("license", "license_name", "license_link")
 INDEX_FIELD = "model-index"
-# The row of the fingerprint; `model` is its name in the cards of earlier versions
+# The row of the fingerprint; `model` is its name in the cards of earlier versions.
 _FINGERPRINT = re.compile(r"^\| (?:fingerprint|model) \| (\S+) \|$", re.MULTILINE)
 
 
@@ -30,7 +30,11 @@ class EarlierCard:
 
     @classmethod
     def read(cls, path: Path) -> "EarlierCard":
-        """Read a card; a file that is missing or not a card has no parts."""
+        """Read a model card.
+
+        Returns:
+            The card; empty if the file is missing or is not a model card.
+        """
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError):
@@ -44,13 +48,13 @@ class EarlierCard:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the model that the card describes; empty if it names none."""
+        """Fingerprint of the model that the card describes, or an empty string."""
         match = _FINGERPRINT.search(self.sections.get(SIZE, ""))
         return match[1] if match else ""
 
     @property
     def licence(self) -> dict[str, Any]:
-        """Metadata of the licence; empty if it is unknown."""
+        """Metadata of the licence, or {} if it is unknown."""
         if TEXT not in self.sections:
             return {}
         return {name: self.metadata[name] for name in LICENCE_FIELDS if name in self.metadata}
@@ -61,7 +65,7 @@ class EarlierCard:
         return SCORES in self.sections and "|" in self.sections[SCORES]
 
     def index(self, name: str) -> dict[str, Any]:
-        """Return the scores in the format of model hubs, under another name of the model."""
+        """Return the scores in the format of model hubs, with another model name."""
         entries = self.metadata.get(INDEX_FIELD)
         if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
             return {}
@@ -69,7 +73,7 @@ class EarlierCard:
 
 
 def _metadata(front_matter: str) -> dict[str, Any]:
-    """Return the values of a front matter in which each line has a value in JSON."""
+    """Parse a front matter whose values are JSON, one per line."""
     metadata = {}
     for line in front_matter.splitlines():
         name, _, value = line.partition(": ")

@@ -32,15 +32,15 @@ from fairseq_lxsr.text.words import WORD_START
 # Marks the JSON of exported folders; a later export replaces only folders with this mark.
 EXPORTED_BY = {"exported_by": "fairseq-lxsr"}
 EXPORT_SIGN = '"exported_by": "fairseq-lxsr"'
-# Largest allowed difference between coordinates of float32 embeddings
+# Largest allowed difference between coordinates of float32 embeddings.
 LARGEST_DIFFERENCE = 1e-4
-# A Unicode noncharacter, which no text contains
+# A Unicode noncharacter, which does not occur in ordinary text.
 NONCHARACTER = "\ufdd0"
-# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece
+# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece.
 UNKNOWN_COST = 10.0
 # Penalty of special symbols relative to the least likely piece: they are never chosen.
 NEVER_COST = 1e4
-# Texts for comparing both tokenizers, in addition to the user's text
+# Texts for comparing both tokenizers, in addition to the user's text.
 SAMPLE = (
     "The quick brown fox jumps over the lazy dog.",
     "  Où   est la bibliothèque ?  Ça coûte 12,50 €… «\u00a0ici\u00a0» ",
@@ -62,14 +62,14 @@ SAMPLE = (
 # and dots in between are ignored.
 _CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"
 FINAL_SIGMA = rf"(?<={_CASED}|{_CASED}[.':\u2019\p{{M}}])Σ(?![.':\u2019\p{{M}}]*{_CASED})"
-# A second dot after a dotted letter, with at most two marks in between
+# A second dot after a dotted letter, with at most two marks in between.
 DOT_AFTER_DOT = f"(?<={DOTTED}|{DOTTED}{MARKS}|{DOTTED}{MARKS}{MARKS}){DOT}"
-# Korean syllables as single letters, and in SentencePiece's composed form
+# Korean syllables as single letters, and in SentencePiece's composed form.
 SYLLABLES = {"\u1112\u1161\u11ab": "\ud55c", "\u1100\u1173": "\uadf8"}
 # Positions where Unicode NFC composes letters but SentencePiece does not: before marks, for which
-# it has its own rules, and between a syllable and a final consonant
+# SentencePiece has its own rules, and between a syllable and a final consonant.
 NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
-# A mark after a letter with marks, or after a letter that Unicode NFKC replaces with other letters
+# A mark after a letter with marks, or after a letter that Unicode NFKC replaces with others.
 MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
 
 
@@ -98,7 +98,7 @@ def _voiced_kana() -> dict[str, str]:
 # two, for example in Vietnamese.
 TWO_MARKS = _letters_with_two_marks()
 # The library does not compose letters that take six bytes with their mark: kana, whose half-width
-# marks are replaced first, and a few letters of Greek and Devanagari.
+# marks are replaced first, and a few Greek and Devanagari letters.
 VOICING = {"\uff9e": "\u3099", "\uff9f": "\u309a"}
 VOICED = _voiced_kana()
 MARKED = {
@@ -151,7 +151,7 @@ def extended_symbols(tokenizer: Tokenizer, num_rows: int) -> list[str]:
 
 
 def fast_tokenizer(tokenizer: Tokenizer, symbols: Sequence[str]) -> Any:
-    """Build a tokenizer for the tokenizers library that produces the SentencePiece pieces.
+    """Build a tokenizer for the tokenizers library that splits text like SentencePiece.
 
     A sentence without a known word keeps its pieces, because a BERT model cannot encode a batch of
     empty sentences.
@@ -243,7 +243,7 @@ def _visible_text(tokenizer: Tokenizer) -> list[dict[str, Any]]:
 
 
 def _rules(letters: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return normalizer steps that replace letters, as SentencePiece does in one compiled step."""
+    """Return normalizer steps for replacements that SentencePiece makes in one compiled step."""
     if not letters:
         return []
     lines = []

@@ -29,11 +29,11 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
-# Checkpoints of version 0.1 do not name their network. A weight that only one network has
+# Checkpoints of version 0.1 do not record their network. A weight that only one network has
 # identifies the network; otherwise the task does.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
-# Omitted options: where and how long training ran, and options stored elsewhere in config.json
+# Omitted options: where and how long training ran, and options stored elsewhere in config.json.
 OPTIONS_OF_RUN = (
     "_name",
     "continue_once",
@@ -54,7 +54,7 @@ OPTIONS_OF_RUN = (
     "teacher_embeddings",
     "teacher_text",
 )
-# Index of the padding symbol, the same in every fairseq dictionary
+# Index of the padding symbol, the same in every fairseq dictionary.
 PADDING_IDX = 1
 
 
@@ -96,7 +96,7 @@ def export_checkpoint(
         state["model"] = _moving_average(state, checkpoint)
     recorded = state["cfg"]["task"].get("data")
     if not data and not (recorded and isinstance(recorded, str)):
-        raise InputError(f"{checkpoint}: does not record a data folder; specify one with --data")
+        raise InputError(f"{checkpoint} does not record a data folder; specify one with --data")
     if data:
         shards = [Path(data)]
         text_folders = shards
@@ -129,7 +129,7 @@ def export_checkpoint(
 
 
 def _starting_dtype(state: dict[str, Any]) -> str:
-    """Return the type of the weights of the model that training continued from, else float32."""
+    """Return the weight type of the model that training continued from, or float32."""
     dtype = state["task_state"].get(FROM_DTYPE)
     if dtype in STORED_TYPES:
         return dtype
@@ -137,7 +137,7 @@ def _starting_dtype(state: dict[str, Any]) -> str:
 
 
 def describe_update(checkpoint: str | Path) -> str:
-    """Return which update a checkpoint has, and whether it was the best in validation.
+    """Describe which update a checkpoint is from, and whether its validation result is the best.
 
         describe_update("checkpoints/checkpoint_best.pt")
         # "update 285 (lowest validation loss, 2.5505)"
@@ -170,7 +170,7 @@ def _moving_average(state: dict[str, Any], checkpoint: str | Path) -> dict[str, 
     average = state["extra_state"].get("ema")
     if not isinstance(average, dict) or not average:
         raise InputError(
-            f"{checkpoint}: contains no moving average of the weights; train with --store-ema, "
+            f"{checkpoint} contains no moving average of the weights; train with --store-ema, "
             "or export without --ema"
         )
     return average
@@ -305,7 +305,7 @@ def _check_dictionary(
     is_same = not trained_hash or trained_hash == hash_symbols(symbols)
     if vocab_size != num_entries or not is_same:
         raise InputError(
-            f"{dictionary}: has {num_entries:,} {counted}; {checkpoint} was trained with another "
+            f"{dictionary} has {num_entries:,} {counted}; {checkpoint} was trained with another "
             f"dictionary ({vocab_size:,} entries): specify its data folder with --data"
         )
 
@@ -313,12 +313,12 @@ def _check_dictionary(
 def expected_embeddings(
     table: Tensor, symbols: Sequence[str], probabilities: Any, checkpoint: str | Path
 ) -> Tensor:
-    """Replace each piece's embedding by its expected value under the random splits of training.
+    """Replace each piece's embedding with its expected value under the random splits of training.
 
     Args:
         table: embeddings of the V symbols [V, D], or [V + 1, D] with <mask>, whose row is kept.
         symbols: the V symbols of the dictionary.
-        probabilities: probability with which training split each of the V pieces; see
+        probabilities: probability that training split each of the V pieces; see
             `segmentations.expected_rows`.
         checkpoint: checkpoint file, for error messages.
     """
@@ -329,7 +329,7 @@ def expected_embeddings(
     )
     if not is_valid:
         raise InputError(
-            f"{checkpoint}: contains invalid split probabilities; expected one for each of "
+            f"{checkpoint} contains invalid split probabilities; expected one for each of "
             f"{len(symbols):,} pieces: choose another file"
         )
     rows = expected_rows(
@@ -343,7 +343,7 @@ def expected_embeddings(
 def network_class(
     state: dict[str, Any], weights: dict[str, Tensor], checkpoint: str | Path
 ) -> type[SentenceNetwork]:
-    """Return the class of the network of a checkpoint.
+    """Return a checkpoint's network class.
 
     Args:
         state: checkpoint content; see `read_checkpoint`.

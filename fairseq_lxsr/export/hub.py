@@ -17,7 +17,7 @@ from fairseq_lxsr.export.st_folder import check_dtype, check_libraries, without_
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 
-# Files to store with Git LFS
+# Files to store with Git LFS.
 LARGE_FILES = ("*.safetensors", "*.onnx", "tokenizer.json")
 
 
@@ -72,7 +72,7 @@ def export_hub(
 
 
 def _card_of(encoder: SentenceEncoder) -> EarlierCard | None:
-    """Return the card in the folder of an encoder; None if it describes another model."""
+    """Return the card in the folder of an encoder, or None if it describes another model."""
     if encoder.folder is None:
         return None
     card = EarlierCard.read(encoder.folder / CARD_FILE)

@@ -38,7 +38,7 @@ PIECES_OUTPUT = "last_hidden_state"
 GRAPH_NAMES = (INPUT, MASK_INPUT, PIECES_OUTPUT, OUTPUT)
 # model_max_length for models without a limit, because some programs require the field.
 NO_LIMIT = 2**31 - 1
-# Smallest allowed cosine similarity between an embedding and its int8 version
+# Smallest allowed cosine similarity between an embedding and its int8 version.
 LEAST_COSINE = 0.98
 
 
@@ -158,7 +158,8 @@ def write_tokenizer_config(
     size = encoder.size
     model = tokenizer["model"]
     if model["type"] == "Unigram" and model["byte_fallback"]:
-        # The unigram models of transformers.js have no byte fallback: their pieces would differ.
+        # transformers.js does not support byte fallback in unigram models, so its pieces would
+        # differ.
         return
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -205,7 +206,7 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
 
 
 def _check_embeddings(embeddings: np.ndarray, expected: np.ndarray, int8: bool) -> float:
-    """Check embeddings [N, D] of the built-in sentences; return the worst cosine or difference."""
+    """Check the embeddings of the built-in sentences, and return the worst cosine or difference."""
     if int8:
         cosines = (unit_rows(embeddings) * unit_rows(expected)).sum(axis=1)
         # Both embeddings of an empty sentence are zero, which leaves their cosine undefined.

@@ -11,7 +11,7 @@ from fairseq_lxsr.export.onnx_static import LEAST_NORM
 from fairseq_lxsr.modules import TransformerSentenceEncoder
 from fairseq_lxsr.modules.pooling import order_weights
 
-# Upper bound of the dynamic batch size
+# Upper bound of the dynamic batch size.
 MAX_BATCH = 65_536
 
 
@@ -64,7 +64,7 @@ class _Graph(torch.nn.Module):
 def write_network(
     encoder: SentenceEncoder, path: Path, names: Sequence[str], normalize: bool
 ) -> None:
-    """Write the graph of a model with layers; the arguments are the same as for `write_bag`."""
+    """Write the graph of a model with layers; see `write_bag` for the arguments."""
     size = encoder.size
     example = torch.full((3, 7), encoder.tokenizer.unknown)
     example[1, 4:] = size.padding_idx

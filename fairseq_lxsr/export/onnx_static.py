@@ -11,13 +11,13 @@ from fairseq_lxsr import __version__
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 
-# ONNX operator and file format versions, supported by ONNX Runtime since version 1.17
+# ONNX operator and file format versions, supported by ONNX Runtime since version 1.17.
 OPSET = 18
 IR_VERSION = 9
-# ONNX type numbers
+# ONNX type numbers.
 FLOAT = 1
 BOOL = 9
-# Smallest norm to divide by, to avoid dividing by zero
+# Smallest norm to divide by, to avoid dividing by zero.
 LEAST_NORM = 1e-12
 
 
@@ -79,7 +79,7 @@ def write_bag(encoder: SentenceEncoder, path: Path, names: Sequence[str], normal
 def _add_embedding(
     graph: _Graph, encoder: SentenceEncoder, names: Sequence[str], normalize: bool
 ) -> None:
-    """Add all nodes; the arguments are the same as for `write_bag`."""
+    """Add all nodes; see `write_bag` for the arguments."""
     size = encoder.size
     constant = graph.constant
     add = graph.add

@@ -56,20 +56,20 @@ if TYPE_CHECKING:
     from fairseq_lxsr.modules import TransformerSentenceEncoder
 
 OUR_MODULE = "fairseq_lxsr.export.st_module.SentenceModule"
-# Import paths that every version of sentence-transformers accepts
+# Import paths that every version of sentence-transformers accepts.
 STATIC = "sentence_transformers.models.StaticEmbedding"
 NORMALIZE = "sentence_transformers.models.Normalize"
 MODEL2VEC = {
     "model_type": "model2vec",
     "architectures": ["StaticModel"],
 }
-# Word pieces after which model2vec cuts a text; its own models have this number too.
+# Maximum number of word pieces per text in model2vec, as in its own models.
 MODEL2VEC_LENGTH = 1_000_000
-# Private-use characters, which have no meaning in any text
+# Private-use characters, which do not occur in ordinary text.
 PRIVATE_CHARACTERS = range(0xE000, 0xF900)
 # All other settings keep their defaults.
 SETTINGS = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-# Names of a layer's submodules in BERT, and in the network of this package
+# Names of a layer's submodules in BERT, and in the network of this package.
 LAYER_NAMES = {
     "attention.output.dense": "self_attn.out_proj",
     "attention.output.LayerNorm": "self_attn_layer_norm",
@@ -100,8 +100,8 @@ def export_sentence_transformers(
         drop_order: omit the word-order coefficients, so that the folder of a model without
             layers loads in sentence-transformers and model2vec without this package. The result
             is worse at distinguishing sentences that differ only in word order.
-        dtype: type of the stored weights, one of `options.STATIC_TYPES`; only a model without
-            layers and word order can have another than float32. With int8, each row has a factor.
+        dtype: type of the stored weights, one of `options.STATIC_TYPES`; types other than
+            float32 require a model without layers and word order. With int8, each row has a factor.
 
     Returns:
         The largest difference in any coordinate of any sentence's embeddings; None
@@ -154,7 +154,7 @@ def write_for_st(
 ) -> float | None:
     """Write the files into an existing folder and compare the embeddings.
 
-    The arguments and the result are the same as for `export_sentence_transformers`.
+    See `export_sentence_transformers` for the arguments and the result.
     """
     original = encoder
     if dtype != "float32":
@@ -167,8 +167,8 @@ def write_for_st(
         write_static(encoder, work, normalize, dtype)
     else:
         _save_with_layers(encoder, work, normalize, needs_package)
-    # Only a folder that names its exporter is replaced by a later export. sentence-transformers
-    # drops the name if it saves over the folder, for example after training.
+    # A later export replaces only a folder that records its exporter. sentence-transformers drops
+    # this record if it saves over the folder, for example after training.
     modules = json.loads((work / MODULES_FILE).read_text(encoding="utf-8"))
     _write_json(work / MODULES_FILE, [module | EXPORTED_BY for module in modules])
     if is_missing("sentence_transformers"):
@@ -283,7 +283,7 @@ def load_folder(folder: str | Path, device: str | None = None) -> Any:
 
 
 def unsupported_feature(encoder: SentenceEncoder) -> str:
-    """Name the feature that sentence-transformers lacks; empty if it supports the model."""
+    """Return the feature that sentence-transformers does not support, or an empty string."""
     size = encoder.size
     architecture = encoder.config["architecture"]
     if architecture != DEFAULT_ARCHITECTURE:
@@ -345,7 +345,7 @@ def write_static(
 
 
 def _static_weights(encoder: SentenceEncoder, dtype: str) -> dict[str, np.ndarray]:
-    """Return the rows of the table [V, D] and, for other types than float32, their factors [V]."""
+    """Return the table [V, D] and, for types other than float32, its row factors [V]."""
     # The network scales embeddings by the square root of their dimension.
     root = np.float32(encoder.size.embed_dim**0.5)
     if dtype == "int8":

@@ -30,7 +30,7 @@ from fairseq_lxsr.encoder.torch_network import save_folder
 from fairseq_lxsr.errors import InputError, shown
 from fairseq_lxsr.text.tokenizer import TextOptions
 
-# Options of `SentenceTransformer` that select files on a hub
+# Options of `SentenceTransformer` that select files on a hub.
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
@@ -60,7 +60,7 @@ class SentenceModule(Module):
         self.network = encoder.model
         self.tokenizer = encoder.tokenizer
         self.description = encoder.config
-        # Kept in memory, because the folder may be gone when the module is saved.
+        # The files are kept in memory, because the folder may be gone when the module is saved.
         contents = text_files(encoder.folder, encoder.tokenizer)
         self.texts = dict(zip(TEXT_FILES, contents, strict=True))
 
@@ -118,7 +118,7 @@ class SentenceModule(Module):
             row[:length] = ids[:length]
         return {"input_ids": torch.from_numpy(tokens)}
 
-    # The name in older versions
+    # Name in older versions.
     tokenize = preprocess
 
     def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class SentenceModule(Module):
         """Return E, the dimension of an embedding."""
         return self.network.config.output_dim
 
-    # The name in older versions
+    # Name in older versions.
     get_sentence_embedding_dimension = get_embedding_dimension
 
 

@@ -32,7 +32,7 @@ PAGE_FILE = "index.html"
 # Every website has an index.html; only one with this mark is replaced.
 PAGE_SIGN = '<meta name="generator" content="lxsr export web">'
 PAGE_PARTS = Path(__file__).parent / "web"
-# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece
+# Penalty of an unknown letter relative to the least likely piece, as in SentencePiece.
 UNKNOWN_PENALTY = 10
 # Piece types that the page supports: normal, unknown, control and unused. User-defined pieces and
 # bytes are not supported.
@@ -40,9 +40,9 @@ READABLE_TYPES = {NORMAL, 2, 3, 5}
 ALGORITHMS = {UNIGRAM: "unigram", BPE: "bpe"}
 # The data is split into parts of this size, so that the page shows how much of it has been loaded.
 PART_CHARACTERS = 1 << 20
-# The script after each part
+# The script after each part.
 STEP = 'document.getElementById("progress").value++;'
-# A regular expression that matches nothing
+# A regular expression that matches nothing.
 NOTHING = "(?!)"
 
 
@@ -162,7 +162,7 @@ def _normalization(options: TextOptions) -> dict[str, Any]:
 
 
 def letter_replacements(tokenizer: Tokenizer) -> dict[str, str]:
-    """Map the letters that SentencePiece normalizes differently from Unicode NFKC.
+    """Map letters that SentencePiece normalizes differently from NFKC to their normal form.
 
     For example, SentencePiece keeps ～ and drops control characters.
     """

@@ -1,4 +1,4 @@
-"""Accessible parts of the page: tables with captions, and charts with descriptions and tables."""
+"""Charts and tables of the page, with captions, descriptions and data for screen readers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
 
 
 def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
-    """Draw a line at the exported update of each log, and return a sentence on it."""
+    """Draw a line at the exported update of each log, and return a sentence that describes it."""
     last_update = max(max(curve.x) for curve in figure.data)
     sentences = ""
     for log in logs:
@@ -196,7 +196,7 @@ def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
         if len(logs) > 1:
             label = f"{log.name} {label}"
             sentence = f" The exported model of {log.name} is that of update {log.exported:,}."
-        # Towards the middle of the chart, where the text has space.
+        # Place the label on the side towards the middle of the chart, where there is space.
         position = "top right"
         if 2 * log.exported > last_update:
             position = "top left"
@@ -254,7 +254,7 @@ def threshold_chart(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Char
     """Plot precision and recall of mined pairs against the threshold.
 
     Args:
-        curves: threshold curves of the scores, by row name.
+        curves: threshold curves of the scores, keyed by row name.
     """
     figure = _figure({"title": "least score"}, {"title": "percent", "range": [0, 101]})
     rows: list[tuple[Cell, ...]] = []
@@ -332,7 +332,7 @@ def _label_with_model(name: str, model: str) -> str:
 
 
 def heatmap_chart(sample: Sample) -> Chart:
-    """Draw the cosines of some sentences and translations; the diagonal should be the highest."""
+    """Draw the cosines of some sentences and translations, ideally highest on the diagonal."""
     left, right = sample.heatmap_sentences
     cosines = sample.heatmap.astype(float)
     texts = []
@@ -412,7 +412,7 @@ def map_chart(sample: Sample) -> Chart:
 
 
 def _line_ends(coordinates: np.ndarray) -> list[float | None]:
-    """Return the coordinates of the two ends of each line; None separates lines.
+    """Return the coordinates of the two ends of each line, separated by None.
 
     Args:
         coordinates: one coordinate of all sentences, then of their translations: [2 P].

@@ -1,4 +1,4 @@
-"""Writes one self-contained HTML file, whose content security policy forbids network requests."""
+"""Writes one self-contained HTML file. Its content security policy forbids network requests."""
 
 import base64
 import datetime
@@ -78,7 +78,7 @@ def write_report(
         title: page title.
         logs: training curves.
         scores: scores from `lxsr eval`.
-        samples: measurements on language pairs.
+        samples: detailed results on language pairs.
         training_pairs: number of training pairs; 0 if unknown.
 
     Raises:
@@ -86,7 +86,8 @@ def write_report(
     """
     if not (logs or scores or samples):
         raise InputError(
-            "nothing to report; expected a training log, scores, or a model and text to measure"
+            "nothing to report: specify a training log, scores, or a model and text to "
+            "evaluate it on"
         )
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -254,7 +255,7 @@ def _row_name(score: Score, scores: Sequence[Score]) -> str:
 
 
 def _published(scores: Sequence[Score]) -> list[str]:
-    """Format the section with published scores that were measured in the same way."""
+    """Format the section with published scores for the same settings."""
     comparable, left_out = comparable_published(scores)
     parts = []
     for (protocol, value), rows in comparable.items():
@@ -273,7 +274,7 @@ def _values_tables(caption: str, kind: str, rows: Mapping[str, Mapping[str, floa
     Args:
         caption: caption of both tables.
         kind: name of the first column.
-        rows: values by row name.
+        rows: numbers by row name and column name.
     """
     percents: list[str] = []
     numbers: list[str] = []
@@ -300,7 +301,7 @@ def _values_table(
 
 
 def _sample(sample: Sample) -> list[str]:
-    """Format the section with measurements on one language pair."""
+    """Format the section with detailed results on one language pair."""
     first, second = sample.languages
     title = f"{first} and {second}, {sample.pairs:,} pairs"
     if sample.model:

@@ -1,4 +1,4 @@
-"""Detailed measurements on one language pair: accuracy by length, cosines and errors."""
+"""Detailed results on one language pair: accuracy by length, cosines and errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fairseq_lxsr.evaluation.texts import identities
 from fairseq_lxsr.vectors import nearest_neighbours, normalise_rows
 from fairseq_lxsr.vectors.rows import FloatArray
 
-# Buckets of query lengths: the smallest number of words in each.
+# Buckets of query lengths: the minimum number of words in each.
 LENGTHS = (1, 4, 8, 12, 16, 24, 32)
 BUCKETS = [*(f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1]}+"]
 HEATMAP_PAIRS = 40
@@ -22,7 +22,7 @@ MIN_PAIRS = 10
 
 @dataclass(frozen=True)
 class Direction:
-    """Accuracy by length of the query.
+    """Accuracy by query length, in one direction.
 
     Attributes:
         name: direction, SOURCE->TARGET.
@@ -60,7 +60,7 @@ class RetrievalError:
 
 @dataclass(frozen=True)
 class Sample:
-    """Measurements on one language pair, as shown on the page.
+    """Results on one language pair, as shown on the page.
 
     The heat map and the map use sentences that are spread evenly over the text.
 
@@ -95,18 +95,18 @@ def measure_sample(
     languages: tuple[str, str],
     model: str = "",
 ) -> Sample:
-    """Measure a model on aligned sentences.
+    """Compute the results of a model on aligned sentences.
 
     Args:
         source: N source sentences.
-        target: their translations.
+        target: translations of the source sentences [N].
         source_embeddings: embeddings [N, D] of the source sentences.
         target_embeddings: embeddings [N, D] of the translations.
         languages: names of the source and target languages.
         model: model fingerprint.
 
     Returns:
-        The measurements.
+        The results, to be shown in a report.
 
     Raises:
         InputError: if there are too few sentences.
@@ -123,7 +123,7 @@ def measure_sample(
     heatmap_rows = _spread(len(source), HEATMAP_PAIRS)
     map_rows = _spread(len(source), MAP_PAIRS)
     map_vectors = np.concatenate([left[map_rows], right[map_rows]])
-    # t-SNE, van der Maaten and Hinton 2008.
+    # t-SNE (van der Maaten and Hinton 2008).
     projection = TSNE(
         metric="cosine",
         init="random",
@@ -164,9 +164,9 @@ def _direction(
     query_rows: FloatArray,
     candidate_rows: FloatArray,
 ) -> Direction:
-    """Measure the accuracy of retrieval by length of the query."""
+    """Compute the accuracy of retrieval by query length."""
     _, neighbours = nearest_neighbours(query_rows, candidate_rows, 1)
-    # Identical candidates count as one, because each of them is the translation.
+    # Identical candidates count as one candidate, because any of them is a correct translation.
     identity = identities(candidates)
     is_hit = identity[neighbours[:, 0]] == identity
     words = np.array([len(query.split()) for query in queries])

@@ -35,14 +35,14 @@ class Curves:
 
 
 def read_log(path: Path, name: str = "") -> Curves | None:
-    """Read the curves that fairseq-train printed, or wrote with --log-file.
+    """Read the training curves from the printed output or --log-file of fairseq-train.
 
     Args:
         path: log file.
         name: name of the curves; the file name if empty.
 
     Returns:
-        The curves; None if the file contains none.
+        The curves, or None if the file contains none.
 
     Raises:
         InputError: if a number of updates is invalid.
@@ -55,8 +55,8 @@ def read_log(path: Path, name: str = "") -> Curves | None:
             continue
         if not 0 <= update < MAX_UPDATES or update != int(update):
             raise InputError(
-                f"{path}, line {number}: num_updates {update} is invalid; expected an integer, as "
-                "fairseq-train writes it"
+                f"{path}, line {number}: num_updates {update} is invalid; expected an "
+                "integer, the format of fairseq-train"
             )
         extended = curves.valid if is_valid else curves.train
         for value_name, value in values.items():
@@ -91,7 +91,7 @@ def _json_values(text: str) -> dict[str, float]:
 
 
 def _parse_numbers(fields: Iterable[tuple[str, Any]]) -> dict[str, float]:
-    """Parse numbers, which are strings in both formats; other values are skipped."""
+    """Parse numbers, which are strings in both formats. Other values are skipped."""
     numbers = {}
     for name, value in fields:
         with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -1,5 +1,4 @@
-"""Entry point of `fairseq-train --user-dir`, which imports this module, and thereby all of
-`training`."""
+"""Entry point of `fairseq-train --user-dir`. Importing this module imports all of `training`."""
 
 import importlib
 import pkgutil
