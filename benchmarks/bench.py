@@ -45,7 +45,7 @@ class Figure:
     """A number that a benchmark is judged by.
 
     Attributes:
-        name: name of the figure.
+        name: its name in the results.
         read: computes the figure from the results.
         least: the goal, if larger is better.
         most: the goal, if smaller is better.

@@ -93,7 +93,7 @@ CONTEXT = (
     *("--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2", "--langs", "en,fr"),
     *("--max-positions", "40", "--batch-size", "16"),
 )
-# The options of fairseq-train for the part `objectives`, by name.
+# Maps each name of the part `objectives` to its fairseq-train options.
 OBJECTIVES = {
     **{
         name: (*XLING_SENT, "--objective", name, "--encoder-layers", "2")
@@ -117,15 +117,15 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured.
+    """The size of the measurement.
 
     Attributes:
         batches: numbers of pairs of a batch.
-        steps: steps that are timed at each batch size.
-        sentences: sentences to encode.
-        updates: updates of each run of fairseq-train.
-        sizes: sizes of the encoder.
-        options: options of fairseq-train for a model of this size.
+        steps: number of timed steps per batch size.
+        sentences: number of sentences to encode.
+        updates: number of updates per run of fairseq-train.
+        sizes: sizes of the model, as fields of `TransformerConfig`.
+        options: fairseq-train options for a model of this size.
         objectives: names in `OBJECTIVES`.
     """
 
@@ -162,7 +162,7 @@ class Setting:
 
     Attributes:
         device: cuda or cpu.
-        scale: how much is measured.
+        scale: size of the measurement.
         data_bin: the training text.
         folder: a folder for checkpoints.
     """
@@ -330,7 +330,7 @@ def vectors(setting: Setting) -> dict[str, Any]:
 def unit_vectors(
     copies: NetworkCopies, pieces: FlatPieces, batch_size: int, dtype: str
 ) -> np.ndarray:
-    """Embed sentences, in their order, as vectors of length one [N, D]."""
+    """Embed N sentences in their order, as unit vectors [N, D]."""
     embedded: np.ndarray | None = None
     for sentences, rows in copies.embed(pieces, batch_size, None, dtype):
         if embedded is None:
@@ -390,7 +390,7 @@ def write_teacher(folder: Path) -> None:
 def precisions(setting: Setting) -> dict[str, Any]:
     """Train in each precision; compare losses, an interrupted run, and a repetition."""
     runs: dict[str, Sequence[str]] = dict(setting.runs)
-    # It has half of the updates first, and then goes on.
+    # This run stops after half of the updates, and is then resumed.
     runs["interrupted"] = setting.runs["float32"]
     if "graphs" in runs:
         runs["graphs interrupted"] = setting.runs["graphs"]

@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of this checkout, followed by `+` if files differ; None without git."""
+    """Return the commit of this checkout, followed by `+` if files differ, or None without git."""
     command = ("git", "-C", str(ROOT), *DESCRIBE)
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -78,7 +78,7 @@ def write_studies(folder: Path, count: int) -> None:
     The folder gets train/, eval/, valid/, docs/ and classification/.
 
     Args:
-        folder: folder to write.
+        folder: the output folder.
         count: number of training pairs; the other files have a tenth of it, labelled text a
             hundredth.
     """

@@ -33,7 +33,7 @@ def random_encoder(
     """Write a model folder with random weights, and load it.
 
     Args:
-        folder: folder to write.
+        folder: the output folder.
         data_bin: data folder of `lxsr prepare`.
         device: see `SentenceEncoder.from_pretrained`.
         sizes: fields of `TransformerConfig`.

@@ -18,7 +18,7 @@ class Cost(NamedTuple):
 
     Attributes:
         seconds: elapsed time.
-        processor: processor time in seconds, user and system, of all processes.
+        processor: user and system CPU time of all processes, in seconds.
         peak: largest memory of all processes in bytes; a shared page counts for each process.
         anonymous: the same without pages of files and with this process; a shared page counts once.
     """

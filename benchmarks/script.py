@@ -16,7 +16,7 @@ from benchmarks import ROOT
 def command_line(
     doc: str | None, results: str = "FILE.json", required: bool = False
 ) -> argparse.ArgumentParser:
-    """Return a parser with the option `--output`, to which a script adds its options.
+    """Return a parser with the option `--output`; scripts add their own options.
 
     Args:
         doc: docstring of the script, which `--help` prints.
@@ -46,10 +46,10 @@ def add_result(path: Path, result: Any) -> None:
 
 
 def read_results(path: Path) -> list[dict]:
-    """Read the lines of a file: what an interrupted benchmark has measured so far.
+    """Read the results that an interrupted benchmark has written so far.
 
     Returns:
-        The results; none if the file does not exist.
+        The results; empty if the file does not exist.
     """
     if not path.exists():
         return []

@@ -4,7 +4,6 @@ python tools/alphabets.py CLDR/main VERSION
 
 CLDR/main is that folder of the package cldr-misc-full. An alphabet has the letters and marks of
 `exemplarCharacters` and of `auxiliary` (those of loan words), in both cases. Chinese, Japanese and
-Korean get the blocks of their scripts, because CLDR only lists common characters.
 """
 
 import json
@@ -27,14 +26,14 @@ SCRIPTS = {
     "ja": HAN + "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
     "ko": HAN + "\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3",
 }
-# Above it are the blocks of East Asian scripts.
+# East Asian scripts are in blocks above this code point.
 FIRST_EAST_ASIAN = 0x3000
 ITEM = re.compile(r"\{[^}]*\}|\\u[0-9A-Fa-f]{4}|\\.|[^\s]")
 ESCAPE = re.compile(r"\\u(....)")
 
 
 def characters(unicode_set: str) -> set[str]:
-    """Return the characters of a set of CLDR, such as `[a-c {ch} \\- é]`."""
+    """Return the characters of a CLDR set, such as `[a-c {ch} \\- é]`."""
     items = []
     for item in ITEM.findall(unicode_set[1:-1]):
         items.append(ESCAPE.sub(lambda match: chr(int(match[1], 16)), item))
@@ -53,7 +52,7 @@ def characters(unicode_set: str) -> set[str]:
 
 
 def alphabet(folder: Path, language: str) -> str:
-    """Return the alphabet of a language, as the inside of a class of regular expressions."""
+    """Return the alphabet of a language, as the content of a regular expression character class."""
     path = folder / CLDR_NAMES.get(language, language) / "characters.json"
     (entry,) = json.loads(path.read_text(encoding="utf-8"))["main"].values()
     sets = entry["characters"]

@@ -3,7 +3,7 @@
 python tools/install.py          everything that `make test` needs
 python tools/install.py demo     what training, evaluation and the report need
 
-The syntax is that of old versions of Python, so that they get as far as the message that they are
+The syntax is compatible with old Python versions, so that they can print the message that they are
 too old.
 """
 
@@ -22,11 +22,12 @@ CONSTRAINTS = os.path.join(ROOT, "constraints.txt")
 FAIRSEQ = os.path.join(ROOT, "fairseq_lxsr", "recipes", "fairseq.txt")
 PYPROJECT = os.path.join(ROOT, "pyproject.toml")
 LOG = os.path.join(VENV, "install.log")
-# A finished installation: the fingerprint of its inputs, and its set.
+# Marks a finished installation, and contains the fingerprint of its inputs and its set.
 STAMP = os.path.join(VENV, "installed")
 OLDEST = (3, 11)
 NEWEST = (3, 13)
-# Extras of pyproject.toml in addition to those of training, the time, GB, and GB with CUDA.
+# For each set: the extras of pyproject.toml in addition to those of training, the time, the size in
+# GB, and the size with CUDA.
 SETS = {
     "demo": (["prepare", "report"], "1 to 2 minutes", 1.5, 5.5),
     "all": (["dev"], "2 to 4 minutes", 3, 7),
@@ -34,13 +35,13 @@ SETS = {
 
 # What pip needs to build packages without isolation; pip 23.0 of Debian 12 needs wheel.
 BUILD = ["setuptools", "wheel"]
-# With this variable, fairseq's setup.py builds no extension modules, so that neither a compiler nor
-# Python's headers are needed.
+# With this variable, fairseq's setup.py does not build extension modules, so that neither a
+# compiler nor Python's headers are needed.
 UNBUILT = {"READTHEDOCS": "1"}
 
 
 def stop(message):
-    """End with a message and status 2."""
+    """Print a message, and exit with status 2."""
     sys.stderr.write("install: " + message + "\n")
     sys.exit(2)
 
@@ -51,7 +52,7 @@ def dotted(version):
 
 
 def check_python():
-    """Refuse a Python that is too old or too new."""
+    """Stop if this Python is too old or too new."""
     version = sys.version_info[:2]
     if not OLDEST <= version <= NEWEST:
         stop(
@@ -61,7 +62,7 @@ def check_python():
 
 
 def check_machine(set_name):
-    """Refuse a disk without enough space."""
+    """Stop if the disk does not have enough space."""
     free = shutil.disk_usage(ROOT).free / 1e9
     required = SETS[set_name][2] + 1
     if free < required:
@@ -108,7 +109,7 @@ def run(step, command, **variables):
 
 
 def stop_with_log(step):
-    """Print the last lines of the log, and end with the message that a step has failed."""
+    """Print the last lines of the log, and stop with the message that a step has failed."""
     with open(LOG, "rb") as log:
         lines = log.read().decode("utf-8", "replace").splitlines()
     tail = [line for line in lines if line.strip()][-5:]
@@ -150,7 +151,7 @@ def make_venv():
 def dependencies(*extras):
     """Return the requirements of the package, or of some of its extras, from pyproject.toml.
 
-    An extra may name other extras of the package.
+    An extra may include other extras of the package.
     """
     # Old versions of Python do not have this module.
     import tomllib
@@ -171,14 +172,14 @@ def dependencies(*extras):
 
 
 def install(set_name):
-    """Install a set into .venv, in an order in which torch is downloaded once."""
+    """Install a set into .venv, in an order in which torch is downloaded only once."""
     extras, minutes, size, size_with_cuda = SETS[set_name]
     print(
         "install: into %s, once: %s, %g GB (%g GB if torch comes with CUDA)"
         % (VENV, minutes, size, size_with_cuda)
     )
     make_venv()
-    # torch is first: a package that accepts any torch would bring another build of several GB.
+    # torch is first: a package that accepts any torch would install another build of several GB.
     pip(
         "torch and what encoding and search need",
         dependencies() + dependencies("torch", "faiss") + BUILD,

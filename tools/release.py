@@ -4,7 +4,7 @@ python tools/release.py                what `make package` runs
 python tools/release.py --final        before an upload: refuse what `final_problems` names
 python tools/release.py --documents    check versions, dates and addresses only; build nothing
 
-Nothing is uploaded, and nothing needs the network.
+Nothing is uploaded, and no network is needed.
 """
 
 import argparse
@@ -29,14 +29,14 @@ RELEASE = re.compile(r"^## \[(?P<version>\d[^\]]*)\] - (?P<date>\d{4}-\d\d-\d\d)
 UNRELEASED = re.compile(r"^## \[Unreleased\]\n(?P<entries>.*?)^## ", re.M | re.S)
 # A link to a file of the repository, which an index cannot follow.
 RELATIVE_LINK = re.compile(r"\]\((?!https?:|#)[^)]*\)")
-# Files that git tracks and that the source distribution does not have.
+# Files that git tracks but the source distribution does not contain.
 LEFT_OUT = (".github/", ".gitignore", ".gpu/")
-# The largest file that PyPI takes, in MB.
+# Maximum file size on PyPI, in MB.
 LARGEST = 100
 
 
 class ReleaseError(Exception):
-    """Something that a release cannot have; the message has one line for each problem."""
+    """The release has problems; the message has one line for each."""
 
 
 # --- Documents
@@ -61,13 +61,13 @@ def package_version(root: Path) -> str:
 
 
 def citation_field(root: Path, name: str) -> str:
-    """Return a field of CITATION.cff that stands on one line; empty if absent."""
+    """Return the value of a one-line field in CITATION.cff, or an empty string."""
     match = re.search(rf'^{name}: "?([^"\n]*)"?$', read(root, "CITATION.cff"), re.M)
     return match[1] if match else ""
 
 
 def document_problems(root: Path) -> list[str]:
-    """Return where the version, its date and the address differ between files."""
+    """Return inconsistencies between files in the version, its date and the address."""
     version = package_version(root)
     newest = RELEASE.search(read(root, "CHANGELOG.md"))
     if newest is None:
@@ -99,10 +99,10 @@ def document_problems(root: Path) -> list[str]:
 
 
 def final_problems(root: Path) -> list[str]:
-    """Return what development may have, but a release may not.
+    """Return what is allowed in development, but not in a release.
 
-    These are addresses that are still the placeholder, changes that no release names, files that
-    are not committed, and a tag that exists.
+    These are addresses that are still placeholders, changes without a release, uncommitted files,
+    and an existing tag.
     """
     problems = []
     for name in ("pyproject.toml", "CITATION.cff"):
@@ -129,13 +129,13 @@ def final_problems(root: Path) -> list[str]:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Return what a git command prints."""
+    """Return the output of a git command."""
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def tracked_files(root: Path) -> list[str]:
-    """Return the files that git tracks and that exist, without those that it alone needs."""
+    """Return the existing files that git tracks, except files that only git needs."""
     names = git(root, "ls-files", "-z").split("\0")
     return [
         name for name in names if name and not name.startswith(LEFT_OUT) and (root / name).is_file()
@@ -143,21 +143,21 @@ def tracked_files(root: Path) -> list[str]:
 
 
 def copy_tracked(root: Path, output: Path) -> None:
-    """Copy the tracked files, so that a build sees nothing that an earlier one left."""
+    """Copy the tracked files, so that the build does not see files of earlier builds."""
     for name in tracked_files(root):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, output / name)
 
 
 def build(kind: str, source: Path, output: Path, seconds: str) -> Path:
-    """Build an `sdist` or a `wheel` with the packages that are installed, and return its path.
+    """Build an `sdist` or a `wheel` with the installed packages, and return its path.
 
     Args:
         kind: `sdist` or `wheel`.
         source: folder with pyproject.toml.
         output: folder of the built file.
-        seconds: time of the files in a wheel, in seconds since 1970; the same files then give the
-            same wheel.
+        seconds: time stamp of the files in a wheel, in seconds since 1970, which makes the build
+            reproducible.
     """
     command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}"]
     result = subprocess.run(
@@ -181,7 +181,7 @@ def build_all(root: Path, folder: Path) -> tuple[Path, Path, Path]:
     """
     seconds = git(root, "log", "-1", "--format=%ct").strip()
     copy_tracked(root, folder / "tree")
-    # A copy of its own: the first build leaves files behind.
+    # A separate copy, because the first build leaves files behind.
     copy_tracked(root, folder / "tree2")
     sdist = build("sdist", folder / "tree", folder / "sdist", seconds)
     wheel = build("wheel", folder / "tree2", folder / "wheel", seconds)
@@ -205,7 +205,7 @@ def sdist_problems(root: Path, sdist: Path) -> list[str]:
 
 
 def wheel_problems(root: Path, wheel: Path) -> list[str]:
-    """Return what an index would show wrong, and files that do not belong to the package."""
+    """Return what an index would show incorrectly, and files that do not belong to the package."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         information = next(name for name in names if name.endswith(".dist-info/METADATA"))
@@ -263,7 +263,7 @@ def release(root: Path, output: Path, final: bool, documents_only: bool) -> None
     """Check the documents, build the packages, check them and move them to a folder.
 
     Raises:
-        ReleaseError: if something is not as it must be; the folder is then unchanged.
+        ReleaseError: if there are problems; the folder is then unchanged.
     """
     problems = document_problems(root)
     if final:

@@ -1,4 +1,4 @@
-"""What `make docs` generates: pages of the API, tables of options, links to the repository.
+"""Hooks for `make docs`: they generate API pages, option tables and links to the repository.
 
 mkdocs calls the functions `on_...`. A comment such as `<!-- table: recipes -->` in a page is
 replaced by a table of `TABLES`.
@@ -27,7 +27,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fairseq_lxsr"
 PYPROJECT = ROOT / "pyproject.toml"
-# Folders without a page of the API: the command line has a page of its own.
+# Folders without an API page: the command line has its own page.
 NO_API = {"cli"}
 INTERNALS = "Modules that the commands are made of. They may change with any version."
 PROTOCOLS = (
@@ -37,7 +37,7 @@ PROTOCOLS = (
 
 
 class PublicPage(NamedTuple):
-    """A page of what users call.
+    """An API page of functions and classes that users call.
 
     Attributes:
         title: title of the page.
@@ -101,7 +101,7 @@ FOREIGN = re.compile(
     r"<(?:script|img|iframe|source|audio|video)\b[^>]*\ssrc=\"?(?:https?:)?//"
     r"|<link\b[^>]*\shref=\"?(?:https?:)?//"
 )
-# Characters of a line of options.
+# Width of an option in characters.
 OPTIONS_WIDTH = 100
 
 
@@ -109,7 +109,7 @@ OPTIONS_WIDTH = 100
 
 
 def rooms() -> dict[str, list[str]]:
-    """Return the public modules of each folder; `package` has the modules outside of folders."""
+    """Map each folder to its public modules; `package` has the modules outside all folders."""
     modules: dict[str, list[str]] = {"package": []}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -120,7 +120,7 @@ def rooms() -> dict[str, list[str]]:
 
 
 def api_pages() -> tuple[dict[str, str], dict[str, str]]:
-    """Return the pages of the API as Markdown, by their addresses.
+    """Map addresses to the API pages in Markdown.
 
     Returns:
         The pages of what users call, and those of the other modules of each folder.
@@ -148,9 +148,9 @@ def api_page(title: str, about: str, modules: Sequence[str]) -> str:
 
 
 def repository_address(path: Path) -> str:
-    """Return the address of the repository in pyproject.toml; empty before a release sets it.
+    """Return the address of the repository in pyproject.toml, or an empty string before a release.
 
-    The placeholder is a host in .invalid, see tools/release.py.
+    Before a release, it is a placeholder whose host ends in .invalid, see tools/release.py.
     """
     address = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
     if ".invalid/" in address:
@@ -194,7 +194,7 @@ def escape(cell: str) -> str:
 
 
 def default_cell(value: Any) -> str:
-    """Return a default as a user writes it."""
+    """Return a default as users write it."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool):
@@ -205,8 +205,8 @@ def default_cell(value: Any) -> str:
 
 
 def registries() -> dict[str, dict[str, Any]]:
-    """Return the configs of our tasks, models, criterions and optimizers, by their names."""
-    # The import of fairseq redirects the messages of all libraries to the screen.
+    """Map names to the configs of our tasks, models, criterions and optimizers."""
+    # Importing fairseq redirects the messages of all libraries to the screen.
     root = logging.getLogger()
     handlers = list(root.handlers)
     level = root.level
@@ -231,7 +231,7 @@ def registries() -> dict[str, dict[str, Any]]:
 
 
 def options_of(config: type) -> list[argparse.Action]:
-    """Return the options of fairseq-train that a config declares by itself."""
+    """Return the options of fairseq-train that a config itself declares."""
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
     parser = argparse.ArgumentParser(add_help=False)
@@ -315,7 +315,7 @@ def preset_table(model: str) -> str:
 
 
 def field_table(path: str) -> str:
-    """Return the fields of a dataclass `module.Class`, with their meanings from its docstring."""
+    """Return the fields of a dataclass `module.Class`, with the meanings in its docstring."""
     module, _, name = path.rpartition(".")
     config = getattr(importlib.import_module(module), name)
     meanings = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", config.__doc__ or "", re.M))
@@ -328,7 +328,7 @@ def field_table(path: str) -> str:
 
 
 def field_default(item: Field) -> str:
-    """Return the default of a field as a user writes it."""
+    """Return the default of a field as users write it."""
     if item.default_factory is not MISSING:
         return default_cell(item.default_factory())
     return "required" if item.default is MISSING else default_cell(item.default)
@@ -422,7 +422,7 @@ def recipe_list(_: str) -> str:
 
 
 def _recipe_options(options: Mapping[str, Any]) -> str:
-    """Return options as a user writes them."""
+    """Return options as users write them."""
     words = []
     for option, value in options.items():
         if value is True:
@@ -451,7 +451,7 @@ TABLES: dict[str, Callable[[str], str]] = {
 def repository_link(page: Page, config: MkDocsConfig) -> Callable[[re.Match], str]:
     """Return a function that replaces links from docs/ to other files of the repository.
 
-    They become links to `repo_url` if it is set, and otherwise the path.
+    They become links to `repo_url` if it is set, and otherwise the path as text.
     """
 
     def replace(match: re.Match) -> str:
@@ -478,7 +478,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Refuse a page that loads a file from another host."""
+    """Raise an error if a page loads a file from another host."""
     foreign = FOREIGN.search(output)
     if foreign:
         raise PluginError(f"{page.file.src_uri}: loads a file of another host: {foreign[0]}")

@@ -8,7 +8,7 @@ of --train is trained on, and 1,000 of its pairs are kept for the test; the othe
 sets. DIR/eval has the public sets, as for quality.run. Every model is what `lxsr run` exports with
 its default options. Measured is P@1 among the sentences of a set, from English and into English.
 English is encoded by the trained model, except for `teacher English`, where the model of --teacher
-encodes it. A run that is interrupted goes on: each training has its scores in its folder.
+encodes it. An interrupted run resumes: each training has its scores in its folder.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from fairseq_lxsr.embeddings import Encoder, Text, load
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.vectors import normalise_rows
 
-# Languages of the model whose public sets are measured before and after.
+# Languages of the model that are evaluated on public sets before and after.
 OLD_LANGUAGES = ("fr", "de", "es", "it", "pt")
 # Number of pairs of the kind of --train that are kept for the test.
 TEST_PAIRS = 1000

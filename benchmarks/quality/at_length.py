@@ -1,4 +1,4 @@
-"""The paper's claims at its own length: its models trained side by side on one GPU, and measured.
+"""The paper's claims at its own length: its models trained side by side on one GPU, and evaluated.
 
 python -m benchmarks.quality.at_length --data-bin DATA_BIN --data DIR --output FILE.json \
     --rows layers_2 layers_0 align --together 3 --seconds 400
@@ -9,7 +9,7 @@ DATA_BIN is a folder of `lxsr prepare`, English and French. DIR has eval, train,
 classification; --trim writes a small folder that can be given in its place. All rows have the same
 number of updates: with --epochs so many passes over the text; with --seconds alone as many as the
 slowest row does in time, found by a short trial of the rows side by side. Each row is exported and
-measured as soon as it is trained, and FILE.json is written again after each step.
+evaluated as soon as it is trained, and FILE.json is written again after each step.
 
 The paper is Mao et al. 2021, "Lightweight cross-lingual sentence representation learning".
 """
@@ -68,7 +68,7 @@ ROWS = {
     "layers_6": ("paper", "--encoder-layers", "6"),
     "released": ("released",),
 }
-# Of --small: a width at which a test can afford every row.
+# Options of --small: a width at which a test can afford every row.
 SMALL = (
     "--encoder-embed-dim",
     "32",
@@ -85,27 +85,27 @@ SMALL_TRIAL = 4
 ENDLESS = 10**6
 # Share of the time that the plan fills. The rest is for rows that become slower than in the trial.
 FILLED = 0.93
-# Seconds after which a training that does not stop by itself is killed.
+# Grace period in seconds before a training that does not stop by itself is killed.
 GRACE = 30
-# Seconds that exporting a model may take, and measuring it; a CPU needs more.
+# Time limit of exporting a model, and of evaluating it, in seconds; a CPU needs more.
 MEASURING_LIMIT = 150
 # Number of points of the curve of the loss.
 POINTS = 40
-# What is measured, each in a process of its own: classifiers take most of the time, on the CPU.
+# Parts of the evaluation, each in a separate process: most time goes into classifiers on the CPU.
 PARTS = ("retrieval", *CLASSIFICATION)
 # File of a trimmed folder.
 TEXT_FILE = "retrieval.json"
 
 
-# -- text to measure on
+# -- evaluation text
 
 
 def trim(data: Path, folder: Path) -> None:
-    """Write the text that a model is measured on, and nothing else.
+    """Write only the text that a model is evaluated on.
 
     Args:
         data: folder with eval, train, valid, docs and classification.
-        folder: to write; it can be given in place of `data`.
+        folder: the output folder, which can be given in place of `data`.
     """
     sets = eval_sets(data, PAIR)
     crowd = {}
@@ -122,17 +122,18 @@ def trim(data: Path, folder: Path) -> None:
 
 
 def measure(model: Path, folder: Path, device: str, part: str) -> dict[str, Any]:
-    """Measure a model folder.
+    """Evaluate a model folder.
 
     Args:
         model: folder of `lxsr export folder`.
         folder: trimmed folder, see `trim`.
-        device: device of the computation.
+        device: cuda or cpu.
         part: one of `PARTS`.
 
     Returns:
-        In percent. Of `retrieval` P@1 of each set and direction, among the distractors and `alone`,
-        and minimal pairs by rule; of another part the accuracy of classifiers trained on English.
+        Scores in percent. For `retrieval`, P@1 of each set and direction, among the distractors and
+        `alone`, and minimal pairs by rule; for another part, the accuracy of classifiers trained on
+        English.
     """
     encode = SentenceEncoder.from_pretrained(model, device).encode
     if part != "retrieval":
@@ -185,12 +186,15 @@ def last_end(durations: Sequence[float], places: int) -> float:
 
 
 def most_updates(speeds: Sequence[Speed], places: int, seconds: float) -> int:
-    """Find the largest number of updates, the same for all rows, that ends in time; 0 for none.
+    """Find the largest number of updates, the same for all rows, that ends in time.
 
     Args:
-        speeds: of the rows, in the order in which they start.
+        speeds: speeds of the rows, in their starting order.
         places: number of rows that train at once.
-        seconds: from the start of the first row to the end of the last.
+        seconds: time from the start of the first row to the end of the last.
+
+    Returns:
+        The number of updates; 0 if not even one ends in time.
     """
     fewest = 0
     too_many = ENDLESS
@@ -280,13 +284,13 @@ class Setting:
         """Run a module of Python, with its output in a file.
 
         Args:
-            log: name of the file, without its ending.
-            limit: seconds after which it is killed; None for no limit.
+            log: file name, without the suffix.
+            limit: time limit in seconds, at which it is killed; None for no limit.
             words: module and arguments.
             jobs: number of such processes of each row that run at once and share the cores.
 
         Returns:
-            Its seconds.
+            Its duration in seconds.
 
         Raises:
             RuntimeError: if it fails.
@@ -350,10 +354,10 @@ class Setting:
             row: its name.
             updates: number of updates.
             speed: its speed in a trial, if there was one.
-            limit: seconds after which training stops early; None for no limit.
+            limit: time limit of the training in seconds; None for no limit.
 
         Returns:
-            Figures of the training, as they stand in the results.
+            Figures of the training, for the results.
         """
         words: list[object] = ["--max-update", updates]
         if limit is not None:
@@ -392,7 +396,7 @@ class Setting:
         )
 
     def measure(self, row: str, part: str) -> dict[str, Any]:
-        """Measure a part of `PARTS`, see `measure`."""
+        """Evaluate on one of `PARTS`, see `measure`."""
         figures = self.work / row / f"{part}.json"
         self.run(
             *(f"{row}.{part}", self.measuring, "benchmarks.quality.at_length"),
@@ -404,7 +408,7 @@ class Setting:
 
 
 class Study:
-    """Trains and measures the rows; what fails is written among the results of its row.
+    """Trains and evaluates the rows; a failure is recorded in the results of its row.
 
     Args:
         setting: what all rows have in common.
@@ -436,7 +440,7 @@ class Study:
         print(row, json.dumps(shown), flush=True)
 
     def attempt(self, row: str, part: str, function: Any, *arguments: Any) -> Any:
-        """Call a function for a row. Returns: its result; None if it failed."""
+        """Call a function for a row, and return its result, or None if it failed."""
         try:
             return function(row, *arguments)
         except Exception as error:
@@ -463,17 +467,17 @@ class Study:
         return speeds
 
     def run(self, epochs: float | None, seconds: float | None) -> None:
-        """Train and measure all rows.
+        """Train and evaluate all rows.
 
         Args:
-            epochs: passes over the text; None for as many as end in time.
+            epochs: number of epochs; None for as many as end in time.
             seconds: limit of the training of all rows, trials included; None for no limit.
         """
         start = time.perf_counter()
         speeds: dict[str, Speed] = {}
         if epochs is None:
             speeds = self.try_speeds()
-        # What was tried and failed is left out.
+        # Rows that failed in the trial are omitted.
         rows = self.rows()
         if not rows:
             return
@@ -513,7 +517,7 @@ class Study:
         limit: float | None,
         measuring: ThreadPoolExecutor,
     ) -> None:
-        """Train a row, and have it measured while the next one trains."""
+        """Train a row, and evaluate it while the next one trains."""
         figures = self.attempt(row, "training", self.setting.train, updates, speed, limit)
         if figures is None:
             return
@@ -530,7 +534,7 @@ class Study:
 
 
 def refuse(message: str) -> NoReturn:
-    """End with a message on standard error."""
+    """Print an error message, and exit with status 2."""
     print(f"at_length.py: error: {message}", file=sys.stderr)
     sys.exit(2)
 
@@ -538,7 +542,7 @@ def refuse(message: str) -> NoReturn:
 def parse_options() -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="text to measure on, see above"
+        "--data", type=Path, required=True, metavar="DIR", help="evaluation text, see above"
     )
     parser.add_argument("--data-bin", type=Path, metavar="DATA_BIN", help="text to train on")
     parser.add_argument(
@@ -548,14 +552,14 @@ def parse_options() -> argparse.Namespace:
         "--together", type=int, default=3, metavar="N", help="rows that train at once (default: 3)"
     )
     parser.add_argument(
-        "--seconds", type=float, metavar="S", help="limit of the training of all rows together"
+        "--seconds", type=float, metavar="S", help="time limit of training all rows, in seconds"
     )
     parser.add_argument(
         "--measuring",
         type=float,
         default=MEASURING_LIMIT,
         metavar="S",
-        help=f"limit of the seconds of measuring a model (default: {MEASURING_LIMIT})",
+        help=f"time limit for evaluating a model, in seconds (default: {MEASURING_LIMIT})",
     )
     parser.add_argument("--epochs", type=float, metavar="E", help="length of the training")
     parser.add_argument("--batch-size", type=int, default=128, metavar="N", help="default: 128")
@@ -566,36 +570,40 @@ def parse_options() -> argparse.Namespace:
         "--train-options",
         default="",
         metavar="OPTIONS",
-        help="of fairseq-train for all rows, in one word, for example --train-options=--fp16",
+        help="fairseq-train options for all rows, as one argument, for example "
+        "--train-options=--fp16",
     )
     parser.add_argument(
         "--work", type=Path, metavar="FOLDER", help="keep logs, checkpoints and models here"
     )
     parser.add_argument(
-        "--trim", type=Path, metavar="FOLDER", help="write what measuring needs of --data, and end"
+        "--trim",
+        type=Path,
+        metavar="FOLDER",
+        help="write the part of --data that evaluation needs, and exit",
     )
     parser.add_argument(
         "--measure",
         type=Path,
         metavar="MODEL",
-        help="measure a model folder on a trimmed folder, and end",
+        help="evaluate a model folder on a trimmed folder, and exit",
     )
     parser.add_argument(
-        "--part", choices=PARTS, default=PARTS[0], help="of --measure (default: retrieval)"
+        "--part", choices=PARTS, default=PARTS[0], help="part of --measure (default: retrieval)"
     )
     args = parser.parse_args()
     if not (args.trim or args.measure):
         if args.data_bin is None:
-            parser.error("--data-bin is missing; expected a data folder of `lxsr prepare`")
+            parser.error("--data-bin is required: specify a data folder of `lxsr prepare`")
         if args.epochs is None and args.seconds is None:
-            parser.error("neither --epochs nor --seconds; expected one for the length of training")
+            parser.error("specify --epochs or --seconds for the length of training")
     if args.together < 1:
         parser.error(f"--together {args.together}; expected 1 or more")
     return args
 
 
 def run_study(args: argparse.Namespace, work: Path) -> Study:
-    """Train and measure the rows, with everything that is made in a folder."""
+    """Train and evaluate the rows, with all files in a work folder."""
     text = args.data
     if not (text / TEXT_FILE).exists():
         text = work / "text"

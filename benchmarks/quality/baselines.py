@@ -24,8 +24,8 @@ from transformers import TrainerCallback
 from benchmarks.models import random_encoder, read_fast_tokenizer
 from fairseq_lxsr.export.st_folder import export_sentence_transformers
 
-# Seconds of a trial that measures the speed. The number of steps follows from it, so that the
-# learning rate falls to zero at the end of the time.
+# Duration in seconds of a trial that measures the speed. The number of steps follows from it, so
+# that the learning rate falls to zero at the end of the time.
 TRIAL = 30
 
 
@@ -33,7 +33,7 @@ class StopAfter(TrainerCallback):
     """Ends training after some seconds.
 
     Attributes:
-        ends: the time at which each step ended.
+        ends: end time of each step.
     """
 
     def __init__(self, seconds: float):
@@ -89,7 +89,7 @@ class Training:
         steps: int,
         seed: int,
     ) -> list[float]:
-        """Train for some seconds or steps, and return the time at which each step ended."""
+        """Train for some seconds or steps, and return the end time of each step."""
         torch.manual_seed(seed)
         stop = StopAfter(seconds)
         arguments = SentenceTransformerTrainingArguments(
@@ -126,12 +126,12 @@ def train(
     """Train for some minutes or steps, and return the number of steps.
 
     Args:
-        model: model to train.
+        model: the model.
         pairs: training pairs.
-        folder: folder of the trainer.
-        seed: seed of the training.
+        folder: the trainer's output folder.
+        seed: random seed.
         training: batch size, learning rate and loss.
-        minutes: minutes of training.
+        minutes: duration of the training.
         steps: number of steps; None to train for `minutes`.
     """
     sources = [source for source, _ in pairs]

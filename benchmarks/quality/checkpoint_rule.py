@@ -4,7 +4,7 @@ python -m benchmarks.quality.checkpoint_rule --data DIR --work FOLDER \
     --output benchmarks/quality/results/checkpoint_rule.jsonl
 
 Texts of five kinds and languages are trained on as `lxsr run` does, with a checkpoint at each
-validation. Every checkpoint, and the mean of the last few, is measured on pairs of the same text
+validation. Every checkpoint, and the mean of the last few, is evaluated on pairs of the same text
 that were left out (`own`), and on public sets of other kinds of text. P@1 is the mean of both
 directions, in percent. One training therefore compares all rules. WORK/runs has one file per
 training, written as it ends; trainings that have a file are not repeated. With --tables the rules
@@ -42,7 +42,7 @@ VALIDATION = re.compile(r"\| valid \|.* loss (\S+) .* accuracy (\S+) .* num_upda
 VOCAB_SIZE = 8000
 SMALL_VOCAB_SIZE = 4000
 SMALL_TEXT = 2000
-# Numbers of checkpoints whose mean is measured.
+# Numbers of checkpoints to average.
 MEANS = (2, 3, 5)
 # Sets of paragraphs take longer than they tell.
 PUBLIC_SETS = ("PUD", "Tatoeba", "XQuAD questions")
@@ -77,8 +77,8 @@ class Training(NamedTuple):
     Attributes:
         text: name of the training text.
         pairs: number of pairs given to `lxsr prepare`.
-        seed: seed of the choice of pairs and of the training.
-        updates: value of --max-update; 0 for the length of the recipe.
+        seed: random seed for choosing pairs and for training.
+        updates: value of --max-update; 0 for the recipe's length.
     """
 
     text: str
@@ -94,7 +94,7 @@ class Training(NamedTuple):
 def balanced(
     texts: Sequence[str], sizes: Sequence[int], seeds: Sequence[int]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield texts, sizes and seeds, in an order in which a part has all texts and all sizes."""
+    """Yield texts, sizes and seeds, ordered so that every part of them has all texts and sizes."""
     for seed in seeds:
         for turn in range(len(sizes)):
             for number, text in enumerate(texts):
@@ -106,7 +106,7 @@ def write_text(data: Path, training: Training, prefix: Path) -> dict[str, list[s
     source = SOURCES[training.text]
     languages = source.pair.split("-")
     sides = [read_text(data / f"{source.file}.{language}.txt.gz") for language in languages]
-    # A sentence that occurs twice would be its own wrong answer.
+    # A sentence that occurs twice would be a wrong candidate for itself.
     seen: set[str] = set()
     pairs = []
     for pair in zip(*sides, strict=True):
@@ -126,7 +126,7 @@ def write_text(data: Path, training: Training, prefix: Path) -> dict[str, list[s
 
 
 def run(data: Path, training: Training, work: Path) -> dict:
-    """Train, measure every checkpoint, and return the results."""
+    """Train, evaluate every checkpoint, and return the results."""
     source = SOURCES[training.text]
     start = time.perf_counter()
     sets: Sets = {OWN: write_text(data, training, work / "text")}

@@ -38,7 +38,7 @@ REPORTED = ("pairs", "mean CSLS", "mean cosine", "seconds")
 
 
 def measured(work: Path, step: str, data: Path, language: str, classify: bool) -> dict:
-    """Measure the model of a step, and return the scores with the report of its mining.
+    """Evaluate the model of a step, and return the scores and the report of its mining.
 
     Args:
         work: folder of the rounds.
@@ -62,7 +62,7 @@ def measured(work: Path, step: str, data: Path, language: str, classify: bool) -
 
 
 def mining_report(path: Path, step: str) -> dict[str, float]:
-    """Return what was reported of the mining of a step; nothing if it does not mine."""
+    """Return the mining report of a step, or {} if the step does not mine."""
     report: dict[str, float] = {}
     if path.exists():
         for line in path.read_text().splitlines():
@@ -73,7 +73,7 @@ def mining_report(path: Path, step: str) -> dict[str, float]:
 
 
 class Results:
-    """The lines of a file of results, to which lines are added one by one."""
+    """The lines of a results file, to which lines are added one by one."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -169,7 +169,7 @@ class Study:
     Args:
         language: the language other than English.
         args: options of the command line.
-        results: results so far.
+        results: the results file.
     """
 
     def __init__(self, language: str, args: argparse.Namespace, results: Results):
@@ -192,7 +192,7 @@ class Study:
         )
 
     def run(self) -> None:
-        """Train and measure the first stage and all rounds."""
+        """Train and evaluate the first stage and all rounds."""
         text = prepare_documents(**self.config.text_options)
         first_stage = Path(self.config.work)
         Rounds(self.config, lambda: text).run()
@@ -210,7 +210,7 @@ class Study:
     def measure(
         self, work: Path, draw: int, steps: Sequence[str], classified: Sequence[str]
     ) -> None:
-        """Measure the steps that are not in the results, some of them with classification."""
+        """Evaluate the steps that are not in the results, some of them with classification."""
         for step in steps:
             key = (self.args.arch, self.language, draw, step)
             if key not in self.results:

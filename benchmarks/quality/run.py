@@ -51,7 +51,7 @@ from fairseq_lxsr.search.reranker import Reranker
 # The fields that identify a line of results.
 KEY = ("name", "trained on", "minutes", "seed", "vocab_size", "max_updates", "text")
 DEVICE = "--bf16" if torch.cuda.is_available() else "--cpu"
-# Updates between two checkpoints, from which an interrupted run continues.
+# Number of updates between checkpoints, which an interrupted run resumes from.
 SAVE_INTERVAL = 1000
 COMMON = (DEVICE, "--num-workers", "1", "--disable-validation", "--log-interval", "1")
 LAST = "checkpoint_last.pt"
@@ -62,12 +62,12 @@ Encode = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may use: minutes or, on a machine that others use too, a number of updates.
+    """The limit of a run: minutes or, on a machine that others use too, a number of updates.
 
     Attributes:
-        minutes: minutes of training.
+        minutes: duration of the training.
         updates: number of updates; None to train for `minutes`.
-        stops: number of intermediate checkpoints that are kept, to be measured too.
+        stops: number of intermediate checkpoints to keep and evaluate.
     """
 
     minutes: float
@@ -110,8 +110,8 @@ class Phase:
         config: recipe and options.
         more: further options.
         data_bin: data folder.
-        folder: folder of the checkpoints.
-        seed: seed of the training.
+        folder: output folder of the checkpoints.
+        seed: random seed.
         start: checkpoint to start from; None for random weights.
     """
 
@@ -201,9 +201,9 @@ def train(
         config: configuration of the run.
         trained_on: language pairs to train on.
         data_bin: data folder.
-        folder: folder of the run.
+        folder: output folder of the run.
         budget: time or updates of the run.
-        seed: seed of the training.
+        seed: random seed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # An interrupted run may have left an incomplete copy.
@@ -321,10 +321,10 @@ class Measure:
 
     Args:
         data: folder of the text.
-        work: work folder of `lxsr prepare`.
-        pair: language pair to measure.
+        work: the folder that `lxsr prepare` wrote.
+        pair: language pair to evaluate.
         text: folders of the training text.
-        tune: measure on the sets to choose recipes by.
+        tune: evaluate on the sets for choosing recipes.
     """
 
     def __init__(self, data: Path, work: Path, pair: str, text: Sequence[str], tune: bool):
@@ -338,7 +338,7 @@ class Measure:
         self.trained_words = {}
         further_text = [folder for folder in text if folder != "train"]
         for language in self.languages:
-            # Other pairs are measured by models that were trained on pairs with English.
+            # Models that are evaluated on other pairs were trained on pairs with English.
             trained_pair = pair if "en" in self.languages else f"en-{language}"
             sentences = {line for sides in self.sets.values() for line in sides[language]}
             self.crowd[language] = distractors(
@@ -434,7 +434,7 @@ def parse_options() -> argparse.Namespace:
         type=Path,
         default=Path(__file__).with_name("quality.yaml"),
         metavar="FILE.yaml",
-        help="configurations of the runs (default: quality.yaml of this folder)",
+        help="configurations of the runs (default: quality.yaml next to this script)",
     )
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="runs to train (default: all of the file)"
@@ -452,10 +452,13 @@ def parse_options() -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="PAIR",
-        help="language pairs to measure but not to train on, for example fr-de",
+        help="language pairs to evaluate but not train on, for example fr-de",
     )
     parser.add_argument(
-        "--minutes", type=float, default=10, help="minutes of training of each run (default: 10)"
+        "--minutes",
+        type=float,
+        default=10,
+        help="training time of each run, in minutes (default: 10)",
     )
     parser.add_argument(
         "--updates",
@@ -468,7 +471,7 @@ def parse_options() -> argparse.Namespace:
         type=int,
         default=0,
         metavar="N",
-        help="number of intermediate checkpoints to measure (default: 0)",
+        help="number of intermediate checkpoints to evaluate (default: 0)",
     )
     parser.add_argument(
         "--text",
@@ -490,10 +493,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--tune",
         action="store_true",
-        help="measure on the sets to choose recipes by instead of eval/",
+        help="evaluate on the sets for choosing recipes, instead of eval/",
     )
     parser.add_argument(
-        "--classify", action="store_true", help="measure zero-shot classification too (a minute)"
+        "--classify", action="store_true", help="also evaluate zero-shot classification (a minute)"
     )
     args = parser.parse_args()
     args.work = args.work.absolute()
@@ -528,7 +531,7 @@ def measured(
 
 
 def run_group(pairs: list[str], configs: dict, done: set[tuple], args: argparse.Namespace) -> None:
-    """Train and measure all runs on some language pairs."""
+    """Train and evaluate all runs on some language pairs."""
     trained_on = "+".join(pairs)
     text = None if args.text == ["train"] else "+".join(args.text)
     work = args.work / ".".join(filter(None, (trained_on, text)))

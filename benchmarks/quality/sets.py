@@ -1,7 +1,7 @@
-"""What sentence encoders are measured on: retrieval, minimal pairs and zero-shot classification.
+"""Evaluation of sentence encoders: retrieval, minimal pairs and zero-shot classification.
 
 All functions take a function from sentences to embeddings, so that models of other libraries are
-measured by the same code.
+evaluated with the same code.
 """
 
 import re
@@ -92,7 +92,7 @@ def distractors(
         data: folder of the text.
         language: language of the sentences.
         pair: language pair of the training.
-        count: largest number of sentences.
+        count: maximum number of sentences.
         excluded: sentences to leave out.
         more: further folders of training text.
     """
@@ -220,7 +220,7 @@ def retrieval(
 def nearest_is_translation(
     queries: np.ndarray, translations: np.ndarray, crowd: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether the translation is the nearest neighbour [N].
+    """Return for each query whether its translation is the nearest neighbour.
 
     Args:
         queries: unit vectors [N, D].
@@ -228,7 +228,7 @@ def nearest_is_translation(
         crowd: unit vectors of distractors [M, D].
 
     Returns:
-        The answers among the translations alone, and with the distractors.
+        Two masks [N]: among the translations alone, and with the distractors.
     """
     similarities = (queries * translations).sum(axis=1)
     _, nearest = nearest_neighbours(queries, translations, 1)
@@ -261,7 +261,7 @@ def retrieval_with_english(
 def nearest_in(
     queries: np.ndarray, parts: Sequence[np.ndarray], depth: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return cosines and rows of the nearest neighbours in all parts together [N, depth]."""
+    """Return the cosines and rows [N, depth] of the nearest neighbours in all parts together."""
     return merge_neighbours(_neighbours_in(queries, parts, depth), depth)
 
 
@@ -315,7 +315,7 @@ def _by_kind(queries: list[str], right: np.ndarray, trained_words: set[str]) -> 
 
 
 def percent(right: np.ndarray) -> float | None:
-    """Return the percentage of true values, rounded to two digits; None if there is no value."""
+    """Return the percentage of true values, rounded to two digits, or None without values."""
     return round(100 * float(right.mean()), 2) if len(right) else None
 
 
@@ -367,7 +367,7 @@ def contrast(
 def _difference(
     reranker: Reranker, columns: list[list[str]], vectors: list[np.ndarray]
 ) -> np.ndarray:
-    """Return the scores of the true sentences minus those of the changed sentences [P]."""
+    """Return the scores [P] of the true sentences minus those of the changed sentences."""
     queries, true, changed = (normalise_rows(side) for side in vectors)
     # [P, 2]
     cosines = np.stack([(queries * true).sum(axis=1), (queries * changed).sum(axis=1)], axis=1)

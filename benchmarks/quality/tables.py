@@ -171,7 +171,7 @@ def plot_corpus(results: Sequence[dict], lines: Sequence[Sequence[str]], path: P
             if len(settings) != 1:
                 sys.exit(
                     f"--line {label}: {len(seeds)} results of {run};"
-                    " expected the seeds of one run with one setting"
+                    " specify the seeds of one run with one setting"
                 )
             for seed in seeds:
                 points.setdefault(seed["pairs"], []).append(mean_retrieval(seed))
@@ -194,7 +194,7 @@ def is_run(result: dict, run: str) -> bool:
 
 
 def plot_curves(results: Iterable[dict], path: Path) -> None:
-    """Plot retrieval by the minutes of training, of runs that were measured with --curve."""
+    """Plot retrieval by the minutes of training, of runs that were evaluated with --curve."""
     seeds: dict[str, list[list[dict]]] = {}
     for result in results:
         if result.get("curve"):
@@ -208,7 +208,7 @@ def plot_curves(results: Iterable[dict], path: Path) -> None:
         if len(set(lengths)) > 1:
             sys.exit(
                 f"--plot-curves: {name}: seeds with {lengths} points;"
-                " expected the same --curve for all seeds"
+                " use the same --curve for all seeds"
             )
         # Seeds that take turns on a machine need different times for the same updates.
         lines[name] = {
@@ -295,7 +295,7 @@ def parse_options() -> argparse.Namespace:
     )
     args = parser.parse_args()
     if args.plot_corpus and not args.line:
-        parser.error("--plot-corpus without --line; expected a label and its runs for each line")
+        parser.error("--plot-corpus requires --line: specify a label and its runs for each line")
     return args
 
 

@@ -52,11 +52,11 @@ class Setting(NamedTuple):
     """The setting of a run.
 
     Attributes:
-        share: share of the text.
+        share: fraction of the text to train on.
         ngrams: 1 for words, 2 for words and bigrams.
         epochs: number of epochs.
-        least_count: least occurrences of a word.
-        threshold: threshold of frequent words.
+        least_count: minimum number of occurrences of a word.
+        threshold: threshold on the relative frequency, above which words are subsampled.
     """
 
     share: float
@@ -105,10 +105,11 @@ def train(program: Path, text: Path, setting: Setting) -> tuple[Path, float]:
 
 
 def encoders(program: Path, model: Path, text: Path, ngrams: int) -> dict[str, Encode]:
-    """Return functions from sentences to vectors [N, 300], by how they weight the words.
+    """Map the names of word weightings to functions from sentences to vectors [N, 300].
 
-    `mean` weights them alike. `idf`, for words alone, weights them as the authors' evaluation and
-    MUSE do: by log(pairs / pairs with the word). A sentence of unknown words has the vector zero.
+    `mean` weights all words equally. `idf`, for words alone, weights them by
+    log(pairs / pairs with the word), like the authors' evaluation and MUSE. A sentence of unknown
+    words has a zero vector.
     """
     if ngrams > 1:
         return {"mean": partial(ask, program, model)}
@@ -203,7 +204,7 @@ def main() -> None:
     args = parse_options()
     program = (args.released / "fasttext").absolute()
     if not program.is_file():
-        sys.exit(f"{program}: no such file; expected the authors' program: run make")
+        sys.exit(f"{program}: no such file; build the authors' program with make")
     prepare(args.data, args.work / "text", [PAIR], 16_000)
     sets, crowd = candidates(args.data)
     done = {tuple(map(result.get, KEY)) for result in read_results(args.output)}

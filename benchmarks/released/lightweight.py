@@ -10,7 +10,7 @@ Ours is fairseq-train with a recipe, on the CPU in float32 without dropout: its 
 optimizer and schedule. Theirs starts from the same weights and reads the same ids and masks, with
 its own loss, optimizer and schedule. With the recipe `released`, both stay within `GOAL` at every
 update, otherwise the exit status is 1; the recipe `paper` shows how far the settings of the printed
-paper are from it. Both run in one process, in which numbers too small for float32 become zero.
+paper are from it. Both run in one process, which flushes numbers too small for float32 to zero.
 """
 
 import argparse

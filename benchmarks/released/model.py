@@ -109,7 +109,7 @@ def released_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
 
     Args:
         model: their model.
-        batch: batch of the task `xling_sent` that masks one piece of each pair.
+        batch: a batch from the task `xling_sent`, with one masked piece per pair.
     """
     source_masked = batch["source_masked_ids"][:, 0]
     target_masked = batch["target_masked_ids"][:, 0]

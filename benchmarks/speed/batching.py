@@ -4,8 +4,8 @@ python -m benchmarks.speed.batching --output FILE.json
 
 The lengths are generated: Poisson with a mean of 25 pieces, in the order of an epoch that is sorted
 by length. `--max-tokens` is combined with a multiple of 8 sentences, as in fairseq; blocks have 512
-pieces and complete sentences. fairseq's compiled modules take part if they were built. "a task
-here" is the function by which the tasks of this project cut batches.
+pieces and complete sentences. fairseq's compiled modules are included if they were built. "a task
+here" is the function that the tasks of this project use to form batches.
 """
 
 import contextlib

@@ -37,7 +37,7 @@ def with_vecalign(args: argparse.Namespace, outputs: list[Path]) -> None:
 
 
 def run(*arguments, **options) -> None:
-    """Run Python. If it fails, exit with its status: it has printed the reason."""
+    """Run Python. If it fails, exit with its status; it has already printed the reason."""
     status = subprocess.run([sys.executable, *map(str, arguments)], **options).returncode
     if status:
         sys.exit(status)
@@ -60,7 +60,7 @@ def with_bertalign(args: argparse.Namespace, outputs: list[Path]) -> None:
 
 
 def numbered(path: Path) -> tuple[list[int], str]:
-    """Return the numbers and texts of the lines that are not empty; Bertalign skips the others."""
+    """Return the numbers and texts of the non-empty lines; Bertalign skips empty ones."""
     rows = []
     lines = []
     for row, line in enumerate(read_lines(path)):
@@ -106,7 +106,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace, outputs: li
         parser.error(f"{args.tool} is not installed; pip install a checkout of its repository")
     counts = {len(args.source), len(args.target), len(args.gold or args.source)}
     if len(counts) != 1:
-        parser.error("--source, --target and --gold name different numbers of files")
+        parser.error("--source, --target and --gold specify different numbers of files")
     if len(set(outputs)) != len(outputs):
         parser.error(
             "two files of --source have the same name, and would have the same output; rename one"

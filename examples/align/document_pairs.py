@@ -4,7 +4,7 @@ python document_pairs.py --model MODEL --source docs.de --target docs.fr > pairs
 
 A file has one sentence per line, and an empty line between documents. The output has one line per
 pair, best pairs first: the score, and the numbers of the source and the target document, from 1.
-Every document occurs at most once. With --aligned, document i of the source is taken to translate
+Every document occurs at most once. With --aligned, document i of the source is assumed to translate
 document i of the target, and the accuracy is printed instead.
 """
 
@@ -53,7 +53,7 @@ def bimax(
 def mean_margin(
     source: np.ndarray, target: np.ndarray, source_sizes: Sizes, target_sizes: Sizes
 ) -> np.ndarray:
-    """Score all pairs of documents by the margins of mined sentence pairs; arguments as `bimax`.
+    """Score all pairs of documents by the margins of mined sentence pairs; see `bimax`.
 
     A sentence counts with the margin of its pair if the pair lies in the two documents, and with 0
     otherwise. The score is the mean over all sentences of both documents.
@@ -69,7 +69,7 @@ def mean_margin(
 def mean_vector(
     source: np.ndarray, target: np.ndarray, source_sizes: Sizes, target_sizes: Sizes
 ) -> np.ndarray:
-    """Score all pairs of documents by the cosine of their means, a baseline; as `bimax`."""
+    """Score all pairs of documents by the cosine of their means, a baseline; see `bimax`."""
     source_means = normalise_rows(np.add.reduceat(source, starts(source_sizes)))
     target_means = normalise_rows(np.add.reduceat(target, starts(target_sizes)))
     return source_means @ target_means.T
@@ -125,7 +125,8 @@ def pair_documents(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
     for path, side in zip((args.source, args.target), sides, strict=True):
         if not side:
             parser.error(
-                f"{path}: no text; expected one sentence per line, an empty line between documents"
+                f"{path}: no text; expected one sentence per line, and an empty line "
+                "between documents"
             )
     source, target = sides
     if args.aligned and len(source) != len(target):

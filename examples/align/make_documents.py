@@ -2,8 +2,8 @@
 
 python make_documents.py --source a.de b.de --target a.fr b.fr --gold a.defr b.defr --output small
 
-They serve to measure document_pairs.py. The files small.source and small.target have an empty line
-between documents. Empty lines, and groups without sentences on one side, are left out.
+They are used to evaluate document_pairs.py. The files small.source and small.target have an empty
+line between documents. Empty lines, and groups without sentences on one side, are left out.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def read_groups(gold: Path, sides: list[list[str]]) -> Iterator[list[list[int]]]
 
 
 def parse_group(line: str, sides: list[list[str]]) -> list[list[int]] | None:
-    """Return the line numbers of both sides; None if the line does not align these sides."""
+    """Return the line numbers of both sides, or None if the line does not align these sides."""
     try:
         group = [literal_eval(rows) for rows in line.split(":")[:2]]
         for rows, lines in zip(group, sides, strict=True):
@@ -78,7 +78,7 @@ def main() -> None:
 
 def write(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if len({len(files) for files in (args.source, args.target, args.gold)}) != 1:
-        parser.error("--source, --target and --gold name different numbers of files")
+        parser.error("--source, --target and --gold specify different numbers of files")
     if args.groups < 1:
         raise InputError(f"--groups {args.groups}; expected 1 or more")
     texts: list[list[str]] = [[], []]

@@ -15,7 +15,7 @@ from fairseq_lxsr.files.lines import read_lines, read_parallel
 
 
 def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
-    """Return the rows of the dirty corpus that were kept; of equal pairs the first that remains.
+    """Return the rows of the dirty corpus that were kept; the first remaining one of equal pairs.
 
     Raises:
         InputError: for a line that does not occur in the rest of the corpus.
@@ -28,8 +28,7 @@ def kept_rows(dirty: Sequence[str], path: Path) -> list[int]:
         except ValueError:
             raise InputError(
                 f"{path}, line {number}: {line!r:.60} does not follow in the dirty corpus; "
-                "expected "
-                "pairs of the corpus in their order"
+                "expected pairs of the corpus in their order"
             ) from None
         rows.append(row)
         start = row + 1

@@ -71,16 +71,20 @@ def main() -> None:
         help="--save-dir of training",
     )
     parser.add_argument(
-        "--data", type=FILE_NAME, required=True, metavar="FOLDER", help="as for `lxsr eval mldoc`"
+        "--data", type=FILE_NAME, required=True, metavar="FOLDER", help="see `lxsr eval mldoc`"
     )
     parser.add_argument("--langs", default="de,en,es,fr,it", help="(default: %(default)s)")
     parser.add_argument(
         "--on-long",
         default="split-mean",
-        help="as for `lxsr eval mldoc`; `cut` for T-LASER as in the paper (default: split-mean)",
+        help="see `lxsr eval mldoc`; use `cut` for T-LASER, as in the paper (default: split-mean)",
     )
     parser.add_argument(
-        "--output", type=file_path, required=True, metavar="FOLDER", help="for the exported model"
+        "--output",
+        type=file_path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of the exported model",
     )
     args = parser.parse_args()
     with exit_on_input_error("choose.py"), tempfile.TemporaryDirectory() as folder:

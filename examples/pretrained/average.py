@@ -26,7 +26,7 @@ MAP = "teacher_map.weight"
 
 
 def rotate(weights: dict[str, torch.Tensor], onto: dict[str, torch.Tensor]) -> None:
-    """Rotate and scale vectors onto others, in place, with the least squared differences."""
+    """Rotate and scale vectors onto others, in place, by least squares."""
     left, _, right = torch.linalg.svd(weights[VECTORS].T @ onto[VECTORS])
     rotation = left @ right
     scale = onto[VECTORS].norm() / weights[VECTORS].norm()
@@ -61,10 +61,10 @@ def averaged(paths: list[Path], rotated: bool) -> dict:
 
 
 def check_compatible(checkpoint: dict, path: Path, last: dict, last_path: Path) -> None:
-    """Refuse a checkpoint with another dictionary or other weights than the last one."""
+    """Raise an error if a checkpoint has another dictionary or other weights than the last one."""
     dictionaries = [state["task_state"].get(DICTIONARY_HASH) for state in (checkpoint, last)]
     if dictionaries[0] != dictionaries[1]:
-        raise InputError(f"{path}: its dictionary differs from {last_path}; expected the same")
+        raise InputError(f"{path}: the dictionary differs from that of {last_path}")
     for name, weights in last["model"].items():
         if name not in checkpoint["model"] or checkpoint["model"][name].shape != weights.shape:
             raise InputError(f"{path}: {name} is missing or has another shape than in {last_path}")

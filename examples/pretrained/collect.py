@@ -35,7 +35,7 @@ FIELDS = {"name": str, "kind": str, "files": str, "pairs": dict}
 def pairs_of(
     source: Mapping[str, Any], data: Sequence[Path], pair: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the sentence pairs of a source; their number must be that of the table."""
+    """Yield the sentence pairs of a source, and check their number against the table."""
     files = source["files"].replace("{pair}", pair)
     folders = [folder for folder in data if list(folder.glob(f"{files}.*"))]
     prefix = (folders or data)[0] / files
@@ -61,7 +61,7 @@ class Text:
     Attributes:
         sources: rows of the table.
         data: folders of the files.
-        excluded: text for evaluation, as `comparable` returns it.
+        excluded: evaluation text, processed by `comparable`.
     """
 
     sources: Sequence[Mapping[str, Any]]
@@ -73,7 +73,7 @@ class Text:
     ) -> list[tuple[str, ...]]:
         """Return a sentence pair and, if a language has another spelling, the pair in it.
 
-        No pair is returned if one of the two spellings is excluded.
+        The list is empty if one of the two spellings is excluded.
         """
         respelt = []
         for sentence, language in zip(sentences, pair.split("-"), strict=True):
@@ -112,7 +112,7 @@ def collect(text: Text, output: Path, kind: str, pair: str) -> None:
 
 
 def collect_all(text: Text, output: Path) -> None:
-    """Write all text and, at the end, the file that names it."""
+    """Write all text and, at the end, the file that lists it."""
     kinds = {(pair, source["kind"]) for source in text.sources for pair in source["pairs"]}
     prefixes: dict[str, dict[str, str]] = {}
     for pair, kind in sorted(kinds):
@@ -171,7 +171,7 @@ def main() -> None:
         type=Path,
         default=TABLE,
         metavar="FILE.json",
-        help="table of sources (default: sources.json of this folder)",
+        help="table of sources (default: sources.json next to this script)",
     )
     args = parser.parse_args()
     with exit_on_input_error("collect.py"):

@@ -35,12 +35,12 @@ from fairseq_lxsr.machine import is_missing
 
 THAI_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
 WORD = re.compile(rf"(?:[^\W\d_][{THAI_MARKS}]*)+(?:['\u2019\-][^\W\d_]+)*")
-# Letters of a word: at least, and less than.
+# Minimum length of a word, and its exclusive maximum.
 SHORTEST = 2
 LONGEST = 40
-# Affixes of a kind that are tried, because many of them fit another ending.
+# Number of affixes of a kind to try, because many of them do not fit.
 TRIES = 8
-# Largest number of words of a language.
+# Maximum number of words per language.
 MOST = 150_000
 WITHOUT_BLANKS = ("ja", "th", "zh")
 # A word of a list, and its frequency if it has one.
@@ -104,7 +104,7 @@ def drawn_form(
         rng: source of randomness.
 
     Returns:
-        The form; None if no affix fits.
+        The form, or None if no affix fits.
     """
     kinds = sorted(flag for flag in flags if flag in affixes)
     for kind in rng.sample(kinds, len(kinds)):
@@ -120,7 +120,7 @@ def drawn_form(
 
 
 def with_affix(word: str, affix: Any) -> str | None:
-    """Return a word with an affix; None if the affix does not fit."""
+    """Return a word with an affix, or None if the affix does not fit."""
     if not affix.cond_regexp.search(word):
         return None
     is_prefix = type(affix).__name__ == "Prefix"
@@ -135,7 +135,7 @@ def forms(prefix: str, number: int, rng: random.Random) -> Iterator[str]:
 
     Args:
         prefix: PREFIX.aff and PREFIX.dic are the dictionary.
-        number: largest number of forms of a word.
+        number: maximum number of forms per word.
         rng: source of randomness.
     """
     from spylls.hunspell import Dictionary
@@ -152,7 +152,7 @@ def forms(prefix: str, number: int, rng: random.Random) -> Iterator[str]:
 
 
 def listed(path: str, language: str) -> Counter[str]:
-    """Read the words of a list and their frequencies, 0 if it has none."""
+    """Read the words of a list with their frequencies, which are 0 if it has none."""
     letters = LETTERS.get(language, WORD)
     frequencies = Counter[str]()
     for line in read_lines(path):
@@ -237,7 +237,7 @@ def mecab_entries(folder: Path) -> Iterator[MecabEntry]:
 def mecab_words(folder: Path, language: str) -> tuple[dict[str, int], dict[str, int]]:
     """Read the nouns and the other words of a MeCab dictionary, with their costs.
 
-    A word that is both counts as what costs less.
+    A word that is both counts as the kind that costs less.
     """
     # The lowest cost of each word, and whether it is that of a noun (False) or of another word.
     costs: dict[str, tuple[int, bool]] = {}
@@ -341,14 +341,16 @@ def with_endings(words: Iterable[str], nouns: Collection[str], rng: random.Rando
 
 
 def chosen_words(words: Iterable[str], language: str, rng: random.Random) -> list[str]:
-    """Return the first distinct words in random order, without what is not a word."""
+    """Return the first distinct words in random order, excluding entries that are not words."""
     distinct: dict[str, None] = {}
     for raw in words:
         word = without_marks(unicodedata.normalize("NFC", raw))
         if WORD.fullmatch(word) and SHORTEST <= len(word) < LONGEST:
             distinct.setdefault(word)
     if not distinct:
-        raise InputError(f"no word of {language} in its files; expected words in its script")
+        raise InputError(
+            f"the files of {language} contain no word of it; expected words in its script"
+        )
     chosen = list(distinct)[:MOST]
     rng.shuffle(chosen)
     return chosen
@@ -399,7 +401,7 @@ def read_language(sources: Sources, language: str, number: int) -> dict[str, lis
     Args:
         sources: files of all languages.
         language: the language.
-        number: largest number of forms of a word of a Hunspell dictionary.
+        number: maximum number of forms per word of a Hunspell dictionary.
     """
     rng = random.Random(language)
     words: list[Iterable[str]] = []
@@ -478,8 +480,8 @@ def main() -> None:
             raise InputError("forms.py reads Hunspell dictionaries with spylls: pip install spylls")
         sources = Sources(*map(by_language, (args.dictionary, args.list, args.mecab)))
         if not sources.languages():
-            raise InputError("nothing to read; expected --dictionary, --list or --mecab")
-        # All languages are read first, so that nothing is written if one is refused.
+            raise InputError("nothing to read; specify --dictionary, --list or --mecab")
+        # All languages are read first, so that nothing is written if one is invalid.
         texts = {}
         for language in sources.languages():
             texts[language] = read_language(sources, language, args.forms)

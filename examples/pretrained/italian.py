@@ -1,4 +1,4 @@
-"""Forms of the Italian words of a wordnet, made by rule, for the teacher and the word pieces.
+"""Rule-based forms of the Italian words of a wordnet, for the teacher and the word pieces.
 
 python examples/pretrained/italian.py work/sources/omw/wns/ita/wn-data-ita.tab ... --output DIR
 
@@ -19,7 +19,7 @@ from fairseq_lxsr.errors import InputError, exit_on_input_error
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 
-# Largest number of forms.
+# Maximum number of forms.
 MOST = 150_000
 LEMMA = re.compile(r"\d+-([nvars])\t(?:ita:)?lemma\t([a-zàèéìòù]{2,})$")
 INFINITIVE = re.compile("(.+)([aei])re")
@@ -64,7 +64,7 @@ OTHER_ENDINGS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def joined(stem: str, ending: str) -> str:
-    """Join a stem and an ending as Italian spells them, as in mangiare, mangi, mangerò."""
+    """Join a stem and an ending by Italian spelling, as in mangiare, mangi, mangerò."""
     drops_i = ending[0] == "i" or (ending[0] == "e" and stem[-2:-1] in "cg")
     if stem[-1:] == "i" and drops_i:
         stem = stem[:-1]
@@ -104,7 +104,7 @@ def declined(word: str, kind: str) -> Iterator[str]:
 
 
 def forms(files: list[Path]) -> list[str]:
-    """Return the forms of all words; those of frequent words, with many meanings, come first."""
+    """Return the forms of all words, those of frequent words with many meanings first."""
     meanings = Counter[tuple[str, str]]()
     for path in files:
         for line in read_lines(path, is_sentence=False):

@@ -7,7 +7,7 @@ The questions are the training questions of MIRACL and Mr. TyDi, which people as
 of Wikipedia, from the repository castorini/anserini-tools. The sentences were collected for Common
 Voice, from the repository common-voice/common-voice, without its text of Wikipedia. The files
 DIR/questions/LANG.txt and DIR/monolingual/LANG.txt are for pieces.py and teacher.py. Long and
-repeated lines are left out, and sentences of the evaluation text FILE.
+repeated lines are omitted, as are sentences of the evaluation text FILE.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SENTENCES |= {
     "zh": [COLLECTED.format("zh-CN"), COLLECTED.format("zh-TW")],
 }
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Lines have fewer characters.
+# Exclusive maximum length of a line in characters.
 LONGEST = 200
 
 
@@ -51,12 +51,12 @@ def questions_in(path: Path) -> list[str]:
 def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> None:
     """Write each sentence once, in its last spelling.
 
-    Empty and long sentences are left out, and those with control characters.
+    Empty sentences, long ones and those with control characters are omitted.
 
     Args:
-        path: file to write.
+        path: the output file.
         lines: the sentences.
-        excluded: text for evaluation as `comparable` returns it, which is left out too.
+        excluded: evaluation text, processed by `comparable`, which is also omitted.
     """
     unique: dict[str, str] = {}
     for line in lines:
@@ -72,7 +72,7 @@ def write_lines(path: Path, lines: Sequence[str], excluded: Container[str]) -> N
 
 
 def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, list[Path]]:
-    """Return the files of each language, which must exist."""
+    """Return the files of each language, after checking that they exist."""
     files = {}
     for language, patterns in names.items():
         files[language] = [folder / pattern.format(language) for pattern in patterns]

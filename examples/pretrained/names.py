@@ -42,7 +42,7 @@ TERM = re.compile(
     r"|/currency [^/]*/displayName $"
     r"|/unitLength type=long/unit [^/]*/displayName $"
 )
-# In place of a name, it stands for the name of the parent locale.
+# Placeholder for the name in the parent locale.
 INHERITED = "↑↑↑"
 # The separator of keywords.
 KEYWORDS = " | "
@@ -57,9 +57,9 @@ PEOPLE = {
     "zh": ["wd_chinese_80", "wd_chinese_20"],
 }
 PERSON = re.compile(r"([^\t]+)\t([^\t]+)(?:\t(\d{1,9}))?")
-# The most frequent names that are kept, so that they leave room for other words.
+# Maximum number of names of people, so that they leave room for other words.
 MOST_PEOPLE = 30_000
-# It precedes the region or country of a place.
+# The characters before the region or country of a place.
 ADDED = re.compile("[,،、(]")
 # CLDR numbers regions of the same name, and not always correctly.
 NUMBERED = re.compile("[¹²³]$")
@@ -81,7 +81,7 @@ def texts_of(element: ElementTree.Element, path: str = "") -> Iterator[tuple[str
 
 
 def terms(folder: Path, code: str) -> dict[str, str]:
-    """Read the names of a language in CLDR, by the path of what they name."""
+    """Map the XML paths of a language's items in CLDR to their names."""
     names: dict[str, str] = {}
     for pattern in CLDR_FILES:
         names |= terms_of_file(folder / pattern.format(code))
@@ -89,7 +89,7 @@ def terms(folder: Path, code: str) -> dict[str, str]:
 
 
 def terms_of_file(path: Path) -> dict[str, str]:
-    """Read the names in a file of CLDR, by the path of what they name."""
+    """Map the XML paths of the items in a CLDR file to their names."""
     try:
         texts = dict(texts_of(ElementTree.parse(path).getroot()))
     except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
@@ -105,7 +105,7 @@ def terms_of_file(path: Path) -> dict[str, str]:
 
 
 def places(folder: Path, code: str) -> dict[str, str]:
-    """Read the names of cities, regions and countries by their number or code in GeoNames."""
+    """Map GeoNames numbers and codes to the names of cities, regions and countries."""
     path = folder / GEONAMES_FILE.format(code)
     names = read_catalogue(path, Counter[str]())
     if not names:
@@ -143,7 +143,7 @@ class Person(NamedTuple):
     """A name of a person.
 
     Attributes:
-        count: how often it occurs, 0 if that is not known.
+        count: number of occurrences, 0 if unknown.
         english: the English name.
         name: the name in the other language.
     """
@@ -202,7 +202,7 @@ def cleaned(pairs: Iterator[Pair], language: str) -> list[Pair]:
 
 
 def tidy(name: str) -> str:
-    """Return a name in lower case, with single blanks and without invisible characters."""
+    """Return a name in lower case, with single spaces and without invisible characters."""
     return " ".join(visible(name).lower().split())
 
 
@@ -243,7 +243,7 @@ def main() -> None:
     with exit_on_input_error("names.py"):
         english_terms = terms(args.cldr, ENGLISH)
         english_places = places(args.geonames, ENGLISH)
-        # All sources are read first, so that nothing is written if one is refused.
+        # All sources are read first, so that nothing is written if one is invalid.
         pairs = {}
         for language in LANGUAGES:
             raw_pairs = cldr_pairs(english_terms, args.cldr, language)

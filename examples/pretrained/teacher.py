@@ -46,15 +46,15 @@ BY_SCRIPT = ("ja", "zh")
 IN_LISTS_ONLY = ("th",)
 # Folders of the text of forms.py and monolingual.py.
 KINDS = ("forms", "phrases", "questions", "monolingual")
-# Lines of each file that are read.
+# Maximum number of lines to read from each file.
 LINES = 250_000
 MOST_WORDS = 70_000
-# Words and sentences have fewer characters.
+# Exclusive maximum length of words and sentences in characters.
 LONGEST = 40
 LONGEST_SENTENCE = 200
-# Texts of a call to the teacher.
+# Number of texts per call to the teacher.
 TOGETHER = 256
-# Dimensions of the teacher's embeddings.
+# Dimension of the teacher's embeddings.
 WIDTH = 512
 ENGLISH = "en"
 
@@ -95,7 +95,7 @@ def drawn_pairs(
     Args:
         files: files of the language; the English ones are next to them.
         number: number of pairs; fewer if the files have fewer.
-        excluded: text for evaluation as `comparable` returns it; pairs with it are left out.
+        excluded: evaluation text, processed by `comparable`; pairs with it are omitted.
     """
     rng = random.Random(0)
     drawn = dict[tuple[str, str], None]()
@@ -113,7 +113,7 @@ def drawn_pairs(
 
 
 def is_usable(sentence: str, excluded: Container[str]) -> bool:
-    """Return whether a sentence is neither empty nor long, and not text for evaluation."""
+    """Return whether a sentence is neither empty, nor long, nor in the evaluation text."""
     return 0 < len(sentence) < LONGEST_SENTENCE and comparable(sentence) not in excluded
 
 
@@ -131,7 +131,7 @@ def vocabulary_words(model: Path) -> list[str]:
 
 
 def embeddings(teacher: Any, texts: Sequence[str]) -> np.ndarray:
-    """Return the teacher's embeddings as float16 [N, 512]."""
+    """Embed N texts with the teacher, as float16 [N, 512]."""
     vectors = np.empty((len(texts), WIDTH), dtype=np.float16)
     for start in range(0, len(texts), TOGETHER):
         vectors[start : start + TOGETHER] = teacher.encode(texts[start : start + TOGETHER])
@@ -155,7 +155,7 @@ def write_sentences(
     Args:
         teacher: the teacher.
         drawn: sentences and their English translations, by language.
-        output: folder to write.
+        output: the output folder.
     """
     rows: dict[str, int] = {}
     for pairs in drawn.values():
@@ -170,7 +170,7 @@ def write_sentences(
 
 
 def text_of(folder: Path) -> dict[str, list[Path]]:
-    """Return the files KIND.en-LANG.LANG and .en of collect.py, by language."""
+    """Map languages to the files KIND.en-LANG.LANG and .en of collect.py."""
     files: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*.{ENGLISH}-*.*")):
         files.setdefault(path.suffix[1:], []).append(path)
@@ -178,7 +178,7 @@ def text_of(folder: Path) -> dict[str, list[Path]]:
 
 
 def lists_of(language: str, files: Sequence[Path], words: Path | None) -> dict[str, list[str]]:
-    """Return the words and phrases of a language, by the name of the file to write.
+    """Map names of output files to the words and phrases of a language.
 
     Args:
         language: the language.

@@ -1,6 +1,6 @@
-"""Other spellings of sentences, so that a model treats them alike.
+"""Alternative spellings of sentences, so that a model treats both equally.
 
-Serbian is written in both scripts, and Korean with fewer blanks.
+Serbian is written in both scripts, and Korean with fewer spaces.
 """
 
 import random
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 CYRILLIC = "абвгдђежзијклљмнњопрстћуфхцчџш"
 LATIN = re.findall(r"\S+", "a b v g d đ e ž z i j k l lj m n nj o p r s t ć u f h c č dž š")
-# The share of the blanks between Korean letters that are left out.
+# Fraction of the spaces between Korean letters that are removed.
 LEFT_OUT = 0.3
 _SMALL = dict(zip(CYRILLIC, LATIN, strict=True))
 _TO_LATIN = _SMALL | {letter.upper(): latin.capitalize() for letter, latin in _SMALL.items()}
@@ -42,7 +42,7 @@ def other_script(text: str, _: random.Random) -> str:
 
 
 def written_together(text: str, rng: random.Random) -> str:
-    """Return Korean text without some of its blanks, as many people write it."""
+    """Remove some spaces from Korean text, as many people write it."""
 
     def blank(_: re.Match) -> str:
         return "" if rng.random() < LEFT_OUT else " "

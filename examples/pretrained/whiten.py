@@ -1,9 +1,9 @@
-"""Change embeddings after the training, so that no direction and no word piece counts too much.
+"""Change embeddings after training, so that no direction and no word piece dominates.
 
 python examples/pretrained/whiten.py CHECKPOINT --corpus work/static/corpus \
     --output FOLDER/checkpoint_last.pt
 
-Directions in which the embeddings of the text vary much are shortened: each is divided by its
+Directions of large variance in the embeddings of the text are shortened: each is divided by its
 variance to the power of 0.1. That is a fifth of the way to whitening (Su et al. 2021, "Whitening
 sentence representations"). The lengths of the vectors of word pieces are raised to the power of
 0.85. Only the vectors of word pieces change.
@@ -28,13 +28,13 @@ from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.files.write import atomic_write
 
 VECTORS = "encoder.embed_tokens.weight"
-# The degree of whitening: with 0 the directions stay, with 1 all have the same variance.
+# Degree of whitening: 0 leaves the directions unchanged, 1 gives all the same variance.
 WHITENED = 0.2
-# The power of the lengths of the vectors of pieces.
+# Exponent of the lengths of the piece vectors.
 LENGTHS = 0.85
-# Lines of each side of a language pair.
+# Number of lines per side of a language pair.
 LINES = 3000
-# The smallest variance, relative to the largest; smaller ones are replaced by it.
+# Minimum variance relative to the largest; smaller ones are raised to it.
 LEAST = 1e-6
 
 

@@ -4,7 +4,7 @@ python examples/pretrained/words.py --wordnets omw-data/wns --english dict --out
 
 WNS is the folder `wns` of the repository omwn/omw-data, DICT the folder of WordNet 3.0 with
 data.noun and cntlist.rev (in Debian's wordnet-base /usr/share/wordnet). Only wordnets are used
-whose licence requires no more than attribution. A word is paired with one English word of its
+whose licence requires at most attribution. A word is paired with one English word of its
 synset: of those that occur in WordNet's own texts, the one with the fewest other senses.
 """
 
@@ -35,9 +35,9 @@ WORDNETS = {
 }
 # The parts of speech of WordNet's files, and their letters in synsets.
 PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
-# Words have fewer characters; longer ones are phrases.
+# Exclusive maximum length of a word in characters; longer ones are phrases.
 LONGEST = 40
-# Ordinary text does not have them.
+# Hebrew vowel points, which ordinary text does not contain.
 HEBREW_POINTS = re.compile("[\u0591-\u05c7]")
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     with exit_on_input_error("words.py"):
         for folder, name in ((args.english, "data.noun"), (args.wordnets, "ita/wn-data-ita.tab")):
             if not (folder / name).is_file():
-                raise InputError(f"{folder}: no {name} in it; see --help")
+                raise InputError(f"{folder} does not contain {name}; see --help")
         english = english_words(args.english)
         for language, names in WORDNETS.items():
             pairs = word_pairs([args.wordnets / f"{name}.tab" for name in names], english)

@@ -1,6 +1,6 @@
 """Choose the text of the demo: python choose.py PAIRS.en.txt.gz PAIRS.fr.txt.gz OUTPUT.tsv.gz
 
-The pairs are everyday sentences that a person would search for: 3 to 12 words, no names, and each
+The pairs are everyday sentences that people would search for: 3 to 12 words, no names, and each
 sentence only once.
 """
 
@@ -13,7 +13,7 @@ from fairseq_lxsr.files.lines import read_parallel
 
 Pair = tuple[str, str]
 
-# Largest number of pairs.
+# Maximum number of pairs.
 PAIRS = 20_000
 # Allowed numbers of words.
 WORDS = range(3, 13)
@@ -44,7 +44,7 @@ def is_everyday(sentence: str) -> bool:
 
 
 def distinct(pairs: list[Pair]) -> list[Pair]:
-    """Return pairs without sentences that an earlier pair has, in either language."""
+    """Return the pairs whose sentences do not occur in an earlier pair, in either language."""
     chosen = []
     sentences: set[str] = set()
     for pair in pairs:
