@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     f"{EMBED} model --no-option": "unrecognized arguments: --no-option; see lxsr embed --help",
     f"{EMBED} model --output text.en": (
-        "text.en: would overwrite the input text.en; choose another name for the output"
+        "text.en would overwrite the input text.en; choose another name for the output"
     ),
     f"{EMBED} model --shard 5/4": (
         "argument --shard: '5/4' is invalid; expected for example 2/4, the second of four parts; see "

@@ -13,7 +13,7 @@ from benchmarks.quality.at_length import Speed
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Made-up text to measure on."""
+    """Made-up evaluation text."""
     folder = tmp_path_factory.mktemp("at_length")
     write_studies(folder, 2000)
     return folder
@@ -115,7 +115,8 @@ def test_without_a_gpu_it_ends_with_one_line(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [((), "--data-bin is missing"), (("--data-bin", "x"), "neither")]
+    ("options", "message"),
+    [((), "--data-bin is required"), (("--data-bin", "x"), "specify --epochs or")],
 )
 def test_options_that_are_missing_are_told(options, message):
     done = main_here(at_length, "--data", "x", *options, check=False)

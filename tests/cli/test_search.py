@@ -142,7 +142,7 @@ def test_an_index_of_vectors_says_what_can_search_it(folder):
     done = lxsr_here(*command, "stored/whole.npy", check=False, folder=folder)
     refused(
         done,
-        "--model stored/whole.npy: ",
+        "--model stored/whole.npy is an embedding file",
     )
     lxsr_here(*command, "stored", folder=folder)
     query = ("search", "--index", "vectors", "a cat", "--k", 1)

@@ -182,7 +182,7 @@ def test_a_rerun_does_only_what_is_missing_and_another_verb_nothing(work, tmp_pa
     assert not set(names(tmp_path / "o")) & set(before)
     assert len(list((tmp_path / "o").glob("*.npy"))) == 7  # and those of other settings are removed
     there = sorted(tmp_path.rglob("*"))
-    refused(index(work, tmp_path / "o", *RAY, check=False), "/o: ")
+    refused(index(work, tmp_path / "o", *RAY, check=False), "/o exists")
     assert sorted(tmp_path.rglob("*")) == there
 
 

@@ -182,10 +182,10 @@ def test_codes_without_their_description_are_refused(tmp_path, dtype):
     write(tmp_path / "x.npy", dtype)
     write(tmp_path / "y.npy", {"int8": "binary", "binary": "int8"}[dtype])
     (tmp_path / "y.npy.json").replace(tmp_path / "x.npy.json")  # that of the other kind
-    with pytest.raises(InputError, match=r"x\.npy: .*\bu?int8\b"):
+    with pytest.raises(InputError, match=r"x\.npy:? .*\bu?int8\b"):
         read_embeddings(tmp_path / "x.npy")
     (tmp_path / "x.npy.json").unlink()
-    with pytest.raises(InputError, match=r"x\.npy: .*\bu?int8\b.*\(50, \d+\)"):
+    with pytest.raises(InputError, match=r"x\.npy:? .*\bu?int8\b.*\(50, \d+\)"):
         read_embeddings(tmp_path / "x.npy")
 
 

@@ -65,7 +65,7 @@ def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
     for name in ("checkpoint_best.pt", "checkpoint3.pt"):  # the best, or else the newest
         with pytest.raises(
             InputError,
-            match=f"save: .*/{name}",
+            match=f"save .*/{name}",
         ):
             export_checkpoint(save, tmp_path / "model")
         if name == "checkpoint_best.pt":

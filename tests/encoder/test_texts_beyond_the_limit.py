@@ -124,5 +124,5 @@ def test_an_index_of_an_earlier_version_is_named(bag, tmp_path, caplog):
         (folder / "index.json").write_text(json.dumps(config), encoding="utf-8")
         done = lxsr_here("search", "--index", folder, "the dog")
         said = done.stderr + caplog.text
-        assert ("1 of 2 texts have more" in said and str(LIMIT) in said) == is_told
+        assert ("1 of 2 texts are longer" in said and str(LIMIT) in said) == is_told
         caplog.clear()

@@ -67,7 +67,7 @@ ZIP_KINDS = {
 )
 def test_what_is_no_file_is_not_unpacked(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=rf"/{name}: .*\bwanted\b"):
+    with pytest.raises(InputError, match=rf"/{name}:? .*\bwanted\b"):
         unpack(tmp_path / name, {"wanted": tmp_path / "out"})
     assert os.listdir(tmp_path) == [name]
 
@@ -129,7 +129,7 @@ def test_bombs_and_archives_that_are_not_whole(tmp_path, name, content, message)
     # what is large is packed here, not where each worker of pytest collects the tests
     (tmp_path / name).write_bytes(content() if callable(content) else content)
     tracemalloc.start()
-    with pytest.raises(InputError, match=rf"/{name}: .*{message}"):
+    with pytest.raises(InputError, match=rf"/{name}:? .*{message}"):
         unpack(tmp_path / name, {"wanted": tmp_path / "out"})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -153,7 +153,7 @@ def test_files_that_were_there_are_kept_and_all_others_come_at_once(tmp_path, le
     (tmp_path / "a").write_text("ours")
     unpacking = partial(unpack, tmp_path / "x.tgz", {name: tmp_path / name for name in "abc"})
     if left:
-        with pytest.raises(InputError, match=r"/x\.tgz: .*archive"):
+        with pytest.raises(InputError, match=r"/x\.tgz:? .*archive"):
             unpacking()
     else:
         unpacking()

@@ -51,7 +51,7 @@ def test_folder_replaces_its_own_kind_only(tmp_path):
         atomic_folder(tmp_path / "other", "config.json"),
     ):
         pass
-    with pytest.raises(InputError, match=r"other: .*\bours\b.*\bfile\b"):
+    with pytest.raises(InputError, match=r"other .*\bours\b.*\bfile\b"):
         atomic_folder(tmp_path / "other", "file", sign="ours").__enter__()
     (tmp_path / "other" / "file").write_text("ours")
     with atomic_folder(tmp_path / "other", "file", sign="ours"):
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkey
 def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch, name):
     write_folder(tmp_path / "model", "old")
     monkeypatch.chdir(tmp_path / "model")
-    with pytest.raises(InputError, match="current folder"):
+    with pytest.raises(InputError, match="working directory"):
         write_folder(name, "new")
     assert contents(tmp_path / "model") == {"old"}
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]

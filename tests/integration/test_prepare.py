@@ -159,7 +159,7 @@ def test_stages_one_by_one_and_what_was_made_elsewhere(tmp_path):
     assert ours.pop("stage.json") != theirs.pop("stage.json")
     assert ours == theirs
     given = lxsr_here(*command[:-1], other, check=False)
-    refused(given, f"{other / 'corpus' / 'en-fr'}: ", "stage.json")
+    refused(given, f"{other / 'corpus' / 'en-fr'} ", "stage.json")
 
 
 @pytest.mark.parametrize("verb", ["prepare", "run"])

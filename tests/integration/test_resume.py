@@ -230,7 +230,7 @@ def test_a_new_training_does_not_replace_the_best_checkpoint_of_another(
     done = train_here(toy_work / "data-bin", save_dir, *words, max_epoch="1")
     refused(
         done,
-        f"{save_dir}: ",
+        f"{save_dir} contains ",
         f"--restore-file {save_dir / 'checkpoint_best.pt'}",
     )
     assert {path.name: path.read_bytes() for path in save_dir.glob("*.pt")} == before

@@ -55,7 +55,7 @@ def test_sentences_are_split_whatever_the_spelling_of_the_code(tmp_path, languag
 
 def test_documents_in_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match=r"pipe: .*pipe"):
+    with pytest.raises(InputError, match=r"pipe .*pipe"):
         make_documents(tmp_path / "work", {"en": tmp_path / "pipe"}, 1, 1)
 
 

@@ -325,5 +325,5 @@ def test_a_pipe_is_named_as_one(tmp_path, name):
     if name == "p":
         os.mkfifo(tmp_path / "p.en")
         os.mkfifo(tmp_path / "p.fr")
-    with pytest.raises(InputError, match=r"/p(\.\w+)?: .*pipe"):
+    with pytest.raises(InputError, match=r"/p(\.\w+)? .*pipe"):
         find_source(str(tmp_path / name), "en", "fr")

@@ -85,7 +85,7 @@ def test_a_model_that_is_not_named_gone_or_another(encoder, tmp_path):
     assert index.search(FRENCH[0], 1)[0].text == FRENCH[0]  # it was built with it
     loaded = CorpusIndex.load(tmp_path / "index")
     for use in (lambda: loaded.search("a"), lambda: loaded.add(["a"])):
-        with pytest.raises(InputError, match="index: does not name its model"):
+        with pytest.raises(InputError, match="index: the index does not record its model"):
             use()
     with pytest.raises(InputError, match="fingerprint"):
         CorpusIndex.build(tmp_path / "none", FRENCH, encoder.encode)

@@ -228,22 +228,28 @@ def test_a_condition_that_is_none(index, where):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda index: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' is id 1 too"),
+        (lambda index: index.add(["5", "6"], ["a", "a"]), "id 2: 'a' repeats id 1"),
         (
             lambda index: index.add(["5", "6"], ["a", "note-7"]),
-            "index: already has the id 'note-7'",
+            "index: the index already contains the id 'note-7'",
         ),
         (lambda index: index.add(["5", "6"], ["a"]), "1 ids for more sentences"),
         (lambda index: index.add(["5"], ["a", "b"]), "more ids than the 1 "),
-        (lambda index: index.add(["5"]), "index: has ids"),
+        (lambda index: index.add(["5"]), "index: the index has ids"),
         (lambda index: index.add(["5"], ["a\tb"]), r"id 1: 'a\\tb'"),
         (lambda index: index.add(["5"], [""]), "id 1: ''"),
         (lambda index: index.add(["5"], [1.5]), "id 1: 1.5"),
         (lambda index: index.add(["5"], "a"), "ids"),
-        (lambda index: index.delete(["note-1", "x"]), "index: has no id 'x'"),
-        (lambda index: index.delete(["note-1", "note-1"]), "id 2: 'note-1' is id 1 too"),
+        (
+            lambda index: index.delete(["note-1", "x"]),
+            "index: the index does not contain the id 'x'",
+        ),
+        (lambda index: index.delete(["note-1", "note-1"]), "id 2: 'note-1' repeats id 1"),
         (lambda index: index.delete("note-1"), "ids"),
-        (lambda index: index.update(["note-1", "x"], ["5", "6"]), "index: has no id 'x'"),
+        (
+            lambda index: index.update(["note-1", "x"], ["5", "6"]),
+            "index: the index does not contain the id 'x'",
+        ),
         (lambda index: index.update(["note-1"], ["5", "6"]), "1 ids for 2 "),
         (lambda index: index.update(["note-1", "note-2"], ["5", " "]), "id 'note-2': .*empty"),
         (lambda index: index.update(["note-1", "note-2"], ["5", "x"]), "id 'note-2': .*'x'"),
@@ -259,7 +265,7 @@ def test_an_edit_that_is_refused_changes_nothing(index, edit, message):
 
 def test_ids_for_an_index_without(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER)
-    with pytest.raises(InputError, match="index: was built without ids"):
+    with pytest.raises(InputError, match="index: the index was built without ids"):
         index.add(SENTENCES[9:10], ["x"])
     for ids, message in ((["a", "b", "a"], "id 3: 'a'"), (["a"], "1 ids for"), (IDS, "more ids")):
         with pytest.raises(InputError, match=message):
@@ -271,7 +277,7 @@ def test_an_index_of_another_model_is_not_edited(index):
     index.encoder = ENCODER
     CorpusIndex.build(index.folder, SENTENCES[:9], ENCODER.embed, "other")
     for edit in (lambda: index.add(["5"], ["x"]), lambda: index.update(["note-1"], ["5"])):
-        with pytest.raises(InputError, match="index: was built again with model other"):
+        with pytest.raises(InputError, match="index: the index was rebuilt with model other"):
             edit()
     assert len(CorpusIndex.load(index.folder)) == 9
 

@@ -230,7 +230,7 @@ def test_the_recipe_is_that_of_what_is_new(work, tmp_path):
 
 
 def test_a_model_with_layers_is_refused(tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path}/layers: .*layers"):
+    with pytest.raises(InputError, match=f"{tmp_path}/layers has layers"):
         open_starting_model(small_model.write_folder(tmp_path / "layers"))
 
 
