@@ -205,7 +205,7 @@ def test_standard_input_that_is_the_output(tmp_path, monkeypatch):
         before = os.dup(0)
         os.dup2(stream.fileno(), 0)
         try:
-            with pytest.raises(InputError, match=re.escape(f"{text}: ")):
+            with pytest.raises(InputError, match=re.escape(f"{text} ")):
                 refuse_overlap([text], ["-"])
             refuse_overlap([tmp_path / "other"], ["-"])
         finally:
