@@ -35,6 +35,8 @@ TRAIN_OPTIONS |= {
 }
 TRAIN_OPTIONS |= {"--lr-scheduler": "inverse_sqrt", "--warmup-updates": "20", "--seed": "1"}
 TRAIN_OPTIONS |= {"--log-format": "simple", "--log-interval": "1000"}
+# A process that loads takes as long as ten updates of a small model.
+TRAIN_OPTIONS |= {"--num-workers": "0"}
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ arguments)`, which returns the arguments that are used.
 import atexit
 import contextlib
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -106,6 +107,9 @@ def start(
 
 
 def serve(address: str, parent: int) -> None:
+    # A collection in a fork would copy the memory of all objects that were imported.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, reap)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{address}.new")
