@@ -93,7 +93,7 @@ def test_any_configuration_without_parallel_text(content):
 
 
 @pytest.mark.parametrize("kind", [PrepareConfig, ContextConfig, Cleaning, SubwordOptions])
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
 def test_one_field_at_a_time(kind, data):
     """The others as they should be, so that each is looked at."""

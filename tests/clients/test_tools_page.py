@@ -54,6 +54,7 @@ def check(block: str, folder) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("tools.md"), ids=lambda block: "-".join(packages(block)))
 def test_a_block_of_the_page(block, tmp_path):
     check(block, tmp_path)
@@ -91,6 +92,7 @@ def address(tmp_path_factory):
         process.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("serving.md"), ids=lambda block: "-".join(packages(block)))
 def test_a_client_of_the_server(block, address, tmp_path):
     assert "http://127.0.0.1:8000" in block

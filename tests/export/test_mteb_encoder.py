@@ -44,6 +44,7 @@ def task():
     return ToyBitext()
 
 
+@pytest.mark.slow
 def test_mteb_scores_it_as_we_do(task, toy_model):
     import mteb
     from mteb.models import EncoderProtocol
@@ -59,6 +60,7 @@ def test_mteb_scores_it_as_we_do(task, toy_model):
     assert score == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_similarities(toy_model):
     model = MtebEncoder.from_pretrained(toy_model, device="cpu")
     a, b = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [1.0, 0.0]])

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("error")  # a warning of numpy is no lin
 hypothesis = pytest.importorskip("hypothesis")
 from odd_files import odd_bytes, odd_json  # noqa: E402 (needs hypothesis)
 
-OPTIONS = {"max_examples": 60, "deadline": None, "derandomize": True, "database": None}
+OPTIONS = {"max_examples": 30, "deadline": None, "derandomize": True, "database": None}
 bounded = hypothesis.settings(**OPTIONS, suppress_health_check=list(hypothesis.HealthCheck))
 LINES = [f"line {i}" for i in range(25)]
 LAYOUT, SETTINGS = Layout("npy", "float32", 3), {"model": "m", "shard": None}

@@ -176,7 +176,7 @@ SEEDS = {
 
 
 @pytest.mark.parametrize("form", SEEDS)
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
 def test_spoilt_bytes_end_in_one_line(form, data, tmp_path_factory):
     content = bytearray(SEEDS[form])
@@ -186,7 +186,7 @@ def test_spoilt_bytes_end_in_one_line(form, data, tmp_path_factory):
     unpacked_or_refused(bytes(content), form, tmp_path_factory)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
 def test_spoilt_members_end_in_one_line(data, tmp_path_factory):
     """Inside the gzip layer, which would notice by its sum what is changed outside."""

@@ -187,7 +187,7 @@ def test_what_is_no_file_or_too_large_is_counted(tmp_path, name):
     assert dropped == {"unreadable catalogue": 2}
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(data=st.data())
 def test_spoilt_catalogues_are_read_or_counted(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spoilt")
