@@ -84,7 +84,7 @@ def unpack(
             if len(missing) > MAX_LISTED:
                 names += ", ..."
             raise InputError(
-                f"{archive} does not contain {names}; check that it is the right archive"
+                f"{archive}: no {names} in this archive; check that it is the right one"
             )
 
 

@@ -78,7 +78,7 @@ def test_what_is_no_word_vector_is_refused(tmp_path, line):
 def test_a_file_that_may_be_cut_off_is_named(tmp_path, caplog):
     (tmp_path / "x.vec").write_text("3 2\na 1 0\nb 0 1\n")
     WordVectors(tmp_path / "x.vec")
-    assert re.search(r"x\.vec: .*\b2 .*\b2\b.*\b3 2\b", caplog.text)
+    assert re.search(r"x\.vec .*\b2 .*\b2\b.*\b3 2\b", caplog.text)
 
 
 def test_fingerprints_tell_systems_apart(vec, tmp_path):
@@ -166,7 +166,7 @@ def test_a_column_of_other_than_lists_of_one_length_is_refused(tmp_path, column)
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.table({"embeddings": column}), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=r"x\.parquet: "):
+    with pytest.raises(InputError, match=r"x\.parquet:? "):
         read_embeddings(tmp_path / "x.parquet")
 
 

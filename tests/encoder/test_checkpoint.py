@@ -70,7 +70,7 @@ def test_a_checkpoint_in_the_folder_is_named(run, tmp_path):
             export_checkpoint(save, tmp_path / "model")
         if name == "checkpoint_best.pt":
             (save / name).rename(save / "checkpoint3.pt")
-    with pytest.raises(InputError, match="elsewhere: "):
+    with pytest.raises(InputError, match="elsewhere is a folder"):
         export_checkpoint(tmp_path / "elsewhere", tmp_path / "model")
 
 

@@ -99,9 +99,9 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
     index = tmp_path / "index"
     device = ("--device", "cpu")
     done = lxsr_here("index", "--model", layers, "--input", text, "--output", index, *device)
-    assert "2 texts" in done.stderr
+    assert "truncated: 2" in done.stderr
     done = lxsr_here("search", "--index", index, LONG, *device)
-    assert "1 texts" in done.stderr
+    assert "truncated: 1" in done.stderr
     pairs = (tmp_path / "pairs").with_suffix(".tsv")
     mining = ("--source", text, "--target", text, "--output", pairs, "--k", 1)
     assert "2 texts" in lxsr_here("mine", "--model", layers, *mining, *device).stderr
