@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from sentencepiece import SentencePieceTrainer
 
-from fairseq_lxsr.characters import in_brackets, steps_of
+from fairseq_lxsr.characters import JOINERS, in_brackets, steps_of
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import DEFAULT_ARCHITECTURE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import BLANKS
+from fairseq_lxsr.text import folding
 from fairseq_lxsr.text.case import DOT, DOTTED, MARKS
 from fairseq_lxsr.text.sentencepiece_model import (
     BPE,
@@ -71,6 +72,12 @@ SYLLABLES = {"\u1112\u1161\u11ab": "\ud55c", "\u1100\u1173": "\uadf8"}
 NOT_COMPOSED = r"(?<=.)(?=\p{M})|(?<=[\uac00-\ud7a3])(?=[\u11a8-\u11c2])"
 # A mark after a letter with marks, or after a letter that Unicode NFKC replaces with others.
 MARK_AFTER_COMPOSED = "(?<=[\\p{M}Ĳĳ\u3131-\u318eٵ-ٸ\ufb00-\ufefc\uff00-\uffef])(?=\\p{M})"
+
+
+# The only mark that composes with letters that are folded
+HAMZA_ABOVE = "\u0654"
+# Thai and Lao vowels that the library joins to the letter before them, as it does with marks
+VOWELS_AM = "\u0e33\u0eb3"
 
 
 def _letters_with_two_marks() -> dict[str, str]:
@@ -281,7 +288,7 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
         if not is_version_1:
             steps.append(_replace({"Regex": DOT_AFTER_DOT}, ""))
     if file.charsmap:
-        steps += _compositions(tokenizer, file)
+        steps += _compositions(tokenizer, file) + _separated_marks(tokenizer)
         # The library would compose a letter and its first mark if no composed letter has all
         # marks, and would normalize some letters only without marks. A character between letter and
         # mark prevents both.
@@ -291,6 +298,9 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
             *_syllables(tokenizer),
             _replace({"String": NONCHARACTER}, ""),
         ]
+        # The library normalizes letters one by one.
+        for text, replacement in matching_rules(tokenizer, folding.sequences()).items():
+            steps.append(_replace({"String": text}, replacement))
         if is_lowercased and not is_version_1:
             # Normalization may have turned styled capitals into plain ones.
             steps.append(lowercase)
@@ -299,17 +309,36 @@ def _normal_form(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str
 
 def _compositions(tokenizer: Tokenizer, file: SentencePieceFile) -> list[dict[str, Any]]:
     """Return steps for letters with marks that SentencePiece composes but the library does not."""
-    steps = _rules(_matching_rules(tokenizer, TWO_MARKS))
-    pairs = _matching_rules(tokenizer, VOICED | MARKED)
+    steps = _rules(matching_rules(tokenizer, TWO_MARKS))
+    pairs = matching_rules(tokenizer, VOICED | MARKED)
     if not file.byte_fallback:
         # Every step costs time, and letters without a piece are unknown in either form.
         pairs = _pairs_with_piece(pairs, file)
-    has_half_width = bool(_matching_rules(tokenizer, {"\uff76\uff9e": "\u30ac"}))
+    has_half_width = bool(matching_rules(tokenizer, {"\uff76\uff9e": "\u30ac"}))
     if has_half_width and pairs:
         pairs = VOICING | pairs
     for text, letter in pairs.items():
         steps.append(_replace({"String": text}, letter))
     return steps
+
+
+def _separated_marks(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """Return the step that separates folded letters from marks and joiners after them.
+
+    The library would replace the letter and the mark by the replacement of the letter.
+    """
+    composed = []
+    others = []
+    for letter in matching_rules(tokenizer, folding.letters()):
+        is_composed = len(unicodedata.normalize("NFC", letter + HAMZA_ABOVE)) == 1
+        (composed if is_composed else others).append((ord(letter), ord(letter)))
+    if not others:
+        return []
+    mark = rf"(?=[\p{{M}}{JOINERS}{VOWELS_AM}])"
+    pattern = f"(?<=[{in_brackets(others)}]){mark}"
+    if composed:
+        pattern += f"|(?<=[{in_brackets(composed)}])(?!{HAMZA_ABOVE}){mark}"
+    return [_replace({"Regex": pattern}, NONCHARACTER)]
 
 
 def _syllables(tokenizer: Tokenizer) -> list[dict[str, Any]]:
@@ -318,7 +347,7 @@ def _syllables(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     There are too many syllables for rules, so Unicode NFC composes them. `NONCHARACTER` prevents
     NFC from composing or reordering other letters, and must be removed afterwards.
     """
-    if len(_matching_rules(tokenizer, SYLLABLES)) < len(SYLLABLES):
+    if len(matching_rules(tokenizer, SYLLABLES)) < len(SYLLABLES):
         return []
     return [_replace({"Regex": NOT_COMPOSED}, NONCHARACTER), {"type": "NFC"}]
 
@@ -334,7 +363,7 @@ def _pairs_with_piece(pairs: Mapping[str, str], file: SentencePieceFile) -> dict
     return relevant
 
 
-def _matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
+def matching_rules(tokenizer: Tokenizer, letters: Mapping[str, str]) -> dict[str, str]:
     """Return the replacements that the SentencePiece model also makes."""
     texts = tokenizer.normalized([f"0{text}" for text in letters])
     replacements = tokenizer.normalized([f"0{letter}" for letter in letters.values()])

@@ -22,8 +22,10 @@ from fairseq_lxsr.encoder.model_folder import to_int8
 from fairseq_lxsr.encoder.numpy_network import ORDER, TABLE
 from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.errors import InputError
+from fairseq_lxsr.export.fast_tokenizer import matching_rules
 from fairseq_lxsr.files.lines import BLANKS, single_line
 from fairseq_lxsr.files.write import atomic_folder
+from fairseq_lxsr.text import folding
 from fairseq_lxsr.text.case import SECOND_DOT, STYLED
 from fairseq_lxsr.text.sentencepiece_model import BPE, NORMAL, UNIGRAM, read_sentencepiece
 from fairseq_lxsr.text.tokenizer import TextOptions, Tokenizer, is_word
@@ -139,6 +141,8 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
         "unknownScore": min(scores) - UNKNOWN_PENALTY,
         "longest": max(map(len, pieces)),
         "letters": letters,
+        "folded": matching_rules(tokenizer, folding.letters()),
+        "sequences": list(matching_rules(tokenizer, folding.sequences()).items()),
         "marks": [number for number, piece in enumerate(pieces) if not is_word(piece)],
         **_normalization(tokenizer.options),
         "blanks": BLANKS,

@@ -17,7 +17,7 @@ from fairseq_lxsr.text.languages import split_pair
 
 REPEATS = ("pair", "side", "keep")
 MODEL_TYPES = ("bpe", "unigram")
-NORMALISATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+NORMALISATIONS = ("nmt_nfkc", "folded", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 # None means the gettext catalogues on this machine.
 TextName = str | None
 Sources = Mapping[str, TextName | tuple[str, ...]]
@@ -154,7 +154,9 @@ class SubwordOptions:
     model_type: str = option("SentencePiece model type", "bpe", MODEL_TYPES)
     byte_fallback: bool = option("encode unknown characters as bytes instead of <unk>", False)
     normalisation: str = option(
-        "SentencePiece normalization rule, which is stored in the model",
+        "normalization rule, which is stored in the SentencePiece model: a rule of SentencePiece, "
+        "or folded, which also gives different ways to type the same letters one spelling, such "
+        "as digits of all scripts",
         "nmt_nfkc",
         NORMALISATIONS,
         only_in_files=True,

@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from fairseq_lxsr.preparation.config import SubwordOptions
 from fairseq_lxsr.preparation.stages import run_stage
 from fairseq_lxsr.preparation.workers import call_in_subprocess
 from fairseq_lxsr.text.chinese import simplified_characters
+from fairseq_lxsr.text.folding import FOLDED, write_folded_rules
+from fairseq_lxsr.text.sentencepiece_model import with_rule_name
 from fairseq_lxsr.text.tokenizer import (
     DICTIONARY_FILE,
     MASK,
@@ -181,22 +184,8 @@ def train_model(
             f"{', '.join(map(str, files))}: no text to learn word pieces from; check the "
             "training text"
         )
-    # Return the model instead of letting SentencePiece write it, which does not detect a full disk.
-    model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=itertools.chain([first], lines),
-            model_writer=model,
-            vocab_size=options.vocab_size,
-            character_coverage=options.character_coverage,
-            model_type=options.model_type,
-            byte_fallback=options.byte_fallback,
-            normalization_rule_name=options.normalisation,
-            # Control symbols are never produced from text, even if the text contains their names.
-            control_symbols=[PAD, MASK],
-            num_threads=2,
-            minloglevel=2,
-        )
+        return _train(itertools.chain([first], lines), options)
     except InputError:
         raise
     except (RuntimeError, OSError, ValueError) as error:
@@ -204,6 +193,32 @@ def train_model(
         if limit and accept_fewer:
             return train_model(files, replace(options, vocab_size=int(limit[1])), text_options)
         raise InputError(_explain(str(error), options)) from None
+
+
+def _train(lines: Iterator[str], options: SubwordOptions) -> bytes:
+    """Train a SentencePiece model on lines of text, and return the content of the model file."""
+    # Return the model instead of letting SentencePiece write it, which does not detect a full disk.
+    model = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        rule = {"normalization_rule_name": options.normalisation}
+        if options.normalisation == FOLDED:
+            path = write_folded_rules(Path(folder))
+            rule = {"normalization_rule_tsv": str(path)}
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=lines,
+            model_writer=model,
+            vocab_size=options.vocab_size,
+            character_coverage=options.character_coverage,
+            model_type=options.model_type,
+            byte_fallback=options.byte_fallback,
+            # Control symbols are never produced from text, even if the text contains their names.
+            control_symbols=[PAD, MASK],
+            num_threads=2,
+            minloglevel=2,
+            **rule,
+        )
+    if options.normalisation == FOLDED:
+        return with_rule_name(model.getvalue(), FOLDED.encode())
     return model.getvalue()
 
 

@@ -101,6 +101,14 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
     return data + b"".join(_field(1, _message(piece)) for piece in pieces)
 
 
+def with_rule_name(data: bytes, name: bytes) -> bytes:
+    """Name the normalization rule of a serialized model, whose rule stays the same.
+
+    Of two messages with the settings of normalization, the later one wins, field by field.
+    """
+    return data + _field(3, _field(1, name))
+
+
 def words_model(words: Iterable[str]) -> bytes:
     """Return a serialized model that only splits text at spaces.
 

@@ -15,7 +15,7 @@ from fairseq_lxsr.text.sentencepiece_model import BPE, UNIGRAM, WORD, read_sente
 # SentencePiece's word-start mark, U+2581.
 WORD_START = "▁"
 # SentencePiece normalization rules that never depend on characters across a space.
-PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf"}
+PLAIN_RULES = {b"identity", b"nfkc", b"nfkc_cf", b"nmt_nfkc", b"nmt_nfkc_cf", b"folded"}
 # Number of texts to look up together.
 LOOKUP_TEXTS = 4096
 # Texts shorter than this, in bytes, are looked up in a dict, which is faster for few words.

@@ -15,6 +15,7 @@ import toy
 from conftest import lxsr_here as lxsr
 from conftest import python
 from random_model import write_model
+from spellings import SPELLINGS
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import ST_MODULE
@@ -22,6 +23,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import export_sentence_transformers
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE, VOICED, extended_symbols, fast_tokenizer
 from fairseq_lxsr.export.st_folder import load_folder
+from fairseq_lxsr.text.folding import write_folded_rules
 
 # nothing is imported here, where each worker of pytest would
 pytestmark = pytest.mark.skipif(
@@ -74,6 +76,17 @@ def test_kana_with_voicing_marks_and_korean_letters_have_the_same_pieces(package
     assert [encoding.ids for encoding in fast.encode_batch(texts)] == [
         row.tolist() for row in tokenizer.encode(texts)
     ]
+
+
+def test_folded_letters_have_the_same_pieces(tmp_path):
+    rules = write_folded_rules(tmp_path)
+    model = write_model(tmp_path / "random", "unigram", True, version=3, rule=rules)
+    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
+    fast = fast_tokenizer(tokenizer, extended_symbols(tokenizer, len(tokenizer.symbols)))
+    texts = list(SAMPLE)
+    for text in itertools.chain.from_iterable(SPELLINGS):
+        texts += [text, text.upper(), unicodedata.normalize("NFD", text)]
+    assert [encoding.tokens for encoding in fast.encode_batch(texts)] == tokenizer.pieces(texts)
 
 
 @pytest.mark.parametrize("num_layers", [0, 1])

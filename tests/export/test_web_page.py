@@ -2,11 +2,15 @@
 as in Python.
 """
 
+import itertools
+import unicodedata
+
 import numpy as np
 import pytest
 import toy
 from conftest import lxsr_here, refused
 from random_model import write_model
+from spellings import SPELLINGS
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.encoder.model_folder import to_int4, to_int8
@@ -15,6 +19,7 @@ from fairseq_lxsr.encoder.packed_table import PackedTable
 from fairseq_lxsr.export import export_web, web_page
 from fairseq_lxsr.export.fast_tokenizer import SAMPLE
 from fairseq_lxsr.export.web_page import letter_replacements
+from fairseq_lxsr.text.folding import write_folded_rules
 from fairseq_lxsr.text.tokenizer import normalise
 
 BAG = {"gated": True, "num_layers": 0, "embed_dim": 64}
@@ -125,6 +130,21 @@ def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     every = letters + marks * 2
     drawn = np.random.default_rng(1).choice(list(every), (500, 12))
     texts = [*SAMPLE, *("".join(row).strip() for row in drawn)]
+    tab = browser.new_page()
+    tab.goto((tmp_path / "web" / "index.html").as_uri())
+    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
+    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
+    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
+    tab.close()
+
+
+def test_folded_letters_are_those_of_sentencepiece(browser, tmp_path):
+    rules = write_folded_rules(tmp_path)
+    model = write_model(tmp_path / "random", version=3, rule=rules, **BAG)
+    assert export(tmp_path, model).returncode == 0
+    texts = list(SAMPLE)
+    for text in itertools.chain.from_iterable(SPELLINGS):
+        texts += [text, text.upper(), unicodedata.normalize("NFD", text)]
     tab = browser.new_page()
     tab.goto((tmp_path / "web" / "index.html").as_uri())
     tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer

@@ -41,6 +41,11 @@ function lower(text) {
   });
 }
 
+/** Replace letters of a normalized text by the letters that stand for them in the pieces. */
+function folded(text) {
+  return [...text].map((letter) => data.folded[letter] ?? letter).join("");
+}
+
 /** Normalize a text as in training, before it is split. */
 function normalize(text) {
   for (const [pattern, replacement] of data.invisible) text = text.replace(new RegExp(pattern, "gu"), replacement);
@@ -53,8 +58,9 @@ function normalize(text) {
     length = start + 1 < letters.length && JOINS.test(letters[start + 1].normalize("NFKD")) ? LONGEST : 1;
     while (length > 1 && !isOne(letters.slice(start, start + length))) length--;
     const part = letters.slice(start, start + length).join("");
-    result += part in data.letters ? data.letters[part] : part.normalize("NFKC");
+    result += part in data.letters ? data.letters[part] : folded(part.normalize("NFKC"));
   }
+  for (const [sequence, replacement] of data.sequences) result = result.replaceAll(sequence, replacement);
   return result.replace(/ +/g, " ").trim().replace(/^(?=.)| /gu, "\u2581");
 }
 

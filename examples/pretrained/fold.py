@@ -1,0 +1,106 @@
+"""Give a trained model without layers the folding of letters that it was trained without.
+
+python examples/pretrained/fold.py MODEL --output MODEL
+
+The word pieces are folded as the text will be. Pieces that become equal are merged: the vector of
+the new piece is the mean of theirs, weighted by their probabilities. `lxsr prepare --from-model`
+and `lxsr train --from ... --no-frozen-pieces` can then train the model on the folded text.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+
+from fairseq_lxsr.encoder import SentenceEncoder
+from fairseq_lxsr.encoder.locate import find_model
+from fairseq_lxsr.encoder.model_folder import SCALE, to_int4, write_folder
+from fairseq_lxsr.encoder.numpy_network import TABLE
+from fairseq_lxsr.errors import InputError, exit_on_input_error
+from fairseq_lxsr.text.folding import FOLDED, fold, folded_charsmap
+from fairseq_lxsr.text.sentencepiece_model import (
+    NORMAL,
+    UNIGRAM,
+    Piece,
+    model_of_pieces,
+    read_sentencepiece,
+    with_rule_name,
+)
+from fairseq_lxsr.text.tokenizer import MASK, SPECIAL
+from fairseq_lxsr.text.words import WORD_START
+
+
+def folded_pieces(pieces: list[Piece]) -> dict[str, list[int]]:
+    """Return the places of the pieces that become one, by the text of the new piece."""
+    groups = defaultdict(list)
+    for place, piece in enumerate(pieces):
+        text = piece.text
+        if piece.type == NORMAL:
+            text = fold(text)
+        # A mark that folding removes leaves nothing, or the start of a word.
+        if text and (text != WORD_START or piece.text == WORD_START):
+            groups[text].append(place)
+    return groups
+
+
+def fold_model(model: Path, output: Path) -> int:
+    """Fold a model, and return the number of pieces that were merged or removed.
+
+    Raises:
+        InputError: if the model has layers, or its pieces are not those of a unigram model.
+    """
+    encoder = SentenceEncoder.from_pretrained(model)
+    tokenizer = encoder.tokenizer
+    file = read_sentencepiece(tokenizer.serialized_model())
+    if file.kind != UNIGRAM or file.byte_fallback:
+        raise InputError(f"{model}: pieces of another kind; expected those of a unigram model")
+    ids = tokenizer.piece_ids
+    probabilities = np.exp([piece.score for piece in file.pieces])
+    special = [tokenizer.symbols.index(symbol) for symbol in SPECIAL]
+    rows = [encoder.table[special]]
+    pieces = []
+    for text, places in folded_pieces(file.pieces).items():
+        if file.pieces[places[0]].type != NORMAL:
+            continue
+        weights = probabilities[places]
+        rows.append(weights[None] @ encoder.table[ids[places]] / weights.sum())
+        pieces.append(Piece(text, float(np.log(weights.sum())), NORMAL))
+    # Training may have added the symbol <mask>, the last row.
+    if len(encoder.table) > len(tokenizer.symbols):
+        rows.append(encoder.table[-1:])
+    table = np.concatenate(rows).astype(np.float32)
+    charsmap = folded_charsmap(file.charsmap)
+    sentencepiece = with_rule_name(
+        model_of_pieces(pieces, UNIGRAM, charsmap, False), FOLDED.encode()
+    )
+    dictionary = "".join(f"{piece.text} 1\n" for piece in pieces if piece.text != MASK)
+    codes, scales = to_int4(table)
+    description = {name: encoder.config[name] for name in ("architecture", "text", "training")}
+    description["encoder"] = encoder.config["encoder"] | {"vocab_size": len(table)}
+    weights_by_name = {TABLE: codes, TABLE + SCALE: scales}
+
+    def save_weights(metadata: dict[str, str]) -> bytes:
+        return save(weights_by_name, metadata)
+
+    write_folder(output, [dictionary.encode(), sentencepiece], description, save_weights)
+    return len(encoder.table) - len(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="model folder or name")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="model folder to write"
+    )
+    args = parser.parse_args()
+    with exit_on_input_error("fold.py"):
+        merged = fold_model(find_model(args.model), args.output)
+        print(f"{args.output}: {merged:,} of the pieces were merged or removed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Different ways to type the same text have the same word pieces, in every program."""
+
+import io
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+from spellings import SPELLINGS
+
+from fairseq_lxsr.text.folding import (
+    fold,
+    folded_charsmap,
+    letters,
+    read_rules,
+    sequences,
+    write_folded_rules,
+)
+from fairseq_lxsr.text.sentencepiece_model import (
+    NORMAL,
+    UNIGRAM,
+    Piece,
+    model_of_pieces,
+    read_sentencepiece,
+)
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory):
+    """A model whose pieces are single letters, with the rules."""
+    rules = write_folded_rules(tmp_path_factory.mktemp("rules"))
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(["ab"]),
+        model_writer=model,
+        model_type="char",
+        vocab_size=6,
+        normalization_rule_tsv=str(rules),
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model.getvalue())
+    return processor
+
+
+def normal(processor, text):
+    return processor.Normalize(text).replace("▁", " ").strip()
+
+
+@pytest.mark.parametrize(("usual", "odd"), SPELLINGS)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_both_spellings_become_one(processor, usual, odd, form):
+    usual = unicodedata.normalize(form, usual).lower()
+    odd = unicodedata.normalize(form, odd).lower()
+    assert normal(processor, usual) == normal(processor, odd)
+
+
+@pytest.mark.parametrize("text", [text for pair in SPELLINGS for text in pair])
+def test_sentencepiece_does_what_fold_does(processor, text):
+    text = text.lower()
+    assert normal(processor, text) == fold(unicodedata.normalize("NFKC", text))
+
+
+def test_what_is_folded_is_not_folded_again():
+    for old, new in (letters() | sequences()).items():
+        assert fold(old) == new
+        assert fold(new) == new
+
+
+def test_rules_of_a_compiled_rule_are_those_of_sentencepiece():
+    """Every rule of a small charsmap is found, and what it replaces is what SentencePiece does."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(["ab"]),
+        model_writer=model,
+        model_type="char",
+        vocab_size=6,
+        normalization_rule_name="nmt_nfkc",
+        minloglevel=2,
+    )
+    charsmap = read_sentencepiece(model.getvalue()).charsmap
+    rules = read_rules(charsmap)
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model.getvalue())
+    names = list(rules)
+    drawn = [names[row] for row in np.random.default_rng(1).permutation(len(names))[:3000]]
+    normalized = processor.Normalize([f"0{name}0" for name in drawn])
+    for name, text in zip(drawn, normalized, strict=True):
+        expected = f"0{rules[name]}0".replace(" ", "▁")
+        assert text.removeprefix("▁") == expected
+    assert rules["\uff21"] == "A"
+    assert rules["e\u0301"] == "é"
+
+
+def test_a_folded_rule_keeps_the_other_rules():
+    model = sentencepiece_model_of_rule("nfkc")
+    charsmap = folded_charsmap(read_sentencepiece(model).charsmap)
+    folded = sentencepiece.SentencePieceProcessor()
+    pieces = [Piece("▁", 0, NORMAL), Piece("a", 0, NORMAL)]
+    folded.LoadFromSerializedProto(model_of_pieces(pieces, UNIGRAM, charsmap, False))
+    for text in "ﬁ ½ \uff21 e\u0301 \u1100\u1161 ά ٣ ß":
+        expected = fold(unicodedata.normalize("NFKC", text))
+        assert normal(folded, text) == expected.strip()
+
+
+def sentencepiece_model_of_rule(name):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(["ab"]),
+        model_writer=model,
+        model_type="char",
+        vocab_size=6,
+        normalization_rule_name=name,
+        minloglevel=2,
+    )
+    return model.getvalue()
