@@ -138,6 +138,7 @@ def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     tab.close()
 
 
+@pytest.mark.slow
 def test_folded_letters_are_those_of_sentencepiece(browser, tmp_path):
     rules = write_folded_rules(tmp_path)
     model = write_model(tmp_path / "random", version=3, rule=rules, **BAG)

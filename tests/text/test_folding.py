@@ -67,6 +67,7 @@ def test_what_is_folded_is_not_folded_again():
         assert fold(new) == new
 
 
+@pytest.mark.slow
 def test_rules_of_a_compiled_rule_are_those_of_sentencepiece():
     """Every rule of a small charsmap is found, and what it replaces is what SentencePiece does."""
     model = io.BytesIO()
@@ -92,6 +93,7 @@ def test_rules_of_a_compiled_rule_are_those_of_sentencepiece():
     assert rules["e\u0301"] == "é"
 
 
+@pytest.mark.slow
 def test_a_folded_rule_keeps_the_other_rules():
     model = sentencepiece_model_of_rule("nfkc")
     charsmap = folded_charsmap(read_sentencepiece(model).charsmap)
