@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Build the container of the server where no Docker runs, ask it, and measure it.
+#
+#   sudo bash tools/try_containers.sh FOLDER
+#
+# It needs debootstrap, buildah and curl. FOLDER keeps the base, made by debootstrap as the image
+# debian:trixie-slim is. OPTIONS has more options of `buildah build`, such as a --volume with the
+# certificates of a proxy.
+set -euo pipefail
+[ $# = 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+# in MB, with Debian
+largest=250
+source=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+cd "$1"
+export BUILDAH_ISOLATION=chroot LXSR_API_KEY=secret
+images() { buildah --root "$PWD/images" --runroot "$PWD/run" "$@"; }
+
+if [ ! -e base.tar ]; then
+    debootstrap --variant=minbase trixie root > debootstrap.log
+    # what the slim image leaves out, of this and of later packages
+    rm -rf root/usr/share/{doc,info,locale,man}/* root/var/cache/apt/* root/var/lib/apt/lists/*
+    printf 'path-exclude /usr/share/%s/*\n' doc info locale man > root/etc/dpkg/dpkg.cfg.d/slim
+    tar -C root --one-file-system --exclude=./proc/* --exclude=./sys/* -cf base.tar .
+fi
+base=$(images from scratch)
+images add --quiet "$base" base.tar /
+images commit --quiet --rm "$base" docker.io/library/debian:trixie-slim
+# shellcheck disable=SC2086
+images build --layers --format docker --pull-never ${OPTIONS:-} \
+    -f "$source/containers/serve.Dockerfile" -t lxsr-serve "$source" > build.log
+
+container=$(images from --pull-never localhost/lxsr-serve)
+port=18123
+images run --env LXSR_API_KEY --user lxsr "$container" -- lxsr serve --host 0.0.0.0 --port $port > server.log 2>&1 &
+trap 'kill $(jobs -p)' EXIT
+for _ in $(seq 60); do
+    sleep 1
+    if curl -sf http://127.0.0.1:$port/health > health.json; then break; fi
+done
+curl -sf http://127.0.0.1:$port/v1/embeddings -H "Authorization: Bearer secret" -d '{"input": "A dog."}' |
+    grep -o '"total_tokens":[0-9]*'
+size=$(du -sm --apparent-size "$(images mount "$container")" | cut -f1)
+echo "lxsr-serve: $size MB, user $(images inspect --format '{{.OCIv1.Config.User}}' "$container")"
+[ "$size" -le $largest ] || { echo "expected at most $largest MB" >&2; exit 1; }
