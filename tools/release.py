@@ -30,7 +30,7 @@ UNRELEASED = re.compile(r"^## \[Unreleased\]\n(?P<entries>.*?)^## ", re.M | re.S
 # A link to a file of the repository, which an index cannot follow.
 RELATIVE_LINK = re.compile(r"\]\((?!https?:|#)[^)]*\)")
 # Files that git tracks but the source distribution does not contain.
-LEFT_OUT = (".github/", ".gitignore", ".gpu/")
+LEFT_OUT = (".github/", ".gitignore")
 # Maximum file size on PyPI, in MB.
 LARGEST = 100
 
