@@ -100,7 +100,7 @@ def test_processes_and_blocks_change_nothing(prepared, tmp_path, monkeypatch, sh
     assert whole == build(prepared, tmp_path / "two", workers=2, shards=shards)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_many_pairs_take_one_tokenizer_and_the_same_processes(
     prepared, tmp_path, monkeypatch, workers
 ):

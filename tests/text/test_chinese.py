@@ -49,6 +49,7 @@ def test_each_character_is_read_as_its_simplified_form(tokenizers):
     )
 
 
+@pytest.mark.slow
 def test_exports_read_the_same(tokenizers):
     plain, converting = tokenizers
     symbols = extended_symbols(converting, len(converting.symbols))
