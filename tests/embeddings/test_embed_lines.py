@@ -254,7 +254,7 @@ def test_an_older_file_does_not_stand_for_an_interrupted_run(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["npy", pytest.param("parquet", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("replacing", [False, True])
+@pytest.mark.parametrize("replacing", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_same_bytes_after_a_kill_before_any_change_of_files(tmp_path, form, replacing):
     layout, output = Layout(form, "float32", 3), tmp_path / "out" / "x.npy"
     embed_lines(LINES, encode, tmp_path / "y.npy", layout, {"model": "m"})

@@ -323,6 +323,7 @@ def test_no_write_permission(tmp_path, writers):
             refused(done, folder)
 
 
+@pytest.mark.slow
 def test_disk_that_fills_up_during_training(tmp_path, toy_work):
     """Training stops before the checkpoint that would not fit; all earlier ones are whole."""
     with mounted(tmp_path / "small", "size=3m") as small:

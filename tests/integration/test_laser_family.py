@@ -239,6 +239,7 @@ def three_languages(tmp_path_factory):
     return work / "data-bin"
 
 
+@pytest.mark.slow
 def test_directions_are_those_that_are_named(three_languages, tmp_path):
     command, options = (
         (three_languages, tmp_path / "run", "--no-epoch-checkpoints"),

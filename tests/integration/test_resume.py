@@ -133,6 +133,7 @@ def test_checkpoints_that_training_does_not_go_on_from(
     assert "must never" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_checkpoint_the_message_names(run_folder, toy_work):
     cut_off(run_folder / "checkpoint_last.pt")
     named = run_folder / "checkpoint1.pt"
@@ -147,6 +148,7 @@ def test_training_goes_on_from_the_checkpoint_the_message_names(run_folder, toy_
     assert zipfile.is_zipfile(run_folder / "checkpoint_last.pt")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_losses_is_gone_on_from_without_its_optimizer(run_folder, toy_work):
     start = ("--finetune-from-model", run_folder / "checkpoint_last.pt", "--no-save")
     options = {"objective": "none", "sim_weight": "0", "max_epoch": "1"}

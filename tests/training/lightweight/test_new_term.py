@@ -66,6 +66,7 @@ cli_main()
 """
 
 
+@pytest.mark.slow
 def test_a_file_in_the_folder_is_a_term_of_the_loss(tmp_path, toy_work):
     (tmp_path / "spread.py").write_text(TERM)
     options = TRAIN_OPTIONS | {"--spread-weight": "0.1", "--max-update": "3", "--log-interval": "1"}
