@@ -78,8 +78,7 @@ def test_other_losses_beside_align_and_a_teacher_of_one_side(tmp_path, toy_work,
     }
     short = {"max_update": "2", "encoder_layers": "1"}
     flags += ("--no-save", "--disable-validation")
-    done = train_here(toy_work / "data-bin", tmp_path, *flags, **options, **short)
-    assert not done.returncode, done.stderr
+    done = train(toy_work / "data-bin", tmp_path, *flags, **options, **short)
     assert trained(done, "distill")
     assert trained(done, "align")
 

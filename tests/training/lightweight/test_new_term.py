@@ -4,6 +4,7 @@ it.
 
 import subprocess
 
+import pytest
 from conftest import ROOT, TRAIN_OPTIONS, forked_commands
 from forks import FAIRSEQ
 
