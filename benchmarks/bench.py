@@ -442,7 +442,9 @@ ROWS = {
 }
 # Scripts without a row: they need results, models, text or programs from elsewhere.
 NOT_RUN = (
+    "pictures",
     "quality.tables",
+    "quality.languages",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",

@@ -1,0 +1,282 @@
+"""The charts of the documentation, from files of results.
+
+python -m benchmarks.pictures
+
+It writes docs/assets/*.svg. The map of sentences has its places in results/map.json;
+`--measure-map` computes them again with lxsr-static (scikit-learn is needed).
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import ROOT
+from benchmarks.svg import WIDTH, Axis, Picture, Points, draw_axes, line_chart
+
+ASSETS = ROOT / "docs" / "assets"
+QUALITY = ROOT / "benchmarks" / "quality" / "results"
+SPEED = ROOT / "benchmarks" / "speed" / "results"
+MAP = ROOT / "benchmarks" / "results" / "map.json"
+LANGUAGE_NAMES = (
+    "ar:Arabic bg:Bulgarian ca:Catalan cs:Czech da:Danish de:German el:Greek es:Spanish et:Estonian"
+    " fa:Persian fi:Finnish fr:French hi:Hindi hr:Croatian hu:Hungarian id:Indonesian is:Icelandic"
+    " it:Italian ja:Japanese ko:Korean lt:Lithuanian lv:Latvian nb:Norwegian nl:Dutch pl:Polish"
+    " pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian sv:Swedish th:Thai"
+    " tr:Turkish uk:Ukrainian vi:Vietnamese zh:Chinese"
+)
+NAMES = dict(item.split(":") for item in LANGUAGE_NAMES.split())
+# A column for each language, and a row for each meaning.
+SENTENCES = ROOT / "benchmarks" / "map_sentences.tsv"
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of results."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_lines(name: str) -> list[dict]:
+    """Read a file of results of quality with one result per line."""
+    return [json.loads(line) for line in (QUALITY / name).read_text().splitlines()]
+
+
+def read_sentences() -> dict[str, tuple[str, ...]]:
+    """Read the sentences of the map, by language."""
+    names, *rows = (line.split("\t") for line in SENTENCES.read_text("utf-8").splitlines())
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
+
+
+def measure_map() -> dict[str, Any]:
+    """Place the sentences by t-SNE of their vectors, and compare their cosines."""
+    from sklearn.manifold import TSNE
+
+    from fairseq_lxsr import SentenceEncoder
+
+    encoder = SentenceEncoder.from_pretrained("lxsr-static")
+    sentences = read_sentences()
+    texts = [text for column in sentences.values() for text in column]
+    vectors = encoder.encode(texts, normalize=True)
+    # With this start, the groups are far enough from each other for their words.
+    projection = TSNE(metric="cosine", init="random", perplexity=10, random_state=23)
+    places = projection.fit_transform(vectors)
+    cosines = vectors @ vectors.T
+    meanings = np.arange(len(texts)) % len(sentences["English"])
+    is_translation = meanings[:, None] == meanings
+    np.fill_diagonal(cosines, np.nan)
+    nearest = np.nanargmax(cosines, axis=1)
+    return {
+        "model": encoder.fingerprint,
+        "translations, mean cosine": round(float(np.nanmean(cosines[is_translation])), 2),
+        "other pairs, mean cosine": round(float(cosines[~is_translation].mean()), 2),
+        "nearest sentence is a translation": int((meanings[nearest] == meanings).sum()),
+        "sentences": len(texts),
+        "places": np.round(places.astype(float), 2).tolist(),
+    }
+
+
+def draw_map() -> Picture:
+    """Draw the map of sentences in five languages, with the English sentence at each group."""
+    sentences = read_sentences()
+    places = np.array(read_json(MAP)["places"]).reshape(len(sentences), -1, 2)
+    low = places.min(axis=(0, 1))
+    size = np.ptp(places, axis=(0, 1))
+    # Space for the words beside the outermost groups, and for the legend.
+    shares = (places - low) / size
+    points = shares * [WIDTH - 170, 290] + [85, 66]
+    picture = Picture(400, "Map of eight sentences in five languages")
+    picture.legend(list(sentences), 20, columns=3)
+    for meaning, english in enumerate(sentences["English"]):
+        group = points[:, meaning]
+        x, _ = group.mean(axis=0)
+        x = min(max(x, 110), WIDTH - 110)
+        picture.text(x, group[:, 1].max() + 21, english, "middle")
+    for series, language_points in enumerate(points):
+        for x, y in language_points:
+            picture.marker(x, y, series)
+    return picture
+
+
+class LanguageScores(NamedTuple):
+    """Mean P@1 of both directions between a language and English, in percent.
+
+    Attributes:
+        name: name of the language.
+        everyday: P@1 on Tatoeba by cosine.
+        everyday_reranked: the same with `--rerank 10`.
+        news: P@1 on PUD by cosine; None if not measured.
+        news_reranked: the same with `--rerank 10`.
+    """
+
+    name: str
+    everyday: float
+    everyday_reranked: float
+    news: float | None
+    news_reranked: float | None
+
+
+def language_scores() -> list[LanguageScores]:
+    """Return the scores of all languages, the best first."""
+    scores = read_json(QUALITY / "languages.json")["P@1"]
+    rows = []
+    for language, name in NAMES.items():
+        values: list[float | None] = []
+        for set_name in ("Tatoeba", "PUD"):
+            for way in ("cosine", "rerank 10"):
+                both = scores[set_name][way].get(language)
+                values.append(fmean(both) if both else None)
+        rows.append(LanguageScores(name, *values))
+    return sorted(rows, key=lambda row: -row.everyday)
+
+
+def language_table() -> str:
+    """Return the table of all languages in Markdown; a dash means not measured."""
+    lines = [
+        "| language | everyday | with `--rerank 10` | news | with `--rerank 10` |",
+        "|---|---|---|---|---|",
+    ]
+    for name, *values in language_scores():
+        cells = ["-" if value is None else f"{value:.1f}" for value in values]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw_languages() -> Picture:
+    """Draw a bar of everyday P@1 and a marker of news for each language."""
+    rows = language_scores()
+    step = 17
+    top = 98
+    axis = Axis(0, 100, 96, WIDTH - 16, (0, 25, 50, 75, 100))
+    bottom = top + step * len(rows)
+    picture = Picture(bottom + 34, "P@1 of lxsr-static in each language")
+    picture.bar(16, 14, 22, 10, "fill0")
+    picture.text(46, 24, "everyday sentences (Tatoeba)")
+    picture.bar(16, 34, 22, 10, "fill0 soft")
+    picture.text(46, 44, "what --rerank 10 adds")
+    picture.marker(27, 59, 1)
+    picture.text(46, 64, "news (PUD), where measured")
+    picture.text(axis.start, top - 10, "P@1, %", style="pale")
+    for tick in axis.ticks:
+        place = axis.place(tick)
+        picture.path([(place, top - 4), (place, bottom)], "grid")
+        picture.text(place, bottom + 18, f"{tick}", "middle", "pale")
+    for number, row in enumerate(rows):
+        y = top + step * number
+        end = axis.place(row.everyday)
+        gain = axis.place(row.everyday_reranked) - end
+        picture.text(axis.start - 7, y + 12, row.name, "end")
+        picture.bar(axis.start, y + 2, end - axis.start, step - 5, "fill0")
+        if gain > 0:
+            picture.bar(end, y + 2, gain, step - 5, "fill0 soft")
+        if row.news is not None:
+            picture.marker(axis.place(row.news), y + 7.5, 1)
+    return picture
+
+
+def draw_pairs() -> Picture:
+    """Draw P@1 by the number of training pairs."""
+    runs = ("best_corpus_3_rare", "best_corpus_10_rare", "best_corpus_30_rare", "best_rare")
+    sets = {
+        "captions (Multi30k)": "Multi30k 2017",
+        "news (PUD)": "PUD",
+        "everyday (Tatoeba)": "Tatoeba",
+    }
+    lines: dict[str, Points] = {}
+    results = read_lines("quality_rare.jsonl")
+    for label, name in sets.items():
+        points = []
+        for run in runs:
+            seeds = [result for result in results if _is_seed(result, run)]
+            scores = [
+                scores["P@1"] for seed in seeds for scores in seed["retrieval"][name].values()
+            ]
+            points.append((seeds[0]["pairs"], fmean(scores)))
+        lines[label] = points
+    pairs = [pair for pair, _ in lines["news (PUD)"]]
+    x = Axis(4000, 200_000, 44, WIDTH - 20, pairs, is_log=True)
+    y = Axis(50, 100, 350, 110, (50, 60, 70, 80, 90, 100))
+    title = "P@1 by the number of training pairs"
+    return line_chart(title, x, y, ("training pairs", "P@1 among 150,000, %"), lines)
+
+
+def _is_seed(result: dict, run: str) -> bool:
+    """Return whether a result belongs to the table of the page."""
+    is_small = run in ("best_corpus_3_rare", "best_corpus_10_rare")
+    return result["name"] == run and (not is_small or result["max_updates"] == 1000)
+
+
+def draw_training() -> Picture:
+    """Draw P@1 by the updates of one training."""
+    results = read_lines("checkpoint_rule.jsonl")
+    run = next(item for item in results if item["text"] == "everyday" and item["pairs"] == 5000)
+    names = {"everyday: the kind trained on": "own", "questions (XQuAD)": "XQuAD questions"}
+    names["news (PUD)"] = "PUD"
+    lines = {}
+    for label, name in names.items():
+        lines[label] = [(point["update"], point["P@1"][name]) for point in run["checkpoints"]]
+    x = Axis(0, 1000, 44, WIDTH - 20, (0, 250, 500, 750, 1000))
+    y = Axis(0, 100, 350, 110, (0, 25, 50, 75, 100))
+    return line_chart("P@1 during a training", x, y, ("updates", "P@1, %"), lines)
+
+
+def draw_mining() -> Picture:
+    """Draw precision and recall of mined pairs by threshold."""
+    rows = read_json(QUALITY / "mined.json")["rerank 0"]
+    lines = {
+        "precision: mined pairs that are right": [(row["threshold"], row["right"]) for row in rows],
+        "recall: translations that are mined": [(row["threshold"], row["found"]) for row in rows],
+    }
+    x = Axis(1.03, 1.42, 44, WIDTH - 20, (1.05, 1.1, 1.2, 1.3, 1.4))
+    y = Axis(0, 100, 330, 90, (0, 25, 50, 75, 100))
+    return line_chart("Precision and recall by threshold", x, y, ("--threshold", "%"), lines)
+
+
+def draw_indexes() -> Picture:
+    """Draw the recall of each kind of index against the time of a search."""
+    rows = read_json(SPEED / "small_vectors.json")["indexes"]
+    picture = Picture(360, "Recall and time of the kinds of index")
+    x = Axis(0.1, 10, 44, WIDTH - 20, (0.1, 0.3, 1, 3, 10), is_log=True)
+    y = Axis(60, 100, 310, 50, (60, 70, 80, 90, 100))
+    draw_axes(picture, x, y, "milliseconds of one core per query", "recall of the ten nearest, %")
+    for row in rows:
+        kind = row["vectors"].removeprefix("index ")
+        # 1,000 queries: seconds are milliseconds of a query.
+        place = x.place(row["seconds"]), y.place(100 * row["recall@10"])
+        series = int(kind in ("binary", "ivf", "ivf-pq"))
+        picture.marker(*place, series)
+        is_below = kind == "float16"
+        anchor = "end" if kind in ("float16", "int8") else "start"
+        shift = -9 if anchor == "end" else 9
+        picture.text(place[0] + shift, place[1] + (20 if not is_below else -8), kind, anchor)
+    return picture
+
+
+PICTURES = {
+    "map": draw_map,
+    "languages": draw_languages,
+    "pairs": draw_pairs,
+    "training": draw_training,
+    "mining": draw_mining,
+    "indexes": draw_indexes,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--measure-map", action="store_true", help="place the sentences again")
+    parser.add_argument(
+        "--output", type=Path, default=ASSETS, help="folder of the pictures (default: docs/assets)"
+    )
+    args = parser.parse_args()
+    if args.measure_map:
+        MAP.write_text(json.dumps(measure_map()) + "\n", encoding="utf-8")
+    for name, draw in PICTURES.items():
+        draw().save(args.output / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()
