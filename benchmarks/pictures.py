@@ -29,6 +29,7 @@ LANGUAGE_NAMES = (
     " tr:Turkish uk:Ukrainian vi:Vietnamese zh:Chinese"
 )
 NAMES = dict(item.split(":") for item in LANGUAGE_NAMES.split())
+WAYS = ("cosine", "rerank 10")
 # A column for each language, and a row for each meaning.
 SENTENCES = ROOT / "benchmarks" / "map_sentences.tsv"
 
@@ -122,12 +123,11 @@ def language_scores() -> list[LanguageScores]:
     scores = read_json(QUALITY / "languages.json")["P@1"]
     rows = []
     for language, name in NAMES.items():
-        values: list[float | None] = []
-        for set_name in ("Tatoeba", "PUD"):
-            for way in ("cosine", "rerank 10"):
-                both = scores[set_name][way].get(language)
-                values.append(fmean(both) if both else None)
-        rows.append(LanguageScores(name, *values))
+        everyday = [fmean(scores["Tatoeba"][way][language]) for way in WAYS]
+        news: list[float | None] = [None, None]
+        if language in scores["PUD"]["cosine"]:
+            news = [fmean(scores["PUD"][way][language]) for way in WAYS]
+        rows.append(LanguageScores(name, everyday[0], everyday[1], news[0], news[1]))
     return sorted(rows, key=lambda row: -row.everyday)
 
 
