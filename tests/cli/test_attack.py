@@ -61,8 +61,8 @@ def test_a_reader_of_wrong_letters_is_found(tmp_path, monkeypatch):
     texts = odd_texts.Attack(odd_texts.write_inputs(tmp_path / "made"), tmp_path / "work")
     texts.expected("mine", "odd words", False)
     monkeypatch.setattr(
-        "fairseq_lxsr.files.lines._checked", lambda raw, _: raw.decode("utf-8", "replace").rstrip()
+        "fairseq_lxsr.files.lines._checked", lambda raw, *_: raw.decode("utf-8", "replace").rstrip()
     )
     assert texts.problem("mine", "cp1252", "odd words").startswith("read wrongly without a word")
-    monkeypatch.setattr("fairseq_lxsr.files.lines._checked", lambda raw, _: 1 / 0)
+    monkeypatch.setattr("fairseq_lxsr.files.lines._checked", lambda raw, *_: 1 / 0)
     assert texts.problem("mine", "cp1252", "odd words").startswith("status 1, 0 lines of error")
