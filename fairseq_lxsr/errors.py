@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -92,6 +92,27 @@ def listed(names: Iterable[str]) -> str:
     text = ", ".join(f"{name:.{LONGEST_SHOWN}}" for name in names[:MAX_LISTED])
     num_more = len(names) - MAX_LISTED
     return f"{text} and {num_more:,} more" if num_more > 0 else text
+
+
+def check_strings(name: str, texts: Sequence[Any], start: int = 0) -> None:
+    """Check that all elements of a list are strings.
+
+    Args:
+        name: name of the argument, for messages.
+        texts: the elements, or a part of them.
+        start: index of the first element.
+
+    Raises:
+        InputError: if one is not a string; gives its index.
+    """
+    types = set(map(type, texts))
+    if all(issubclass(element_type, str) for element_type in types):
+        return
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(
+                f"{name}[{start + index}] is {shown(text)}; expected a string: remove it, or use ''"
+            )
 
 
 def check_text_list(name: str, texts: Any) -> None:

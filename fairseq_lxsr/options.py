@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -74,7 +75,9 @@ class Range(Allowed):
     infinite: bool = False
 
     def __contains__(self, value: Any) -> bool:
-        if not isinstance(value, int if self.whole else int | float) or isinstance(value, bool):
+        # Numbers of numpy count too.
+        kind: Any = Integral if self.whole else Real
+        if not isinstance(value, kind) or isinstance(value, bool):
             return False
         if not self.whole and not self._is_number(value):
             return False

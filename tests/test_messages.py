@@ -136,7 +136,7 @@ CALLS = {
         "of this package (lxsr-static)"
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog"], truncate_dim=999)': (
-        "truncate_dim is 999; expected 1 to 8"
+        "truncate_dim is 999; expected 1 to 8, the number of dimensions"
     ),
     'SentenceEncoder.from_pretrained("model").encode(["a dog"], dtype="float8")': (
         "dtype is 'float8'; expected one of float32, bfloat16, float16, int8"

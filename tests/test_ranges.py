@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fairseq_lxsr.errors import InputError
@@ -29,13 +30,21 @@ from fairseq_lxsr.options import (
 @pytest.mark.parametrize(
     ("allowed", "inside", "outside"),
     [
-        (at_least(1), [1, 7, 2**31 - 1], [0, -5, 1.0, True, "1", None, 2**31, math.nan]),
+        (
+            at_least(1),
+            [1, 7, 2**31 - 1, np.int64(3)],
+            [0, -5, 1.0, True, "1", None, 2**31, math.nan],
+        ),
         (between(0, 1), [0, 0.5, 1], [-0.01, 1.01, math.nan, math.inf, "0"]),
         (below(1), [0, 0.999], [1, -0.1, math.nan]),
         (positive(), [1e-9, 5], [0, -1, math.inf, math.nan]),
         (positive(infinite=True), [1, math.inf], [0, -math.inf, math.nan]),
         (NON_NEGATIVE, [0, 3.5], [-1e-9, math.inf, math.nan]),
-        (Range(), [-5, 0.0], [math.inf, -math.inf, math.nan, 10**400]),
+        (
+            Range(),
+            [-5, 0.0, np.float32(0.5)],
+            [np.bool_(1), math.inf, -math.inf, math.nan, 10**400],
+        ),
         (at_least(0), [0], [10**400, -(10**400)]),
         (FILE_NAME, ["a", "a b/é"], ["", " ", "a\0b", "\ud800", "\udcff", 5, None]),
         (WORK_FOLDER, ["a", "a b/é"], ["", os.pathsep, f"2026-11-27T10{os.pathsep}00", None]),

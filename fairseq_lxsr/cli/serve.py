@@ -53,15 +53,18 @@ def run(args: argparse.Namespace) -> None:
 
 
 def api_key(args: argparse.Namespace) -> str | None:
-    """Return the API key from the command line or the environment; an empty key counts as none."""
-    key = args.api_key
-    place = "--api-key"
-    if not key:
-        key = os.environ.get(API_KEY)
-        place = API_KEY
+    """Return the API key from the command line or the environment.
+
+    An empty variable of the environment counts as none. An empty option does not, because it may
+    come from a variable that is not set.
+    """
+    if args.api_key is not None:
+        check_key("--api-key", args.api_key)
+        return args.api_key
+    key = os.environ.get(API_KEY)
     if not key:
         return None
-    check_key(place, key)
+    check_key(API_KEY, key)
     return key
 
 

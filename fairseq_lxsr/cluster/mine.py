@@ -241,7 +241,7 @@ class SearchShard(ShardTask):
     def settings(self) -> dict[str, Any]:
         """Settings that affect the neighbours. Their hash is part of the output file name."""
         settings: dict[str, Any] = {
-            "k": self.options.k,
+            "k": int(self.options.k),
             "candidates": short_hash(*(part.vectors.name for part in self.candidates)),
         }
         if self.first is not None:

@@ -410,13 +410,7 @@ def _initialise(cluster: Cluster) -> None:
     silence_notices()
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address == "local":
-        ray.init(
-            "local",
-            num_cpus=max(cluster.count or 0, os.cpu_count() or 1),
-            object_store_memory=STORE_BYTES,
-            include_dashboard=False,
-            **quiet,
-        )
+        _start_locally(cluster, quiet)
         return
     check_address(cluster.address)
     try:
@@ -425,6 +419,25 @@ def _initialise(cluster: Cluster) -> None:
         reason = f"{first_line(error):.200}"
         raise InputError(
             f"--ray {cluster.address}: no Ray cluster ({reason}); start one with `ray start`"
+        ) from None
+
+
+def _start_locally(cluster: Cluster, options: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(
+            "local",
+            num_cpus=max(cluster.count or 0, os.cpu_count() or 1),
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            **options,
+        )
+    except Exception as error:
+        # On a busy machine, Ray raises a plain Exception: its processes do not start in time.
+        raise InputError(
+            f"--ray local: Ray did not start ({first_line(error):.200}); try again, or on a "
+            "machine that is less busy"
         ) from None
 
 

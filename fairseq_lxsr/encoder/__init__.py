@@ -33,7 +33,7 @@ from fairseq_lxsr.machine import check_device, require
 from fairseq_lxsr.modules.packing import FlatPieces
 from fairseq_lxsr.options import COMPUTE_DTYPES, ON_LONG
 from fairseq_lxsr.text.tokenizer import Tokenizer
-from fairseq_lxsr.vectors.rows import unit_rows
+from fairseq_lxsr.vectors.rows import check_count, unit_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -446,12 +446,11 @@ class SentenceEncoder(SentenceTransformersMethods):
     def _check_options(
         self, batch_size: int, dtype: str, truncate_dim: int | None, on_long: str
     ) -> None:
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; expected 1 or more")
+        check_count("batch_size", batch_size)
         if dtype not in COMPUTE_DTYPES:
             raise InputError(f"dtype is {dtype!r}; expected one of {', '.join(COMPUTE_DTYPES)}")
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.output_dim:
-            raise InputError(f"truncate_dim is {truncate_dim}; expected 1 to {self.output_dim}")
+        if truncate_dim is not None:
+            check_count("truncate_dim", truncate_dim, self.output_dim, "dimensions")
         if on_long not in ON_LONG:
             raise InputError(f"on_long is {on_long!r}; expected one of {', '.join(ON_LONG)}")
 

@@ -24,7 +24,7 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import (
     is_sentence_transformers_folder,
     text_files,
 )
-from fairseq_lxsr.errors import InputError, check_text_list, shown
+from fairseq_lxsr.errors import InputError, check_strings, check_text_list, shown
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.modules.sizes import piece_limit
@@ -108,13 +108,8 @@ def as_list(texts: Iterable[str]) -> list[str]:
     text_list = convert() if convert else list(texts)
     if not isinstance(text_list, list):
         raise InputError(f"texts is {shown(texts)}; expected a sequence of strings")
-    types = set(map(type, text_list))
-    if all(issubclass(element_type, str) for element_type in types):
-        return text_list
-    index = next(index for index, text in enumerate(text_list) if not isinstance(text, str))
-    raise InputError(
-        f"texts[{index}] is {shown(text_list[index])}; expected a string: remove it, or use ''"
-    )
+    check_strings("texts", text_list)
+    return text_list
 
 
 def accept_sentence_transformers_options(

@@ -22,7 +22,7 @@ from fairseq_lxsr.encoder.sentence_transformers_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
 from fairseq_lxsr.export.onnx_static import make_mask_optional, write_bag
-from fairseq_lxsr.files.open import sha256
+from fairseq_lxsr.files.open import read_file, sha256
 from fairseq_lxsr.files.write import atomic_folder
 from fairseq_lxsr.machine import require
 from fairseq_lxsr.modules.sizes import piece_limit
@@ -196,7 +196,8 @@ def embed_by_onnx(folder: Path, sentences: Sequence[str]) -> np.ndarray:
     import onnxruntime
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    # The error of `Tokenizer.from_file` for a failing disk would be a plain Exception.
+    tokenizer = Tokenizer.from_str(read_file(folder / TOKENIZER_FILE).decode("utf-8"))
     session = onnxruntime.InferenceSession(
         str(folder / MODEL_FILE), providers=["CPUExecutionProvider"]
     )

@@ -5,6 +5,7 @@ process is killed, the index is either unchanged or completely edited; the next 
 that index.json does not list.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
-from fairseq_lxsr.files.write import atomic_write, editing_folder, sync
+from fairseq_lxsr.files.write import atomic_write, editing_folder, naming, sync
 from fairseq_lxsr.search.index_folder import (
     DELETED_NAME,
     INDEX_CONFIG,
@@ -29,6 +30,7 @@ from fairseq_lxsr.search.index_folder import (
     blocks,
     checked_ids,
     config_text,
+    read_config,
 )
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import (
@@ -109,6 +111,7 @@ def update_documents(
     """
     names = list(checked_ids(ids))
     texts = list(sentences)
+    check_strings("sentences", texts)
     if len(names) != len(texts):
         raise IdError(
             f"{len(names):,} ids for {len(texts):,} sentences; expected one id for each sentence"
@@ -192,7 +195,7 @@ def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check)
 @contextmanager
 def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
     """Open an index for an edit, after waiting until no other process writes it."""
-    with editing_folder(path, PATIENCE) as folder:
+    with editing_folder(path, PATIENCE) as folder, naming(folder):
         index = IndexFolder.open(folder)
         if check:
             check(index)
@@ -201,7 +204,9 @@ def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
         try:
             yield edit
         finally:
-            edit.remove_unlisted()
+            # A file that is left over is removed by the next edit.
+            with contextlib.suppress(InputError):
+                edit.remove_unlisted()
 
 
 class Edit:
@@ -333,13 +338,16 @@ class Edit:
         _sync_names(self._folder)
         with atomic_write(self._folder / INDEX_CONFIG) as stream:
             stream.write(config_text(config))
-        _sync_names(self._folder)
-        self._config = config
+        # The edit is visible now, so it is not reported as failed.
+        with contextlib.suppress(OSError):
+            _sync_names(self._folder)
 
     def remove_unlisted(self) -> None:
         """Remove the files of replaced segments and of edits that were interrupted."""
-        listed = {self._config["deleted"]}
-        for segment in self._config["segments"]:
+        # An edit that fails may have replaced index.json already.
+        config = read_config(self._folder)
+        listed = {config["deleted"]}
+        for segment in config["segments"]:
             listed.add(segment["folder"])
         for path in list(self._folder.iterdir()):
             is_ours = SEGMENT_NAME.fullmatch(path.name) or DELETED_NAME.fullmatch(path.name)

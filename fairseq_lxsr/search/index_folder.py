@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_lxsr.errors import InputError, shown
+from fairseq_lxsr.errors import InputError, check_strings, shown
 from fairseq_lxsr.files.lines import is_blank, single_line
 from fairseq_lxsr.files.open import open_file, read_unreplaced, sha256, stamp
 from fairseq_lxsr.files.records import is_count, parse_json, sealed
@@ -199,12 +199,14 @@ def blocks(
         first_place: zero-based index of the first document in the input, for messages.
 
     Raises:
-        InputError: if there is not one id for each sentence, or an id is invalid or appears twice.
+        InputError: if there is not one id for each sentence, if an id is invalid or appears twice,
+            or if a sentence is not a string.
     """
     remaining = iter(sentences)
     remaining_ids = None if ids is None else checked_ids(ids)
     start = 0
     while texts := list(islice(remaining, block_rows)):
+        check_strings("sentences", texts, start)
         names = None
         if remaining_ids is not None:
             names = list(islice(remaining_ids, len(texts)))

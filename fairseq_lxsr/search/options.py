@@ -1,9 +1,8 @@
 """Options for search, mining, indexes and pair scoring, in Python and on the command line."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.entities import ENTITIES, ENTITIES_HELP
 from fairseq_lxsr.options import (
     FINITE,
@@ -13,6 +12,7 @@ from fairseq_lxsr.options import (
     RETRIEVALS,
     SEARCH_PRECISIONS,
     at_least,
+    check_fields,
     option,
 )
 
@@ -138,14 +138,9 @@ class Mining(RerankOption):
     entities: str = option(ENTITIES_HELP, ENTITIES[0], ENTITIES)
 
     def check(self) -> None:
-        """Check the options that have a fixed set of values."""
-        for field in fields(self):
-            choices = field.metadata.get("choices")
-            value = getattr(self, field.name)
-            if choices and value not in choices:
-                raise InputError(
-                    f"invalid {field.name} {value!r}; choose from {', '.join(choices)}"
-                )
+        """Raise `InputError` if an option has an invalid value."""
+        check_fields(self)
+        at_least(1).check("memory_mb", self.memory_mb)
 
     @property
     def search_options(self) -> dict[str, Any]:

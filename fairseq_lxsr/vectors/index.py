@@ -107,10 +107,7 @@ def _check_lists(kind: str, lists: int, count: int | None) -> None:
         raise InputError(
             f"{lists} lists for an index of kind {kind}; only ivf and ivf-pq have lists"
         )
-    if lists < 1:
-        raise InputError(f"lists is {lists}; expected at least 1")
-    if count is not None and lists > count:
-        raise InputError(f"lists is {lists} for {count} vectors; expected 1 to {count}")
+    check_count("lists", lists, count, "vectors")
 
 
 def _check_codes(width: int, count: int | None) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.machine import require
+from fairseq_lxsr.options import at_least
 from fairseq_lxsr.vectors.rows import (
     CANDIDATE_ROWS,
     QUERY_ROWS,
@@ -80,8 +81,10 @@ def nearest_neighbours(
     candidates = as_matrix(candidates, "candidates")
     penalty = None if penalty is None else np.asarray(penalty)
     _check(queries, candidates, k, penalty, precision)
+    at_least(0).check("memory_mb", memory_mb)
     scores = np.empty((len(queries), k), dtype=np.float32)
     ids = np.empty((len(queries), k), dtype=np.int64)
+    memory_mb = int(memory_mb)
     block_rows = queries_per_block(memory_mb, queries.shape[1], k + SPARE_CANDIDATES[precision])
     candidate_rows = CandidateRows(candidates, penalty, memory_mb, unit_candidates)
     with Progress(

@@ -615,6 +615,17 @@ def test_a_cluster_without_machines_is_one_line(monkeypatch):
     assert len(waits) == 3
 
 
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch):
+    def init(*arguments, **options):
+        raise Exception("The current node timed out during startup.\nMore.")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    place = "--ray local: .*timed out during startup"
+    with pytest.raises(InputError, match=place), connect(Cluster(), lambda: None):
+        pass
+
+
 def test_notices_of_ray_are_not_shown(monkeypatch, capfd):
     from ray._private import worker
 

@@ -210,6 +210,10 @@ def test_goes_to_other_processes_without_its_copies(encoder):
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": True}, "batch_size is True"),
+        ({"batch_size": 1.5}, r"batch_size is 1\.5"),
+        ({"truncate_dim": True}, "truncate_dim is True"),
+        ({"truncate_dim": "3"}, "truncate_dim is '3'"),
         ({"dtype": "int4"}, "dtype is 'int4'.* float32, bfloat16"),
         ({"truncate_dim": 33}, "truncate_dim is 33.* 32"),
         ({"on_long": "drop"}, "on_long is 'drop'.* cut, split-mean, error"),

@@ -42,6 +42,14 @@ def test_a_file_that_cannot_be_read_is_named(failing, read):
     assert caught.value.errno == errno.EIO
 
 
+def test_a_tokenizer_that_cannot_be_read_is_named(failing):
+    onnx = pytest.importorskip("fairseq_lxsr.export.onnx")
+    pytest.importorskip("onnxruntime")
+    failing.rename(failing.with_name("tokenizer.json"))
+    with pytest.raises(OSError, match=r"tokenizer\.json"):
+        onnx.embed_by_onnx(failing.parent, ["a"])
+
+
 def test_other_errors_and_contents_stay(tmp_path):
     (tmp_path / "text").write_bytes(b"a\r\n" * 99_999)
     assert read_file(tmp_path / "text") == b"a\r\n" * 99_999

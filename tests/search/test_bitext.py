@@ -155,12 +155,25 @@ def test_pairs_of_an_approximate_search_are_nearly_those_of_the_exact_one(files,
         {"retrieval": "none"},
         {"kind": "ivf"},
         {"precision": "none"},
+        {"k": True},
+        {"top": True},
+        {"top": 1.5},
+        {"rerank": None},
+        {"threshold": float("nan")},
+        {"memory_mb": 0},
+        {"memory_mb": True},
+        {"entities": "all"},
     ],
 )
 def test_a_refused_option_leaves_nothing(files, tmp_path, options):
     with pytest.raises(InputError, match=rf"\b{next(iter(options))}\b"):
         mine_files(*files, tmp_path / "out" / "out.tsv", None, Mining(**options))
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_numpy_are_options(files, tmp_path):
+    options = Mining(k=np.int64(3), top=np.int32(2), threshold=np.float32(0.1))
+    assert len(mine_files(*files, tmp_path / "out.tsv", None, options)) == 2
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(files, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """An index that changes: ids, add, update, delete, compact and searches in a part of it."""
 
+import errno
 import itertools
 import json
 import os
@@ -263,6 +264,21 @@ def test_an_edit_that_is_refused_changes_nothing(index, edit, message):
     assert content(index) == expected(*range(100))
 
 
+@pytest.mark.parametrize("wrong", [3, None, ["a"], float("nan")])
+def test_a_sentence_that_is_not_a_string_is_named(index, tmp_path, wrong):
+    texts = [SENTENCES[200], wrong]
+    edits = (
+        lambda: index.add(texts, IDS[200:202]),
+        lambda: index.update(IDS[:2], texts),
+        lambda: CorpusIndex.build(tmp_path / "new", texts, ENCODER),
+    )
+    for edit in edits:
+        with pytest.raises(InputError, match=r"sentences\[1\] is "):
+            edit()
+    assert content(index) == expected(*range(100))
+    assert not (tmp_path / "new").exists()
+
+
 def test_ids_for_an_index_without(tmp_path):
     index = CorpusIndex.build(tmp_path / "index", SENTENCES[:9], ENCODER)
     with pytest.raises(InputError, match="index: the index was built without ids"):
@@ -374,6 +390,44 @@ def test_a_kill_leaves_the_old_or_the_new_state(index, which):
         shutil.rmtree(index.folder)
         shutil.copytree(pristine, index.folder)
     assert seen == ({True} if after(texts) == texts else {False, True})
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "no"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("which", range(4), ids=["add", "update", "delete", "compact"])
+def test_a_flush_that_fails_leaves_the_old_or_the_new_state(index, which, failure, monkeypatch):
+    index.delete(IDS[99:100])
+    edit, after = edits_of(10)[which]
+    texts = content(index)
+    pristine = shutil.copytree(index.folder, index.folder.with_name("pristine"))
+    for failing in itertools.count(1):
+        calls = itertools.count(1)
+
+        def fsync(descriptor, calls=calls, failing=failing):
+            if next(calls) == failing:
+                raise failure
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fsync)
+            handle = CorpusIndex.load(index.folder)
+            handle._encode = ENCODER.embed
+            error = None
+            try:
+                edit(handle)
+            except (OSError, KeyboardInterrupt) as raised:
+                error = raised
+        found = content(CorpusIndex.load(index.folder))
+        if error is None:
+            assert found == after(texts)
+        elif isinstance(error, OSError):
+            assert found == texts
+            assert error.filename, "the line of the command names a path"
+        else:
+            assert found in (texts, after(texts))
+        if next(calls) <= failing:
+            break
+        shutil.rmtree(index.folder)
+        shutil.copytree(pristine, index.folder)
+    assert failing > 3
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_few_vectors_are_warned_of_once(kind, lists, enough, capfd, caplog):
         ("'tree'", 2000, ("tree",)),
         ("ivf-pq .*100", 100, ("ivf-pq",)),
         ("7 .*flat", 2000, ("flat", 7)),
-        ("3000 .*2000", 2000, ("ivf", 3000)),
+        ("3000.*2000", 2000, ("ivf", 3000)),
         ("lists is 0", 2000, ("ivf", 0)),
     ],
 )

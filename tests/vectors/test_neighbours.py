@@ -269,6 +269,13 @@ def test_codes_are_refused(kind):
     ]
 
 
+@pytest.mark.parametrize("value", [-1, 2.5, None, True, "3", float("nan")])
+def test_a_memory_limit_is_an_integer(value):
+    vectors = np.eye(4, 16, dtype=np.float32)
+    with pytest.raises(InputError, match="memory_mb "):
+        nearest_neighbours(vectors, vectors, 1, memory_mb=value)
+
+
 @pytest.mark.parametrize("value", [0, -1, 2.5, None, True, np.True_, "3", float("nan")])
 def test_numbers_of_neighbours_and_of_lists(value):
     vectors = np.eye(4, 16, dtype=np.float32)
