@@ -92,7 +92,9 @@ def draw_map() -> Picture:
     for meaning, english in enumerate(sentences["English"]):
         group = points[:, meaning]
         x, _ = group.mean(axis=0)
-        x = min(max(x, 110), WIDTH - 110)
+        # Half of the width of the words in a wide font.
+        margin = 3.5 * len(english)
+        x = min(max(x, margin), WIDTH - margin)
         picture.text(x, group[:, 1].max() + 21, english, "middle")
     for series, language_points in enumerate(points):
         for x, y in language_points:
