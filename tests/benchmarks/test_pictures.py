@@ -16,7 +16,7 @@ EMBEDDED = [
     for found in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
 ]
 # Mean width of a letter, as a share of its height.
-LETTER_WIDTH = 0.56
+LETTER_WIDTH = 0.53
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
