@@ -331,6 +331,7 @@ def run_search(args: argparse.Namespace) -> None:
         read_only_ids(args.only_ids),
         ranker=find_passage_ranker(encoder) if index.has_passages else None,
         hybrid=options.hybrid,
+        score_threshold=options.threshold,
     )
     has_ids = index.config["ids"]
     if args.json:
@@ -392,7 +393,7 @@ def print_skipped(num_queries: int, num_filled: int, results: "Sequence[Sequence
     if num_lost:
         say(
             f"{num_lost:,} of {num_queries:,} queries have no results, because they have "
-            "no known word or no neighbour"
+            "no known word or no hit"
         )
 
 

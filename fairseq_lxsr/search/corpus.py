@@ -23,6 +23,7 @@ from fairseq_lxsr.embeddings import (
 from fairseq_lxsr.errors import InputError, check_text_list
 from fairseq_lxsr.files.open import read_unreplaced
 from fairseq_lxsr.files.write import restore_folder
+from fairseq_lxsr.options import FINITE
 from fairseq_lxsr.search.edits import (
     add_documents,
     compact_index,
@@ -463,6 +464,7 @@ class CorpusIndex:
         where: Where | None = None,
         ranker: PassageRanker | None = None,
         hybrid: bool = False,
+        score_threshold: float | None = None,
     ) -> list[Hit]: ...
 
     @overload
@@ -476,6 +478,7 @@ class CorpusIndex:
         where: Where | None = None,
         ranker: PassageRanker | None = None,
         hybrid: bool = False,
+        score_threshold: float | None = None,
     ) -> list[list[Hit]]: ...
 
     def search(
@@ -488,6 +491,7 @@ class CorpusIndex:
         where: Where | None = None,
         ranker: PassageRanker | None = None,
         hybrid: bool = False,
+        score_threshold: float | None = None,
     ) -> Any:
         """Find the k nearest sentences of each query, or the k best passages.
 
@@ -511,23 +515,28 @@ class CorpusIndex:
             hybrid: whether to search passages also with BM25, in an index of passages. Unless the
                 index was built with `hybrid`, the first such search reads all passages and keeps
                 their terms in memory.
+            score_threshold: minimum score of a hit, so that a question without an answer finds
+                nothing; None for any score. For values, see the page Search passages.
 
         Returns:
             A list of hits for each query, best first; for a single sentence, only its list. A
-            list has fewer than k hits if the index has fewer than k sentences that may be found or
-            if an approximate index finds fewer. It is empty if the query has no known word.
+            list has fewer than k hits if the index has fewer than k sentences that may be found,
+            if an approximate index finds fewer, or if scores are below the threshold. It is empty
+            if the query has no known word.
 
         Raises:
             InputError: if k or probes is less than 1, if the model of `encode` or of the reranker
                 differs from the index model, if `encode` is None and the model of the index is
-                missing, or if `where` is a single string.
+                missing, if `where` is a single string, or if the threshold is not a finite number.
         """
         if isinstance(encode, int | np.integer):
             k = int(encode)
             encode = None
         if isinstance(queries, str):
-            hits = self.search([queries], encode, k, probes, reranker, where, ranker, hybrid)
-            return hits[0]
+            options = (k, probes, reranker, where, ranker, hybrid, score_threshold)
+            return self.search([queries], encode, *options)[0]
+        if score_threshold is not None:
+            FINITE.check("score_threshold", score_threshold)
         check_text_list("queries", queries)
         text = queries if isinstance(queries, Text) else Text(list(queries))
         if not len(text):
@@ -557,12 +566,12 @@ class CorpusIndex:
                 hybrid=hybrid,
             )
         if is_known.all():
-            return search(text, embeddings)
+            return _above(search(text, embeddings), score_threshold)
         hits = search(Text(list(compress(text, is_known))), embeddings[is_known])
         all_hits: list[list[Hit]] = [[] for _ in text]
         for position, hits_of_query in zip(np.flatnonzero(is_known).tolist(), hits, strict=True):
             all_hits[position] = hits_of_query
-        return all_hits
+        return _above(all_hits, score_threshold)
 
     def _check_encoders(self, encode: Any, reranker: Reranker | None) -> None:
         if hasattr(encode, "fingerprint"):
@@ -700,6 +709,15 @@ class CorpusIndex:
     def ids_of(self, rows: IntArray) -> dict[int, str]:
         """Map the given rows to the ids of their sentences."""
         return self._stored.ids(rows)
+
+
+def _above(hits: list[list[Hit]], score_threshold: float | None) -> list[list[Hit]]:
+    """Drop hits with smaller scores."""
+    if score_threshold is None:
+        return hits
+    return [
+        [hit for hit in hits_of_query if hit.score >= score_threshold] for hits_of_query in hits
+    ]
 
 
 def _embed_function(encode: Any) -> EmbedText:

@@ -23,6 +23,7 @@ from fairseq_lxsr.files.write import atomic_folder, restore_folder
 from fairseq_lxsr.search.lexical import LexicalIndex, prefixes
 from fairseq_lxsr.search.resumable import ENCODE_ROWS
 from fairseq_lxsr.search.segment import (
+    CANDIDATES_PER_WINDOW,
     FILES,
     OPTIONAL_FILES,
     SPLITTERS,
@@ -395,13 +396,47 @@ class IndexFolder:
         Raises:
             InputError: if the embeddings do not have the width of the index.
         """
+        check_count("k", k, self.num_rows, "vectors in the index")
+
+        def search(segment: Segment, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
+            return segment.neighbours(embeddings, min(k, segment.num_rows), probes, is_allowed)
+
+        return self._search_segments(search, embeddings, k, allowed)
+
+    def nearest_windows(
+        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None = None
+    ) -> tuple[FloatArray, IntArray]:
+        """Return cosines and rows of windows near each query; see `Segment.nearest_windows`.
+
+        Args:
+            embeddings: query embeddings [N, D].
+            k: number of windows.
+            probes: number of inverted lists to search.
+            allowed: as for `neighbours`.
+
+        Returns:
+            Cosines in descending order, and rows [N, n]; -1 marks a missing row.
+        """
+
+        def search(segment: Segment, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
+            return segment.nearest_windows(embeddings, k, probes, is_allowed)
+
+        return self._search_segments(search, embeddings, CANDIDATES_PER_WINDOW * k, allowed)
+
+    def _search_segments(
+        self,
+        search: Callable[[Segment, Mask | None], tuple[FloatArray, IntArray]],
+        embeddings: FloatArray,
+        k: int,
+        allowed: Mask | None,
+    ) -> tuple[FloatArray, IntArray]:
+        """Search all segments, and merge the k best results [N, k]."""
         width = self.config["width"]
         if embeddings.shape[-1] != width:
             raise InputError(
                 f"{self.path}: vectors of {width} dimensions, but the queries have "
                 f"{embeddings.shape[-1]}; use the same model and the same --truncate-dim"
             )
-        check_count("k", k, self.num_rows, "vectors in the index")
         if allowed is None and len(self.deleted):
             allowed = self._is_alive
         parts = []
@@ -414,8 +449,7 @@ class IndexFolder:
                     continue
                 if is_allowed.all():
                     is_allowed = None
-            depth = min(k, segment.num_rows)
-            part = segment.neighbours(embeddings, depth, probes, is_allowed)
+            part = search(segment, is_allowed)
             parts.append(shift_ids(part, self._row_starts[number]))
         if not parts:
             empty = np.empty((len(embeddings), 0))
@@ -481,6 +515,19 @@ class IndexFolder:
             inside = rows[is_inside] - self._row_starts[number]
             spans[is_inside] = self.segments[number].spans(inside)
         return spans
+
+    @cached_property
+    def window_starts(self) -> IntArray:
+        """First row of each window of a passage, ascending, and the number of rows [W + 1]."""
+        parts = []
+        for segment, start in zip(self.segments, self._row_starts[:-1], strict=True):
+            parts.append(segment.window_starts + start)
+        return np.append(np.concatenate(parts), self.num_rows)
+
+    @cached_property
+    def window_documents(self) -> IntArray:
+        """Document of each window, ascending [W]."""
+        return self.documents(self.window_starts[:-1])
 
     def sentences(self, documents: IntArray) -> dict[int, tuple[int, str]]:
         """Map documents to their line number in the corpus and their text."""

@@ -37,8 +37,9 @@ class RerankOption:
     """The --rerank option, shared by all commands that can rescore candidates with a `Reranker`."""
 
     rerank: int = option(
-        "rescore the N nearest by their word pieces; needs a model without layers or with "
-        "gated layers (default: no)",
+        "rescore the N nearest by their word pieces, which pays for translations, most in "
+        "languages that the model knows less well; needs a model without layers or with gated "
+        "layers (default: no)",
         0,
         at_least(0),
     )
@@ -56,6 +57,12 @@ class SearchOptions(RerankOption):
     )
     hybrid: bool = option(
         "also search passages with BM25; needs an index of passages and bm25s (default: no)", False
+    )
+    threshold: float | None = option(
+        "least score of a hit; a query without such a hit finds nothing (default: any score)",
+        None,
+        FINITE,
+        metavar="SCORE",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -15,12 +16,8 @@ from fairseq_lxsr.search.passages import (
     Ranked,
 )
 from fairseq_lxsr.search.segment import Mask
-from fairseq_lxsr.search.splitting import Window, window_at, windows
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
-# Number of rows to find for each window to be ranked, because several rows may belong to one
-# window.
-ROWS_PER_WINDOW = 4
 # Number of windows to rank in each passage that only lexical search finds.
 LEXICAL_WINDOWS = 8
 
@@ -40,6 +37,21 @@ class PassageHit:
     match: str
 
 
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """A window near a query.
+
+    Attributes:
+        number: number of the window.
+        cosine: largest cosine of its rows.
+        row: the row with this cosine.
+    """
+
+    number: int
+    cosine: float
+    row: int
+
+
 class PassageSearch:
     """Searches the passages of an open index.
 
@@ -53,9 +65,8 @@ class PassageSearch:
     def __init__(self, stored: IndexFolder, ranker: PassageRanker | None):
         self._stored = stored
         self._ranker = ranker
-        self._texts: dict[int, str] = {}
-        self._windows: dict[int, list[Window]] = {}
-        self._sentences: dict[tuple[int, int], list[str]] = {}
+        # Sentences of the windows that were read.
+        self._sentences: dict[int, list[str]] = {}
 
     def search(
         self,
@@ -80,14 +91,16 @@ class PassageSearch:
             At most k hits for each query, best first.
         """
         depth = max(PASSAGE_DEPTH, k)
-        num_rows = min(ROWS_PER_WINDOW * depth, self._stored.num_rows)
-        cosines, rows = self._stored.neighbours(embeddings, num_rows, probes, allowed)
-        candidates = self._candidates(cosines, rows, depth)
+        cosines, rows = self._stored.nearest_windows(embeddings, depth, probes, allowed)
+        nearest = [
+            self._nearest_windows(*parts, depth) for parts in zip(cosines, rows, strict=True)
+        ]
         lexical_scores: list[dict[int, float]] = [{} for _ in queries]
         if hybrid:
             lexical_scores = self._lexical_scores(queries, depth, allowed)
-            for windows_of_query, scores in zip(candidates, lexical_scores, strict=True):
-                self._add_lexical(windows_of_query, scores)
+            for nearest_of_query, scores in zip(nearest, lexical_scores, strict=True):
+                self._add_lexical(nearest_of_query, scores)
+        candidates = self._candidates(nearest)
         if self._ranker:
             ranked = self._ranker.rank(queries, candidates)
         else:
@@ -98,53 +111,69 @@ class PassageSearch:
             self._best(*parts, k) for parts in zip(candidates, ranked, lexical_scores, strict=True)
         ]
 
-    def _candidates(self, cosines: FloatArray, rows: IntArray, depth: int) -> list[list[Candidate]]:
-        """Return the windows of the nearest rows, each with its largest cosine."""
-        unique_rows = np.unique(rows[rows >= 0])
-        documents = self._stored.documents(unique_rows)
-        self._read(np.unique(documents))
-        spans = self._stored.spans(unique_rows)
-        places = {}
-        for row, document, (start, stop) in zip(
-            unique_rows.tolist(), documents.tolist(), spans.tolist(), strict=True
-        ):
-            text = self._texts[document]
-            encoded = text.encode()
-            first = len(encoded[:start].decode())
-            number = window_at(self._windows[document], first)
-            places[row] = ((document, number), encoded[start:stop].decode())
+    def _nearest_windows(self, cosines: FloatArray, rows: IntArray, depth: int) -> list[Nearest]:
+        """Return the windows of the nearest rows of a query, each with its largest cosine."""
+        # An approximate index returns -1 for neighbours that it does not find.
+        rows = rows[rows >= 0]
+        numbers = np.searchsorted(self._stored.window_starts, rows, side="right") - 1
+        # The rows are sorted by cosine, so the first row of a window is the nearest.
+        _, first = np.unique(numbers, return_index=True)
+        first = np.sort(first)[:depth]
+        return [
+            Nearest(number, cosine, row)
+            for number, cosine, row in zip(
+                numbers[first].tolist(), cosines[first].tolist(), rows[first].tolist(), strict=True
+            )
+        ]
+
+    def _candidates(self, nearest: list[list[Nearest]]) -> list[list[Candidate]]:
+        """Read the texts of windows; without a ranker, only their nearest rows."""
+        documents = self._stored.window_documents
+        if self._ranker:
+            self._read({window.number for windows in nearest for window in windows})
         candidates = []
-        for cosines_of_query, rows_of_query in zip(cosines.tolist(), rows.tolist(), strict=True):
-            by_window: dict[tuple[int, int], Candidate] = {}
-            for cosine, row in zip(cosines_of_query, rows_of_query, strict=True):
-                # An approximate index returns -1 for neighbours that it does not find.
-                if row < 0 or len(by_window) == depth:
-                    break
-                key, text = places[row]
-                if key not in by_window:
-                    by_window[key] = self._candidate(key, cosine, text)
-            candidates.append(list(by_window.values()))
+        for windows in nearest:
+            texts: list[list[str]]
+            if self._ranker:
+                texts = [self._sentences[window.number] for window in windows]
+            else:
+                texts = [[text] for text in self._row_texts([window.row for window in windows])]
+            candidates.append(
+                [
+                    Candidate((int(documents[window.number]), window.number), window.cosine, text)
+                    for window, text in zip(windows, texts, strict=True)
+                ]
+            )
         return candidates
 
-    def _candidate(self, key: tuple[int, int], cosine: float, nearest: str) -> Candidate:
-        """Return a window; without a ranker, it contains only its nearest row."""
-        if not self._ranker:
-            return Candidate(key, cosine, [nearest])
-        if key not in self._sentences:
-            document, number = key
-            text = self._texts[document]
-            spans = self._windows[document][number].sentences
-            self._sentences[key] = [text[start:stop] for start, stop in spans]
-        return Candidate(key, cosine, self._sentences[key])
+    def _read(self, numbers: set[int]) -> None:
+        """Read the sentences of windows."""
+        starts = self._stored.window_starts
+        rows: list[int] = []
+        counts = []
+        for number in sorted(numbers):
+            first = int(starts[number])
+            stop = int(starts[number + 1])
+            # A window of one sentence has no other rows.
+            sentences = range(min(first + 1, stop - 1), stop)
+            rows += sentences
+            counts.append(len(sentences))
+        texts = iter(self._row_texts(rows))
+        for number, count in zip(sorted(numbers), counts, strict=True):
+            self._sentences[number] = list(islice(texts, count))
 
-    def _read(self, documents: IntArray) -> None:
-        """Read and split the texts of documents that have not been read yet."""
-        new = np.array([number for number in documents.tolist() if number not in self._texts])
-        if not len(new):
-            return
-        for number, (_, text) in self._stored.sentences(new).items():
-            self._texts[number] = text
-            self._windows[number] = windows(text)
+    def _row_texts(self, row_list: list[int]) -> list[str]:
+        """Return the texts of rows."""
+        rows = np.array(row_list, dtype=np.int64)
+        documents = self._stored.documents(rows)
+        contents = {}
+        for document, (_, text) in self._stored.sentences(np.unique(documents)).items():
+            contents[document] = text.encode()
+        spans = self._stored.spans(rows).tolist()
+        return [
+            contents[document][start:stop].decode()
+            for document, (start, stop) in zip(documents.tolist(), spans, strict=True)
+        ]
 
     # -- lexical search
 
@@ -156,7 +185,6 @@ class PassageSearch:
         if allowed is None and len(self._stored.deleted):
             allowed = self._stored.alive
         scores, documents = index.nearest(queries, min(depth, len(index)), allowed)
-        self._read(np.unique(documents[documents >= 0]))
         by_query = []
         for query, scores_of_query, documents_of_query in zip(
             queries, scores.tolist(), documents.tolist(), strict=True
@@ -171,21 +199,21 @@ class PassageSearch:
             )
         return by_query
 
-    def _add_lexical(self, candidates: list[Candidate], scores: dict[int, float]) -> None:
+    def _add_lexical(self, nearest: list[Nearest], scores: dict[int, float]) -> None:
         """Add windows of the documents that only BM25 has found.
 
         Their cosine is unknown, but cannot exceed the smallest one found.
         """
-        smallest = min((candidate.cosine for candidate in candidates), default=0.0)
-        documents = {candidate.key[0] for candidate in candidates}
+        smallest = min((window.cosine for window in nearest), default=0.0)
+        documents = self._stored.window_documents
+        is_new = set(scores).difference(int(documents[window.number]) for window in nearest)
         for document in scores:
-            if document in documents:
+            if document not in is_new:
                 continue
-            text = self._texts[document]
-            for number, window in enumerate(self._windows[document][:LEXICAL_WINDOWS]):
-                start, stop = window.span
-                key = (document, number)
-                candidates.append(self._candidate(key, smallest, text[start:stop]))
+            first, stop = np.searchsorted(documents, [document, document + 1]).tolist()
+            for number in range(first, min(stop, first + LEXICAL_WINDOWS)):
+                row = int(self._stored.window_starts[number])
+                nearest.append(Nearest(number, smallest, row))
 
     @staticmethod
     def _best(

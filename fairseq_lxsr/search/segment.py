@@ -30,7 +30,8 @@ from fairseq_lxsr.vectors import (
     search_index,
     write_index,
 )
-from fairseq_lxsr.vectors.rows import FloatArray, IntArray
+from fairseq_lxsr.vectors.index import FlatIndex
+from fairseq_lxsr.vectors.rows import FloatArray, IntArray, unit_rows
 
 VECTORS_FILE = "index.faiss"
 SENTENCES_FILE = "sentences.txt"
@@ -48,6 +49,8 @@ ROWS_FILE = "rows.npy"
 OPTIONAL_FILES = (IDS_FILE, ROWS_FILE, *LEXICAL_FILES)
 # Vectors that have not been indexed yet; the file is removed at the end.
 RAW_VECTORS_FILE = "vectors.raw"
+# Number of rows or windows to find for each window that is ranked.
+CANDIDATES_PER_WINDOW = 4
 # Functions that split a document into the texts of its rows, by their names in index.json. Each
 # returns the start and end of each text, in characters.
 SPLITTERS: dict[str, Callable[[str], Sequence[tuple[int, int]]]] = {"sentences": passage_rows}
@@ -449,6 +452,79 @@ class Segment:
             return self._rows[rows, 1:]
         lengths = self._offsets[rows + 1] - self._offsets[rows] - 1
         return np.stack((np.zeros_like(lengths), lengths), axis=1)
+
+    @cached_property
+    def window_starts(self) -> IntArray:
+        """First row of each window of the documents, ascending; see `splitting.passage_rows`.
+
+        The row of a window is followed by the rows of its sentences, which lie inside it.
+        """
+        if self._rows is None:
+            return np.arange(self.num_rows)
+        # Positions in the text of the segment, so that one comparison suffices.
+        offsets = self._offsets[self._rows[:, 0]]
+        furthest = np.maximum.accumulate(offsets + self._rows[:, 2])
+        is_first = np.ones(self.num_rows, dtype=bool)
+        is_first[1:] = (offsets + self._rows[:, 1])[1:] >= furthest[:-1]
+        return np.flatnonzero(is_first)
+
+    @cached_property
+    def _window_vectors(self) -> FlatIndex:
+        """Vectors of the windows alone, in memory."""
+        vectors = np.array(self.vectors.rows[self.window_starts], dtype=np.float32)
+        # The index then checks once whether these are unit vectors.
+        vectors.flags.writeable = False
+        return FlatIndex(vectors)
+
+    def nearest_windows(
+        self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
+    ) -> tuple[FloatArray, IntArray]:
+        """Find k windows near each query, and more candidates.
+
+        If the vectors are not rounded, those of the windows are compared first. Of the nearest
+        4 k windows, all rows are compared, and the best row is returned. Otherwise all rows are
+        compared, the nearest 4 k are returned, and several may belong to the same window.
+
+        Args:
+            embeddings: query embeddings [N, D].
+            k: number of windows.
+            probes: number of inverted lists to search.
+            allowed: mask of the documents that may be found; None for all.
+
+        Returns:
+            Cosines in descending order, and rows, as `neighbours` does.
+        """
+        if not isinstance(self.vectors, FlatIndex):
+            depth = min(CANDIDATES_PER_WINDOW * k, self.num_rows)
+            return self.neighbours(embeddings, depth, probes, allowed)
+        if allowed is not None and self._rows is not None:
+            allowed = allowed[self._rows[self.window_starts, 0]]
+        depth = min(CANDIDATES_PER_WINDOW * k, len(self.window_starts))
+        cosines, windows = search_index(self._window_vectors, embeddings, depth, probes, allowed)
+        units = unit_rows(embeddings)
+        rows = np.full(windows.shape, -1)
+        for number, windows_of_query in enumerate(windows):
+            is_found = windows_of_query >= 0
+            best = self._best_rows(windows_of_query[is_found], units[number])
+            order = best[0].argsort(kind="stable")[::-1]
+            cosines[number, : len(order)] = best[0][order]
+            rows[number, : len(order)] = best[1][order]
+        self._check_not_overwritten(VECTORS_FILE)
+        return cosines, rows
+
+    def _best_rows(self, windows: IntArray, unit: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Return the largest cosine of the rows of each window with a query, and its row."""
+        if not len(windows):
+            return np.empty(0, dtype=np.float32), windows
+        first_rows = self.window_starts[windows]
+        counts = np.append(self.window_starts, self.num_rows)[windows + 1] - first_rows
+        starts = counts.cumsum() - counts
+        rows = np.arange(counts.sum()) + np.repeat(first_rows - starts, counts)
+        cosines = unit_rows(self.vectors.rows[rows]) @ unit
+        largest = np.maximum.reduceat(cosines, starts)
+        # The first row of each window that has this cosine.
+        is_largest = np.flatnonzero(cosines == np.repeat(largest, counts))
+        return largest, rows[is_largest[np.searchsorted(is_largest, starts)]]
 
     def sentences(self, documents: IntArray) -> Iterator[tuple[int, bytes]]:
         """Yield the line number in the corpus, and the text with its newline, for each document."""

@@ -77,7 +77,8 @@ class ShardedIndex(CorpusIndex):
 
     def _refuse_edit(self) -> NoReturn:
         raise InputError(
-            f"{self.folder} is an index in shards, which cannot be edited; build it again"
+            f"{self.folder} is an index of {len(self.shards):,} shards, which cannot be edited; "
+            "expected an index without shards: build it with `lxsr index` without --ray"
         )
 
     def is_current(self) -> bool:

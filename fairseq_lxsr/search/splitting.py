@@ -6,7 +6,6 @@ character counts as three.
 """
 
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
 
 # The end of a sentence: punctuation and a space, or punctuation of scripts without spaces.
@@ -107,12 +106,8 @@ def passage_rows(text: str) -> list[Span]:
     return rows
 
 
-def window_at(all_windows: list[Window], character: int) -> int:
-    """Return the index of the window that contains a character."""
-    starts = [window.span[0] for window in all_windows]
-    return max(bisect_right(starts, character) - 1, 0)
-
-
 def _size(text: str) -> int:
     """Return the length of a text in letters."""
+    if text.isascii():
+        return len(text)
     return len(text) + (IDEOGRAPH_LETTERS - 1) * len(_IDEOGRAPH.findall(text))

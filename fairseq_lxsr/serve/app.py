@@ -35,10 +35,10 @@ from fairseq_lxsr.embeddings import Text
 from fairseq_lxsr.encoder import SentenceEncoder
 from fairseq_lxsr.errors import InputError, first_line, shown
 from fairseq_lxsr.files.lines import single_line
-from fairseq_lxsr.options import at_least
+from fairseq_lxsr.options import FINITE, at_least
 from fairseq_lxsr.search import CorpusIndex, Hit, SearchOptions
 from fairseq_lxsr.search.corpus import hit_fields
-from fairseq_lxsr.search.passages import PassageRanker, find_passage_ranker
+from fairseq_lxsr.search.passages import find_passage_ranker
 from fairseq_lxsr.search.splitting import passage_rows
 from fairseq_lxsr.serve import CONNECTION, MEBIBYTE, MODEL_TOKENS, ServeOptions
 from fairseq_lxsr.serve.live import LiveIndex, embedded_texts
@@ -345,7 +345,7 @@ class Service:
         """Search the index for the `k` best sentences for `query`, which is one text or several."""
         fields = await self.body(request)
         self.check_model(fields)
-        check_names(fields, "query", "k", "only_ids", "hybrid", "model")
+        check_names(fields, "query", "k", "only_ids", "hybrid", "score_threshold", "model")
         k = fields.get("k", SearchOptions.k)
         if type(k) is not int or not 1 <= k <= MAX_HITS:
             raise RequestError(400, f"k is {shown(k)}; expected 1 to {MAX_HITS}", "k")
@@ -369,9 +369,18 @@ class Service:
                 f"hybrid {shown(hybrid)}; expected false, or true for an index of passages",
                 "hybrid",
             )
+        score_threshold = checked_threshold(fields)
         ranker = find_passage_ranker(self.encoder) if index.has_passages else None
         embedded = await self.queue.embed(queries)
-        search = partial(search_index, index, k=k, where=where, ranker=ranker, hybrid=hybrid)
+        search = partial(
+            search_index,
+            index,
+            k=k,
+            where=where,
+            ranker=ranker,
+            hybrid=hybrid,
+            score_threshold=score_threshold,
+        )
         hits = await self.hits(queries, embedded.embeddings, search)
         head: dict[str, Any] = {"model": self.name}
         if cut := self.cut_texts(embedded):
@@ -548,19 +557,24 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
     return texts
 
 
+def checked_threshold(fields: dict[str, Any]) -> float | None:
+    """Return the least score of the hits; None for any score."""
+    threshold = fields.get("score_threshold")
+    if threshold is not None and threshold not in FINITE:
+        raise RequestError(
+            400, f"score_threshold is {shown(threshold)}; expected a number", "score_threshold"
+        )
+    return threshold
+
+
 def search_index(
     index: CorpusIndex,
     queries: list[str],
     embeddings: FloatArray,
-    k: int,
-    where: list[str | int] | None,
-    ranker: PassageRanker | None,
-    hybrid: bool,
+    **options: Any,
 ) -> list[list[Hit]]:
-    """Search an index for queries, given their embeddings [N, D]."""
-    return index.search(
-        queries, lambda text: embeddings, k, where=where, ranker=ranker, hybrid=hybrid
-    )
+    """Search an index for queries with these embeddings [N, D], with options of its `search`."""
+    return index.search(queries, lambda text: embeddings, **options)
 
 
 def result_of(query: str, hits: list[Hit], has_ids: bool) -> dict[str, Any]:

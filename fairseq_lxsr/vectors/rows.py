@@ -269,6 +269,11 @@ class CandidateRows:
 
     def _unit_blocks(self) -> Iterator[tuple[int, FloatArray]]:
         if self.are_units:
+            is_aligned = self.rows.flags.aligned and self.rows.flags.c_contiguous
+            if is_aligned and self.rows.dtype == np.float32:
+                for start in range(0, len(self), CACHED_ROWS):
+                    yield start, self.rows[start : start + CACHED_ROWS]
+                return
             yield from copied_blocks(self.rows)
             return
         for start in range(0, len(self), CANDIDATE_ROWS):

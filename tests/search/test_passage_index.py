@@ -9,7 +9,7 @@ import toy
 from conftest import lxsr_here, refused
 
 from fairseq_lxsr import SentenceEncoder
-from fairseq_lxsr.embeddings import ModelFolder
+from fairseq_lxsr.embeddings import ModelFolder, Text
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.search import CorpusIndex
 from fairseq_lxsr.search import passages as ranking
@@ -214,6 +214,37 @@ def test_hybrid_adds_to_passages_with_a_rare_word(encoder, tmp_path):
     assert sorted(hit.id for hit in hits) == ["1", "2"]
 
 
+def test_a_flat_index_compares_windows_and_then_their_sentences(encoder, tmp_path):
+    texts = [*PASSAGES[:6], LONG]
+    index = CorpusIndex.build(tmp_path / "index", texts, encoder, passages=True)
+    stored = index._stored
+    spans = [span for text in texts for window in windows(text) for span in [window.span]]
+    assert len(stored.window_starts) == len(spans) + 1
+    queries = encoder.embed(Text([SENTENCES[9], SENTENCES[130]]))
+    units = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    all_cosines = units @ np.array(index.vectors.rows).T
+    starts = stored.window_starts
+    k = 2
+    allowed = np.arange(len(texts)) != 2
+    for mask in (None, allowed):
+        cosines, rows = stored.nearest_windows(queries, k, probes=1, allowed=mask)
+        for number in range(len(queries)):
+            of_windows = all_cosines[number, starts[:-1]]
+            if mask is not None:
+                of_windows = np.where(mask[stored.window_documents], of_windows, -2)
+            nearest = np.argsort(-of_windows, kind="stable")[: 4 * k]
+            nearest = nearest[of_windows[nearest] > -2]
+            expected = {}
+            for window in nearest.tolist():
+                inside = slice(starts[window], starts[window + 1])
+                row = starts[window] + int(all_cosines[number, inside].argmax())
+                expected[row] = all_cosines[number, row]
+            found = rows[number][rows[number] >= 0]
+            assert sorted(found.tolist()) == sorted(expected)
+            sorted_cosines = sorted(expected.values(), reverse=True)
+            np.testing.assert_allclose(cosines[number, : len(expected)], sorted_cosines, rtol=1e-5)
+
+
 def test_stored_terms_are_edited_with_the_index(encoder, tmp_path, monkeypatch):
     pytest.importorskip("bm25s")
     texts = [*PASSAGES[:6], "The zzyzx is a dog. It barks at the horses."]
@@ -257,6 +288,15 @@ def test_terms_need_passages(encoder, tmp_path):
     assert not (tmp_path / "index").exists()
 
 
+def test_hits_below_the_threshold_are_left_out(index):
+    hits = index.search(SENTENCES[9], k=5)
+    threshold = hits[2].score
+    assert index.search(SENTENCES[9], k=5, score_threshold=threshold) == hits[:3]
+    assert index.search([SENTENCES[9], "dog"], k=5, score_threshold=9) == [[], []]
+    with pytest.raises(InputError, match=r"score_threshold .*nan"):
+        index.search("dog", score_threshold=float("nan"))
+
+
 def test_what_does_not_fit_together(index, encoder, tmp_path):
     plain = CorpusIndex.build(tmp_path / "plain", SENTENCES[:5], encoder)
     with pytest.raises(InputError, match=r"--rerank .*index of passages"):
@@ -284,6 +324,8 @@ def test_commands(folder, tmp_path):
     done = lxsr_here("search", "--index", path, "--k", "1", "--output", "-", SENTENCES[9])
     query, _, line, passage, match = done.stdout.rstrip("\n").split("\t")
     assert (query, line, passage, match) == (SENTENCES[9], "3", PASSAGES[2], SENTENCES[9])
+    done = lxsr_here("search", "--index", path, "--threshold", "9", SENTENCES[9])
+    assert done.stdout.splitlines() == [SENTENCES[9]]
     refused(
         lxsr_here("search", "--index", path, "--rerank", "10", "dog", check=False),
         "--rerank",

@@ -261,6 +261,16 @@ def test_hybrid_needs_passages(address):
 
 
 @needs_server
+def test_search_leaves_out_hits_below_the_threshold(address, index, encoder):
+    hits = index.search(TEXTS[1], encoder.encode, 3)
+    query = {"query": TEXTS[1], "k": 3, "score_threshold": hits[1].score}
+    _, answer = ask(f"{address}/search", query)
+    assert [hit["line"] - 1 for hit in answer["results"][0]["hits"]] == [hits[0].line, hits[1].line]
+    for value in ("0.5", True, [0.5]):
+        assert ask(f"{address}/search", {"query": "a", "score_threshold": value})[0] == 400
+
+
+@needs_server
 def test_search(address, index, encoder):
     hits = index.search([TEXTS[1], TEXTS[2]], encoder.encode, 2)
     status, answer = ask(f"{address}/search", {"query": [TEXTS[1], TEXTS[2]], "k": 2})
