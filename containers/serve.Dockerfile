@@ -13,7 +13,7 @@ FROM debian:trixie-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates python3 \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
-    && useradd --system --uid 10001 --no-create-home lxsr
+    && useradd --uid 10001 --no-create-home lxsr
 COPY --from=build /opt/lxsr /opt/lxsr
 ENV PATH=/opt/lxsr/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER lxsr

@@ -23,20 +23,28 @@ if [ ! -e base.tar ]; then
     printf 'path-exclude /usr/share/%s/*\n' doc info locale man > root/etc/dpkg/dpkg.cfg.d/slim
     tar -C root --one-file-system --exclude=./proc/* --exclude=./sys/* -cf base.tar .
 fi
-base=$(images from scratch)
-images add --quiet "$base" base.tar /
-images commit --quiet --rm "$base" docker.io/library/debian:trixie-slim
+# A base that is there already lets the build use its layers again.
+if ! images inspect --type image debian:trixie-slim > inspect.log 2>&1; then
+    base=$(images from scratch)
+    images add --quiet "$base" base.tar /
+    images commit --quiet --rm "$base" docker.io/library/debian:trixie-slim
+fi
 # shellcheck disable=SC2086
 images build --layers --format docker --pull-never ${OPTIONS:-} \
-    -f "$source/containers/serve.Dockerfile" -t lxsr-serve "$source" > build.log
+    -f "$source/containers/serve.Dockerfile" -t lxsr-serve "$source" > build.log 2>&1 || {
+    tail build.log >&2
+    exit 1
+}
 
 container=$(images from --pull-never localhost/lxsr-serve)
 port=18123
-images run --env LXSR_API_KEY --user lxsr "$container" -- lxsr serve --host 0.0.0.0 --port $port > server.log 2>&1 &
-trap 'kill $(jobs -p)' EXIT
-for _ in $(seq 60); do
+images run --env LXSR_API_KEY --user lxsr "$container" -- \
+    lxsr serve --host 0.0.0.0 --port $port --model lxsr-static > server.log 2>&1 &
+server=$!
+trap 'kill $(pgrep -f "^/opt/lxsr/bin/python.* --port $port") || true' EXIT
+until curl -sf http://127.0.0.1:$port/health > health.json; do
+    kill -0 $server || { cat server.log >&2; exit 1; }
     sleep 1
-    if curl -sf http://127.0.0.1:$port/health > health.json; then break; fi
 done
 curl -sf http://127.0.0.1:$port/v1/embeddings -H "Authorization: Bearer secret" -d '{"input": "A dog."}' |
     grep -o '"total_tokens":[0-9]*'

@@ -50,16 +50,15 @@ def test_metadata(host, tmp_path):
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / "source" / name)
     settings = tmp_path / "source" / "pyproject.toml"
-    settings.write_text(
-        settings.read_text(encoding="utf-8").replace("repository.invalid", host), encoding="utf-8"
-    )
+    address = f"https://{host}"
+    text = settings.read_text(encoding="utf-8").replace(PROJECT["urls"]["Repository"], address)
+    settings.write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", BUILD, tmp_path]
     done = subprocess.run(
         command, cwd=tmp_path / "source", capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-2000:]
     about = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(encoding="utf-8")
-    address = f"https://{host}/fairseq-lxsr"
     for line in (
         f"License-Expression: {PROJECT['license']}",
         "Author: The fairseq-lxsr authors",

@@ -14,6 +14,9 @@ from conftest import ROOT, load_script
 release = load_script(ROOT / "tools" / "release.py")
 FILES = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "fairseq_lxsr/__init__.py")
 GITHUB = ROOT / ".github"
+# As they are now: the tests also hold for later versions, and once the address is filled in.
+VERSION = release.package_version(ROOT)
+ADDRESS = release.project(ROOT)["urls"]["Repository"]
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def repository(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)
     for name in ("pyproject.toml", "CITATION.cff"):
-        change(tmp_path / name, release.PLACEHOLDER, "example.org/me")
+        change(tmp_path / name, ADDRESS, "https://example.org/me")
     text = (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = re.compile(r"(?<=## \[Unreleased\]\n).*?(?=^## )", re.M | re.S)
     (tmp_path / "CHANGELOG.md").write_text(unreleased.sub("\n", text, 1), encoding="utf-8")
@@ -59,13 +62,13 @@ def test_a_finished_repository_may_be_released(repository):
 @pytest.mark.parametrize(
     ("name", "old", "new", "parts"),
     [
-        ("CHANGELOG.md", "## [0.1.0]", "## [0.0.9]", ("newest release", "'0.0.9'", "'0.1.0'")),
-        ("CHANGELOG.md", "## [0.1.0]", "## 0.1.0", ("CHANGELOG.md: no release",)),
-        ("CITATION.cff", "version: 0.1.0", "version: 0.2.0", ("version", "'0.2.0'", "'0.1.0'")),
-        ("CITATION.cff", "date-released: 2", "date-released: 3", ("date-released", "'3026-11-27'")),
-        ("CITATION.cff", "example.org/me", "example.org/you", ("repository-code", "/you/")),
+        ("CHANGELOG.md", f"## [{VERSION}]", "## [0.0.9]", ("newest release", "'0.0.9'", VERSION)),
+        ("CHANGELOG.md", "## [0.", "## 0.", ("CHANGELOG.md: no release",)),
+        ("CITATION.cff", f"version: {VERSION}", "version: 0.0.9", ("version", "0.0.9", VERSION)),
+        ("CITATION.cff", "date-released: 2", "date-released: 3", ("date-released", "'30")),
+        ("CITATION.cff", "example.org/me", "example.org/you", ("repository-code", "/you")),
         ("pyproject.toml", 'Issues = "https:', 'Issues = "http:', ("urls.Issues", "http:")),
-        ("fairseq_lxsr/__init__.py", '"0.1.0"', '"0.1.1"', ("newest release", "'0.1.1'")),
+        ("fairseq_lxsr/__init__.py", f'"{VERSION}"', '"9.1"', ("newest release", "'9.1'")),
     ],
 )
 def test_versions_dates_and_addresses_that_differ_are_refused(repository, name, old, new, parts):
@@ -92,15 +95,15 @@ def test_what_a_release_may_not_have(repository, name, old, new, place):
 
 def test_a_release_needs_commits_and_a_new_tag(repository):
     (repository / "more.txt").touch()
-    git(repository, "tag", "v0.1.0")
+    git(repository, "tag", f"v{VERSION}")
     uncommitted, tag = release.final_problems(repository)
     assert uncommitted.startswith("more.txt: ")
-    assert tag.startswith("v0.1.0: ")
+    assert tag.startswith(f"v{VERSION}: ")
 
 
 def test_the_program_ends_with_status_2(repository):
     """The copy has a wrong version; nothing is built."""
-    change(repository / "CITATION.cff", "version: 0.1.0", "version: 0.2.0")
+    change(repository / "CITATION.cff", f"version: {VERSION}", "version: 0.0.9")
     (repository / "tools").mkdir()
     shutil.copyfile(ROOT / "tools" / "release.py", repository / "tools" / "release.py")
     done = subprocess.run(
@@ -115,7 +118,7 @@ def test_a_wheel_with_wrong_metadata_is_refused(tmp_path):
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     links = "\n".join(f"Project-URL: {name}, {link}" for name, link in about["urls"].items())
     metadata = (
-        f"Version: 0.1.0\nLicense-Expression: MIT\nRequires-Python: {about['requires-python']}\n"
+        f"Version: {VERSION}\nLicense-Expression: MIT\nRequires-Python: {about['requires-python']}\n"
         f"{links}\nLicense-File: LICENSE\n\n[a](docs/index.md)\n"
     )
     path = tmp_path / "a.whl"
