@@ -48,6 +48,6 @@ until curl -sf http://127.0.0.1:$port/health > health.json; do
 done
 curl -sf http://127.0.0.1:$port/v1/embeddings -H "Authorization: Bearer secret" -d '{"input": "A dog."}' |
     grep -o '"total_tokens":[0-9]*'
-size=$(du -sm --apparent-size "$(images mount "$container")" | cut -f1)
+size=$(du -s --apparent-size --block-size=MB "$(images mount "$container")" | cut -dM -f1)
 echo "lxsr-serve: $size MB, user $(images inspect --format '{{.OCIv1.Config.User}}' "$container")"
 [ "$size" -le $largest ] || { echo "expected at most $largest MB" >&2; exit 1; }
