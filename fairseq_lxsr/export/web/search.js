@@ -17,6 +17,7 @@ const wordsAreSeparate = data.pieces.every((piece) => piece.lastIndexOf("\u2581"
 // Numbers of the pieces without a letter or digit.
 const marks = new Set(data.marks);
 const UNKNOWN = -1;
+const foldsLetters = Object.keys(data.folded).length > 0;
 // A letter may have up to three marks.
 const LONGEST = 4;
 // Marks, and the jamo after the first one of a syllable.
@@ -43,6 +44,7 @@ function lower(text) {
 
 /** Replace letters of a normalized text by the letters that stand for them in the pieces. */
 function folded(text) {
+  if (!foldsLetters) return text;
   return [...text].map((letter) => data.folded[letter] ?? letter).join("");
 }
 
