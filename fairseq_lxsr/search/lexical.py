@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,9 +173,8 @@ class Postings:
 
     def save(self, folder: Path) -> None:
         """Write the files of `LEXICAL_FILES`."""
-        for name, array in zip(
-            LEXICAL_FILES, (self.terms, self.passages, self.scores), strict=True
-        ):
+        arrays: list[NDArray[Any]] = [self.terms, self.passages, self.scores]
+        for name, array in zip(LEXICAL_FILES, arrays, strict=True):
             np.save(folder / name, array)
 
     def range_of(self, term: str) -> slice:
