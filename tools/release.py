@@ -230,7 +230,7 @@ def wheel_problems(root: Path, wheel: Path) -> list[str]:
     for name in names:
         if not name.startswith(("fairseq_lxsr/", f"{folder}/")):
             problems.append(f"{wheel.name}: {name} is no file of the package; expected none")
-    relative = RELATIVE_LINK.search(metadata.get_payload())
+    relative = RELATIVE_LINK.search(str(metadata.get_payload()))
     if relative:
         problems.append(f"{wheel.name}: {relative[0]} leads nowhere; expected a complete address")
     return problems
