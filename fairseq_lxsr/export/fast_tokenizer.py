@@ -327,8 +327,8 @@ def _separated_marks(tokenizer: Tokenizer) -> list[dict[str, Any]]:
 
     The library would replace the letter and the mark by the replacement of the letter.
     """
-    composed = []
-    others = []
+    composed: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
     for letter in matching_rules(tokenizer, folding.letters()):
         is_composed = len(unicodedata.normalize("NFC", letter + HAMZA_ABOVE)) == 1
         (composed if is_composed else others).append((ord(letter), ord(letter)))

@@ -200,10 +200,11 @@ def _train(lines: Iterator[str], options: SubwordOptions) -> bytes:
     # Return the model instead of letting SentencePiece write it, which does not detect a full disk.
     model = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
-        rule = {"normalization_rule_name": options.normalisation}
-        if options.normalisation == FOLDED:
-            path = write_folded_rules(Path(folder))
-            rule = {"normalization_rule_tsv": str(path)}
+        rule = options.normalisation
+        rule_file = ""
+        if rule == FOLDED:
+            rule = ""
+            rule_file = str(write_folded_rules(Path(folder)))
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=lines,
             model_writer=model,
@@ -214,8 +215,9 @@ def _train(lines: Iterator[str], options: SubwordOptions) -> bytes:
             # Control symbols are never produced from text, even if the text contains their names.
             control_symbols=[PAD, MASK],
             num_threads=2,
+            normalization_rule_name=rule,
+            normalization_rule_tsv=rule_file,
             minloglevel=2,
-            **rule,
         )
     if options.normalisation == FOLDED:
         return with_rule_name(model.getvalue(), FOLDED.encode())

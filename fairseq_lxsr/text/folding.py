@@ -140,7 +140,7 @@ def folded_charsmap(charsmap: bytes) -> bytes:
     rules = _folded_rules(read_rules(charsmap))
     with tempfile.TemporaryDirectory() as folder:
         path = _write_rules(rules, Path(folder) / "rules.tsv")
-        model = _trained_model(normalization_rule_tsv=str(path))
+        model = _trained_model(rule_file=str(path))
     return read_sentencepiece(model).charsmap
 
 
@@ -163,7 +163,7 @@ def write_folded_rules(folder: Path) -> Path:
 
     The rules are those of `BASE_RULES`, and then those of this module.
     """
-    model = _trained_model(normalization_rule_name=BASE_RULES)
+    model = _trained_model(BASE_RULES)
     rules = _folded_rules(read_rules(read_sentencepiece(model).charsmap))
     return _write_rules(rules, folder / "rules.tsv")
 
@@ -177,16 +177,22 @@ def _write_rules(rules: Mapping[str, str], path: Path) -> Path:
     return path
 
 
-def _trained_model(**rule: str) -> bytes:
-    """Return a SentencePiece model with a normalization rule, and without useful pieces."""
+def _trained_model(rule: str = "", rule_file: str = "") -> bytes:
+    """Return a SentencePiece model with a normalization rule, and without useful pieces.
+
+    Args:
+        rule: name of a rule of SentencePiece, if there is no file.
+        rule_file: path of a file of rules.
+    """
     model = io.BytesIO()
     SentencePieceTrainer.Train(
         sentence_iterator=iter("ab"),
         model_writer=model,
         model_type="char",
         vocab_size=6,
+        normalization_rule_name=rule,
+        normalization_rule_tsv=rule_file,
         minloglevel=2,
-        **rule,
     )
     return model.getvalue()
 

@@ -93,8 +93,8 @@ def retrieve(test: PassageSet, encoder: Encoder, metric: str) -> IntArray:
     order = np.random.default_rng(SEED).permutation(len(test.passages))
     depth = min(DEPTH, len(order))
     if metric == "bm25":
-        passages = [test.passages[row] for row in order.tolist()]
-        index = LexicalIndex([Postings.build(passages)])
+        shuffled = [test.passages[row] for row in order.tolist()]
+        index = LexicalIndex([Postings.build(shuffled)])
         _, rows = index.nearest(test.queries.lines, depth)
         return np.where(rows < 0, -1, order[rows])
     if metric != "nn":
