@@ -117,7 +117,7 @@ class Range(Allowed):
 
 
 def at_least(least: int, most: int = LARGEST_INT) -> Range:
-    """Return the range of integers from `least` to `most`."""
+    """Return the range of integers from `least` to `most`, both inclusive."""
     return Range(least, most, whole=True)
 
 
@@ -470,7 +470,7 @@ WORD_WEIGHTS = ("mean", "sum", "idf")
 EMBEDDING_FORMATS = ("npy", "parquet", "raw", "safetensors")
 EMBEDDING_DTYPES = ("float32", "float16", "int8", "binary")
 INDEX_KINDS = ("flat", "float16", "int8", "binary", "ivf", "ivf-pq")
-# Index types that support a k-nearest-neighbour search for every sentence.
+# Index types for mining, which searches for the k nearest neighbours of every sentence.
 MINING_KINDS = ("flat", "int8", "binary")
 
 SEARCH_PRECISIONS = ("float32", "bfloat16")

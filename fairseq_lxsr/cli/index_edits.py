@@ -183,7 +183,7 @@ def _add(
 
 
 def sentences_of(count: int) -> str:
-    """Return a number of sentences in words."""
+    """Format a number of sentences, for example `1,234 sentences`."""
     return "1 sentence" if count == 1 else f"{count:,} sentences"
 
 

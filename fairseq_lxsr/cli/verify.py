@@ -246,7 +246,7 @@ def _hashed(file: Path, value: Any, advice: str) -> str:
 
 
 def _work(array: Path, about: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Check a work folder: the rows of an interrupted run (`search.resumable`) or a shard index."""
+    """Check a work folder: the rows of an interrupted run (`search.resumable`), or an index."""
     from fairseq_lxsr.search.resumable import rows_are_intact
 
     value = about["settings"].get("sha256")

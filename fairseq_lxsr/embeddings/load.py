@@ -225,7 +225,7 @@ def refuse_idf(names: Names) -> None:
 
 
 def model_files(names: Names) -> Iterator[Path]:
-    """Yield the files that models are loaded from; for other libraries, the model folder."""
+    """Yield the files that models are loaded from; for other libraries, only the folder."""
     for name in parse_names(names):
         path = find_model(name.path)
         if is_embeddings_folder(path):

@@ -513,7 +513,7 @@ class SentenceEncoder(SentenceTransformersMethods):
         return embeddings
 
     def _copies(self) -> "NetworkCopies":
-        """Return the torch network and its copies, which a `Bag` creates on first use."""
+        """Return the torch network with its cached copies; for a `Bag`, create it on first use."""
         if self._networks is None:
             require("torch", "torch", "this precision, device or export")
             self._networks = _copies_of(self._bag, "cpu")

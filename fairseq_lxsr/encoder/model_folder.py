@@ -185,7 +185,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarra
 def read_packed_weights(
     folder: Path, config: Mapping[str, Any]
 ) -> dict[str, np.ndarray | PackedTable]:
-    """Map the names of a model folder's weights to arrays; 8-bit and 4-bit weights stay packed.
+    """Read the weights of a model folder by name; 8-bit and 4-bit weights stay packed.
 
     Raises:
         InputError: if the file is invalid, or does not belong to the folder's text files.

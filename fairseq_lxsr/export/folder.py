@@ -29,8 +29,8 @@ from fairseq_lxsr.text.data_folder import count_pairs, find_shards, find_text, k
 from fairseq_lxsr.text.segmentations import expected_rows, merged_from
 from fairseq_lxsr.text.tokenizer import SPECIAL, Tokenizer, hash_symbols, read_dictionary
 
-# Checkpoints of version 0.1 do not record their network. A weight that only one network has
-# identifies the network; otherwise the task does.
+# Checkpoints of version 0.1 do not record their network. It is identified by a weight that only
+# this network has, and otherwise by the task.
 MARKERS = {"layers.0.ahead.weight_hh_l0": "laser", "tag": "tlaser"}
 TASKS = ("xling_sent", "sent_context")
 # Omitted options: where and how long training ran, and options stored elsewhere in config.json.
@@ -238,7 +238,7 @@ def _training_options(cfg: dict[str, Any]) -> dict[str, Any]:
 def build_encoder(
     state: dict[str, Any], symbols: Sequence[str], dictionary: Path, checkpoint: str | Path
 ) -> SentenceNetwork:
-    """Build the encoder of a checkpoint.
+    """Build the encoder network from a checkpoint.
 
     Args:
         state: checkpoint content; see `read_checkpoint`.

@@ -122,7 +122,7 @@ class SentenceModule(Module):
     tokenize = preprocess
 
     def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """Add `sentence_embedding` [B, E] to the features; an empty sentence has a zero vector."""
+        """Add `sentence_embedding` [B, E] to the features; zeros for an empty sentence."""
         tokens = features["input_ids"]
         padding = self.network.config.padding_idx
         # Networks need at least one position.

@@ -149,7 +149,7 @@ def locked(path: str | Path, place: str | Path, patience: float = 0) -> Iterator
     Raises:
         InputError: if another process holds the lock, or `path` is an unrelated file.
     """
-    # Imported here because every command imports this module.
+    # Imported here, because every command imports this module, and few need a lock.
     from filelock import FileLock, SoftFileLock
 
     path = Path(path)

@@ -257,7 +257,7 @@ def sha256(file: str | Path | BinaryIO) -> str:
 
 
 def stamp(file: str | Path | BinaryIO) -> list[int]:
-    """Return a file's size in bytes and modification time in nanoseconds.
+    """Return a file's size in bytes and its change time (ctime) in nanoseconds.
 
     The time is when content or attributes last changed. If the stamp equals the one stored with
     the file's hash, the file has not changed since then; a copy of the file has a different time.

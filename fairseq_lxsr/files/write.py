@@ -427,7 +427,7 @@ def _temporary_name(path: Path) -> Path:
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove temporary files for `path` that killed processes on this machine have left."""
+    """Remove temporary files for `path` left behind by killed processes on this machine."""
     prefix = f".{path.name}.{socket.gethostname()}."
     for stale in path.parent.glob(f"{glob.escape(prefix)}*"):
         process = stale.name.removeprefix(prefix).partition(".")[0]

@@ -241,8 +241,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def _forward_together(self, batches: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Run `forward` on several batches joined into one, padded to the longest sentence.
 
-        On a GPU, kernel launches dominate small batches, and joining halves their number. On a CPU,
-        the additional padding is slower than two batches.
+        On a GPU, kernel launches dominate small batches, and joining two batches halves their
+        number. On a CPU, the additional padding costs more than it saves.
         """
         tokens = stacked(batches, self.config.padding_idx)
         embeddings, states = self._encode(tokens, self.embed_tokens(tokens))

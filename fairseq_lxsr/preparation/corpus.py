@@ -319,7 +319,7 @@ def warn_of_empty_sources(languages: TextPair, report: dict) -> None:
 
 
 def warn_of_entities(languages: TextPair, report: dict) -> None:
-    """Warn about text with HTML entities that is not escaped as a whole."""
+    """Warn if HTML entities were kept, because only a part of the text is escaped."""
     if KEPT_ENTITIES in report:
         say(
             f"lxsr prepare: warning: {'-'.join(languages)}: {report[KEPT_ENTITIES]:,} pairs have "

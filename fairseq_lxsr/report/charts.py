@@ -185,7 +185,7 @@ def training_chart(logs: Sequence[Curves], is_loss: bool) -> Chart:
 
 
 def _mark_exported(figure: go.Figure, logs: Sequence[Curves]) -> str:
-    """Draw a line at the exported update of each log, and return a sentence that describes it."""
+    """Draw a line at the exported update of each log, and return a sentence for each."""
     last_update = max(max(curve.x) for curve in figure.data)
     sentences = ""
     for log in logs:

@@ -116,7 +116,7 @@ def write_report(
 
 
 def _date_and_sizes(samples: Sequence[Sample], training_pairs: int) -> str:
-    """Return the line below the title."""
+    """Return the subtitle: the date and the numbers of pairs."""
     texts = [datetime.date.today().isoformat()]
     if training_pairs:
         texts.append(f"{training_pairs:,} training pairs")

@@ -194,7 +194,18 @@ def compact_index(path: Path, load_model: Callable[[], EmbedText], check: Check)
 
 @contextmanager
 def editing(path: Path, check: Check | None = None) -> Iterator["Edit"]:
-    """Open an index for an edit, after waiting until no other process writes it."""
+    """Open an index for an edit; wait up to ten minutes if another process edits it.
+
+    Args:
+        path: index folder.
+        check: called with the open index before the edit; raises `InputError` to refuse it.
+
+    Yields:
+        The edit, whose `commit` makes it visible.
+
+    Raises:
+        InputError: if the index cannot be read, or another process does not finish in time.
+    """
     with editing_folder(path, PATIENCE) as folder, naming(folder):
         index = IndexFolder.open(folder)
         if check:

@@ -198,7 +198,13 @@ class _Compared:
         candidates: Sequence[Candidate],
         parts: Mapping[tuple[int, int], _Part],
     ) -> list[Ranked]:
-        """Score the candidates of a query."""
+        """Score the candidates of a query, in the given order.
+
+        Args:
+            query: index of the query.
+            candidates: passages to score.
+            parts: word pieces of each candidate, by its key.
+        """
         selected = [parts[candidate.key] for candidate in candidates]
         with_pieces = [part for part in selected if len(part.places)]
         start = self._ends[query] - self._lengths[query]

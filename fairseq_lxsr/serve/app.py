@@ -192,7 +192,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warm up the encoder before the first request, and stop its thread at the end."""
-        # The first text is slow, because it allocates memory and loads libraries.
+        # Encoding the first text is slow, because memory is allocated and libraries are loaded.
         await self.queue.embed(["a"])
         async with contextlib.AsyncExitStack() as stack:
             if self.live is not None:

@@ -324,7 +324,7 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
 def is_lowercased(symbols: Iterable[str]) -> bool:
     """Return whether a dictionary seems to come from lowercased text.
 
-    It does if at most one in a hundred words contains a capital.
+    It does if at most 1 % of the words that have case contain a capital.
     """
     cased_count = 0
     capital_count = 0

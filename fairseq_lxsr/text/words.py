@@ -201,11 +201,11 @@ class WordPieces:
         return numbers
 
     def _numbers_of(self, words: Sequence[bytes], known: dict[bytes, int]) -> np.ndarray:
-        """Return the numbers of words, int64 [n]. The pieces of new words are computed.
+        """Return the index of each word, int64 [n]; words that are not in the cache are added.
 
         Args:
             words: n words.
-            known: numbers of known words, to which those of new words are added.
+            known: index of each cached word; new words are added to it.
         """
         new_words = [word for word in dict.fromkeys(words) if word not in known]
         if new_words:

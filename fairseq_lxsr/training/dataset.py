@@ -292,7 +292,7 @@ def padded(sentences: list[np.ndarray], padding_idx: int, width: int | None = No
 
 
 def to_tensors(batch: dict) -> Any:
-    """Convert all arrays in a batch, including nested dictionaries, to tensors.
+    """Convert all arrays in a batch, including those in nested dictionaries, to tensors.
 
     Other values are kept unchanged.
     """

@@ -63,7 +63,7 @@ WORKER_DIED_MESSAGE = (
     "ran out of memory), then repeat the command on all workers to continue from the last "
     "checkpoint"
 )
-# Errors raised by the constructors of fairseq's learning rate schedules.
+# Matches the messages of errors raised by fairseq's learning rate schedules.
 SCHEDULE_ERROR = (
     r"(please specify steps or phase_ratio|phase ratios must .*|max_lr must be .*|"
     r"Pass-through schedule can .*)"

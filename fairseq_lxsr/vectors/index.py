@@ -198,7 +198,7 @@ def _binary_index(width: int) -> Any:
     """
     faiss = _faiss()
     index: Any = faiss.index_factory(width, "LSHr,Refine(SQ8)")
-    # The faiss factory builds sign indexes only for distances.
+    # index_factory supports LSH only with the L2 metric, so the metric is set afterwards.
     for part in (index, index.base_index, index.refine_index):
         part.metric_type = faiss.METRIC_INNER_PRODUCT
     return index

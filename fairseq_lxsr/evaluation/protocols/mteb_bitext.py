@@ -45,7 +45,10 @@ def weighted_scores(gold: IntArray, retrieved: IntArray) -> dict[str, Outcomes]:
 
 @dataclass(frozen=True, kw_only=True)
 class MtebBitext(AlignedProtocol):
-    """Retrieval from source to target. As in mteb, repeated sentences are different classes."""
+    """Retrieval from source to target, as in MTEB.
+
+    Retrieving a duplicate of the correct target sentence counts as an error.
+    """
 
     both_directions = False
 
