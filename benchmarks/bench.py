@@ -450,6 +450,7 @@ NOT_RUN = (
     "quality.add_language",
     "quality.checkpoint_rule",
     "quality.at_length",
+    "speed.search_service",
     "released.bisent2vec",
 )
 

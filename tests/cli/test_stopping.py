@@ -36,7 +36,9 @@ def test_a_signal_leaves_one_line_and_no_file(tmp_path, number, status, word):
     output = tmp_path / "o.npy"
     command = [*LXSR, "embed", "--model", MODEL, "--input", "-", "--output", output]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    print("a dog", file=process.stdin, flush=True)  # of many more lines, which it waits for
+    # More than the sample in which entities are sought; then it waits for more.
+    process.stdin.write("a dog\n" * 20_000)
+    process.stdin.flush()
     wait_until((tmp_path / "o.npy.partial").exists, process)
     process.send_signal(number)
     process.wait(60)  # before its standard input is closed

@@ -104,7 +104,7 @@ def test_models_with_layers_say_what_they_cut(layers, tmp_path, caplog):
     assert "truncated: 1" in done.stderr
     pairs = (tmp_path / "pairs").with_suffix(".tsv")
     mining = ("--source", text, "--target", text, "--output", pairs, "--k", 1)
-    assert "2 texts" in lxsr_here("mine", "--model", layers, *mining, *device).stderr
+    assert "truncated: 2" in lxsr_here("mine", "--model", layers, *mining, *device).stderr
 
 
 def unit(vector):

@@ -27,7 +27,7 @@ FENCE = re.compile(
 RUN = ("sh", "python")
 # change the package
 EXTENDING = (*sorted((ROOT / "docs" / "extend").glob("*.md")), ROOT / "docs" / "reproduce.md")
-SHOWN = ("text", "yaml", "diff")
+SHOWN = ("text", "yaml", "diff", "ini", "nginx")
 MAKE = """#!/bin/sh
 [ "$1" = demo ] || exit 2
 DATA=text/demo UPDATES=20 VOCAB=200 HELD_OUT=100 exec bash examples/quickstart/run.sh

@@ -214,9 +214,9 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
         (
             "",
             "--data law=text --data text",
-            ("--data text: ", "NAME=PREFIX"),
+            ("--data text ", "NAME=PREFIX"),
         ),
-        ("", "--data law=text --data a/b=text", ("--data a/b=text: ",)),
+        ("", "--data law=text --data a/b=text", ("--data a/b=text ",)),
         (
             "",
             "--data law=text --data speech=",
@@ -226,7 +226,7 @@ def test_nothing_is_held_out_for_training_without_validation(tmp_path):
         (
             "",
             "--lang-pairs en-fr,en-de --data law={pair} --data x=text",
-            ("--data x=text: ", "{pair}"),
+            ("--data x=text ", "{pair}"),
         ),
     ],
 )
