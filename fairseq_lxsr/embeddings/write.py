@@ -106,8 +106,8 @@ def embed_lines(
     with locked(file.lock, output):
         if resume and output.exists() and not file.partial.exists():
             return file.check_complete(lines)
-        remaining = file.begin(lines, resume)
         try:
+            remaining = file.begin(lines, resume)
             with Progress(
                 total=total, initial=file.rows, unit=" sentences", disable=disable
             ) as bar:
@@ -116,7 +116,7 @@ def embed_lines(
                     bar.update(len(window))
             return file.finish()
         finally:
-            if not file.rows:
+            if file.is_new and not file.rows:
                 # Without a progress record, no later run can resume from this file.
                 file.partial.unlink(missing_ok=True)
 
@@ -142,6 +142,7 @@ class EmbeddingsFile:
         counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS` and
             `ENTITY_KINDS`.
         text: hash of the lines.
+        is_new: whether the rows begin in a new file.
     """
 
     def __init__(self, output: Path, layout: Layout, settings: dict[str, Any]):
@@ -160,6 +161,7 @@ class EmbeddingsFile:
         self.lock = output.with_name(f"{output.name}.lock")
         self.counts: Counter[str] = Counter()
         self.text = ""
+        self.is_new = False
 
     @property
     def rows(self) -> int:
@@ -178,6 +180,8 @@ class EmbeddingsFile:
             # Otherwise, an old record would be mistaken for the progress of the new rows.
             self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
+            # An interrupt may come as soon as the file exists.
+            self.is_new = True
             # Keep the file mode of the file that will be replaced.
             os.close(create(self.partial, self.output))
         remaining = iter(lines)
