@@ -462,6 +462,8 @@ STORED_TYPES = (*WEIGHT_TYPES, "int8", "int4")
 STATIC_TYPES = ("float32", "float16", "int8")
 # Source of replacement sentences for training on monolingual text.
 CONTEXT_NEGATIVES = ("language", "corpus")
+# Languages of the two sentences of a pair that is mined in monolingual text.
+PAIR_LANGUAGES = ("different", "any")
 # Names of the pooling functions in modules/pooling.py.
 POOLING_NAMES = ("mean", "mean_max")
 ON_LONG = ("cut", "split-mean", "error")

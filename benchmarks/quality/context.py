@@ -25,10 +25,13 @@ from benchmarks.quality.sets import CLASSIFICATION, classification, retrieval_wi
 from benchmarks.script import add_result, command_line, read_results
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.context.rounds import REPORT, ContextConfig, Rounds
+from fairseq_lxsr.options import PAIR_LANGUAGES
 from fairseq_lxsr.preparation.documents import prepare_documents
 
 # The fields that identify a line of results.
-KEY = ("arch", "language", "draw", "step")
+KEY = ("arch", "language", "candidates", "pair_languages", "draw", "step")
+# Values of lines without these fields.
+DEFAULTS = {"candidates": 0, "pair_languages": "different"}
 # The size of the draws in the first stage, which draws nothing.
 NO_DRAW = 0
 UNTRAINED = "untrained"
@@ -80,7 +83,7 @@ class Results:
         self.lines = read_results(file)
 
     def __contains__(self, key: tuple) -> bool:
-        return key in {tuple(line[name] for name in KEY) for line in self.lines}
+        return key in {tuple((DEFAULTS | line)[name] for name in KEY) for line in self.lines}
 
     def add(self, key: tuple, result: dict) -> None:
         """Print a line of results, and add it to the file."""
@@ -176,6 +179,7 @@ class Study:
         self.language = language
         self.args = args
         self.results = results
+        self.mining = {name: getattr(args, name) for name in DEFAULTS}
         novels = {
             name: str(args.data / "docs" / f"novels.{name}.txt.gz") for name in ("en", language)
         }
@@ -196,13 +200,19 @@ class Study:
         text = prepare_documents(**self.config.text_options)
         first_stage = Path(self.config.work)
         Rounds(self.config, lambda: text).run()
-        self.measure(first_stage, NO_DRAW, (UNTRAINED, STAGE1), (UNTRAINED, STAGE1))
+        if self.mining == DEFAULTS:
+            self.measure(first_stage, NO_DRAW, (UNTRAINED, STAGE1), (UNTRAINED, STAGE1))
         steps = [f"round{number}" for number in range(1, self.args.rounds + 1)]
         for draw in self.args.draws:
-            work = first_stage.with_name(f"draw-{draw}")
+            name = f"draw-{draw}"
+            if self.mining != DEFAULTS:
+                name += f"-{self.mining['candidates']}-{self.mining['pair_languages']}"
+            work = first_stage.with_name(name)
             if not work.exists():
                 shutil.copytree(first_stage, work)
-            config = replace(self.config, work=str(work), draw=draw, rounds=self.args.rounds)
+            config = replace(
+                self.config, work=str(work), draw=draw, rounds=self.args.rounds, **self.mining
+            )
             Rounds(config, lambda: text).run()
             classified = steps[-1:] if draw == max(self.args.draws) else []
             self.measure(work, draw, steps, classified)
@@ -212,7 +222,7 @@ class Study:
     ) -> None:
         """Evaluate the steps that are not in the results, some of them with classification."""
         for step in steps:
-            key = (self.args.arch, self.language, draw, step)
+            key = (self.args.arch, self.language, *self.mining.values(), draw, step)
             if key not in self.results:
                 data = self.args.data
                 result = measured(work, step, data, self.language, step in classified)
@@ -240,6 +250,18 @@ def parse_options() -> argparse.Namespace:
         type=int,
         default=[10_000, 1_000, 100, 1],
         help="sizes m of the draws (default: 10000 1000 100 1)",
+    )
+    parser.add_argument(
+        "--candidates",
+        type=int,
+        default=0,
+        help="number of candidates of each sentence, see lxsr train-context (default: 0)",
+    )
+    parser.add_argument(
+        "--pair-languages",
+        default="different",
+        choices=PAIR_LANGUAGES,
+        help="languages of the two sentences of a pair (default: different)",
     )
     parser.add_argument(
         "--arch",

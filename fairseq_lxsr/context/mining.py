@@ -13,7 +13,7 @@ from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.files.lines import Lines
 from fairseq_lxsr.files.progress import Progress
 from fairseq_lxsr.files.write import naming, reserve
-from fairseq_lxsr.vectors import csls_pairs, normalise_rows
+from fairseq_lxsr.vectors import csls_best, csls_pairs, normalise_rows
 
 # Mining stops after this many passes over all language pairs without a new sentence pair.
 MAX_EMPTY_ROUNDS = 20
@@ -69,6 +69,24 @@ class LazyEmbeddings:
         return self.vectors[index]
 
 
+@dataclass(frozen=True)
+class Sample:
+    """S sentences that were drawn at random.
+
+    Attributes:
+        languages: language of each sentence.
+        sentences: zero-based line number of each sentence in the text file for its language.
+        vectors: normalized embeddings [S, D].
+    """
+
+    languages: list[str]
+    sentences: list[int]
+    vectors: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
 def mine_draws(
     embedded: Mapping[str, LazyEmbeddings],
     draw: int,
@@ -76,19 +94,27 @@ def mine_draws(
     count: int,
     seed: int,
     neighbours: int = 10,
+    candidates: int = 0,
+    pair_languages: str = "different",
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Sample sentences in two languages repeatedly, and keep the pairs with the best CSLS scores.
+    """Sample sentences twice, again and again, and keep the pairs with the best CSLS scores.
 
-    Mining cycles through the language pairs.
+    A pair has a sentence of each of the two samples.
 
     Args:
         embedded: embeddings of each language.
-        draw: number of sentences sampled per language (m in the paper); all sentences if there are
+        draw: number of sentences in each sample (m in the paper); all sentences if there are
             fewer.
-        best: maximum number of pairs to keep from each sample.
+        best: maximum number of pairs to keep from the two samples.
         count: number of distinct pairs to mine.
         seed: random seed of the samples.
         neighbours: number of neighbours for CSLS.
+        candidates: number of sentences in the second sample (b in the paper). Each sentence of the
+            first sample is then only paired with the best of them. If 0, both samples have `draw`
+            sentences, and a sentence may be in several pairs.
+        pair_languages: `different`: each sample is of one language, and mining cycles through the
+            language pairs; `any`: both samples are drawn from the text of all languages, and no
+            sentence is in both.
 
     Returns:
         The pairs in mining order, and a dictionary with the seconds spent on
@@ -98,24 +124,27 @@ def mine_draws(
         InputError: if the samples stop yielding new pairs.
     """
     rng = np.random.default_rng(seed)
-    mined: dict[tuple, MinedPair] = {}
+    mined: dict[frozenset[tuple[str, int]], MinedPair] = {}
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
     empty_draws = 0
+    sizes = {language: len(side.sentences) for language, side in embedded.items()}
+    turns: list[tuple[str, ...]] = list(itertools.combinations(embedded, 2))
+    if pair_languages == "any":
+        turns = [tuple(embedded)]
     with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
-        turns = list(itertools.combinations(embedded, 2))
         for languages in itertools.cycle(turns):
             start = time.perf_counter()
-            sides = []
-            vectors = []
-            for language in languages:
-                side = _draw(rng, len(embedded[language].sentences), draw)
-                sides.append(side)
-                vectors.append(embedded[language][side])
+            if pair_languages == "any":
+                places = _draw_from_all(rng, sizes, (draw, candidates or draw))
+            else:
+                places = _draw_by_language(rng, sizes, languages, (draw, candidates or draw))
+            first, second = (_sample(embedded, side) for side in places)
             encoded = time.perf_counter()
             count_before = len(mined)
-            for pair in _best_pairs(languages, sides, vectors, best, neighbours):
+            for pair in _best_pairs(first, second, best, neighbours, candidates > 0):
                 if len(mined) < count:
-                    mined.setdefault((pair.languages, pair.sentences), pair)
+                    key = frozenset(zip(pair.languages, pair.sentences, strict=True))
+                    mined.setdefault(key, pair)
             seconds["encode"] += encoded - start
             seconds["search"] += time.perf_counter() - encoded
             seconds["draws"] += 1
@@ -132,33 +161,81 @@ def mine_draws(
     raise AssertionError
 
 
-def _draw(rng: np.random.Generator, size: int, draw: int) -> np.ndarray:
-    return rng.choice(size, min(draw, size), replace=False)
+# Line numbers of the sentences of a sample by language.
+Places = dict[str, np.ndarray]
+
+
+def _draw_by_language(
+    rng: np.random.Generator,
+    sizes: Mapping[str, int],
+    languages: Sequence[str],
+    counts: tuple[int, int],
+) -> list[Places]:
+    """Draw one sample of each of two languages, each of at most `counts` sentences."""
+    sides = []
+    for language, count in zip(languages, counts, strict=True):
+        size = sizes[language]
+        sides.append({language: rng.choice(size, min(count, size), replace=False)})
+    return sides
+
+
+def _draw_from_all(
+    rng: np.random.Generator, sizes: Mapping[str, int], counts: tuple[int, int]
+) -> list[Places]:
+    """Draw two samples without a common sentence from the text of all languages."""
+    total = sum(sizes.values())
+    first = min(counts[0], total // 2)
+    second = min(counts[1], total - first)
+    rows = rng.choice(total, first + second, replace=False)
+    sides: list[Places] = []
+    for side in (rows[:first], rows[first:]):
+        places = {}
+        start = 0
+        for language, size in sizes.items():
+            is_in_language = (side >= start) & (side < start + size)
+            places[language] = side[is_in_language] - start
+            start += size
+        sides.append(places)
+    return sides
+
+
+def _sample(embedded: Mapping[str, LazyEmbeddings], places: Places) -> Sample:
+    """Return the sentences at some places with their embeddings."""
+    languages: list[str] = []
+    sentences: list[int] = []
+    vectors = []
+    for language, rows in places.items():
+        languages += [language] * len(rows)
+        sentences += rows.tolist()
+        vectors.append(embedded[language][rows])
+    return Sample(languages, sentences, np.concatenate(vectors))
 
 
 def _best_pairs(
-    languages: tuple[str, str],
-    sides: Sequence[np.ndarray],
-    vectors: Sequence[np.ndarray],
-    best: int,
-    neighbours: int,
+    first: Sample, second: Sample, best: int, neighbours: int, one_each: bool
 ) -> Iterator[MinedPair]:
-    """Yield the pairs with the highest CSLS scores in one sample.
+    """Yield the pairs with the highest CSLS scores in descending order.
 
     Args:
-        languages: the two languages.
-        sides: line numbers of the sampled sentences in each language.
-        vectors: embeddings of the sampled sentences in each language: [sentences, dimensions].
+        first: one sample.
+        second: the sample of the candidates.
         best: maximum number of pairs.
         neighbours: number of neighbours for CSLS.
+        one_each: pair each sentence of the first sample with its best candidate only.
     """
-    source, target = vectors
-    limit = min(best, len(source) * len(target))
-    k = min(neighbours, len(source), len(target))
-    scores, rows, columns = csls_pairs(source, target, limit, k)
-    cosines = (source[rows] * target[columns]).sum(axis=1)
+    k = min(neighbours, len(first), len(second))
+    if one_each:
+        best_scores, best_columns = csls_best(first.vectors, second.vectors, k)
+        rows = np.argsort(-best_scores, kind="stable")[:best]
+        scores = best_scores[rows]
+        columns = best_columns[rows]
+    else:
+        limit = min(best, len(first) * len(second))
+        scores, rows, columns = csls_pairs(first.vectors, second.vectors, limit, k)
+    cosines = (first.vectors[rows] * second.vectors[columns]).sum(axis=1)
     for score, cosine, row, column in zip(scores, cosines, rows, columns, strict=True):
-        sentences = (int(sides[0][row]), int(sides[1][column]))
+        languages = (first.languages[row], second.languages[column])
+        sentences = (first.sentences[row], second.sentences[column])
         yield MinedPair(float(score), float(cosine), languages, sentences)
 
 

@@ -34,6 +34,7 @@ from fairseq_lxsr.options import (
     CONTEXT_NEGATIVES,
     CPU_PRECISIONS,
     FILE_NAME,
+    PAIR_LANGUAGES,
     FileName,
     at_least,
     below,
@@ -93,6 +94,18 @@ class ContextConfig:
         "number of sentences sampled per language (m in the paper)", 10_000, at_least(1)
     )
     best: int = option("maximum number of pairs to keep from each sample", 1_000, at_least(1))
+    candidates: int = option(
+        "number of candidates sampled for each sentence, which is paired with the best of them "
+        "(b in the paper); 0 compares two samples of `draw` sentences and keeps the best pairs",
+        0,
+        at_least(0),
+    )
+    pair_languages: str = option(
+        "languages of the two sentences of a pair: different, or any, which also pairs sentences "
+        "of one language, as Wang et al. do",
+        "different",
+        PAIR_LANGUAGES,
+    )
     pairs: int = option("number of pairs to mine per round", 100_000, at_least(1))
     start_model: str = option(
         "folder, name or URL of the model that mines the pairs of the first round, such as a model "
@@ -153,7 +166,15 @@ REPORT = "rounds.jsonl"
 # Options that may always differ between runs in the same work folder.
 CHANGEABLE = {"work", "rounds", "workers", "gold"}
 # Options that may change until the first pairs have been mined.
-CHANGEABLE_BEFORE_MINING = {"draw", "best", "pairs", "start_model", "encode_dtype"}
+CHANGEABLE_BEFORE_MINING = {
+    "draw",
+    "best",
+    "candidates",
+    "pair_languages",
+    "pairs",
+    "start_model",
+    "encode_dtype",
+}
 # Number of updates between checkpoints.
 SAVE_INTERVAL = 1000
 # Every option except `documents` has a default.
@@ -271,7 +292,15 @@ class Rounds:
             )
         seed = config.seed * 1000 + int(name.removeprefix("round"))
         try:
-            pairs, seconds = mine_draws(embedded, config.draw, config.best, config.pairs, seed)
+            pairs, seconds = mine_draws(
+                embedded,
+                config.draw,
+                config.best,
+                config.pairs,
+                seed,
+                candidates=config.candidates,
+                pair_languages=config.pair_languages,
+            )
         finally:
             for file in files.values():
                 file.unlink()

@@ -9,6 +9,7 @@ from fairseq_lxsr.vectors.margin import (
 )
 from fairseq_lxsr.vectors.mining import (
     MinedPairs,
+    csls_best,
     csls_pairs,
     mine,
     mine_neighbours,
@@ -24,6 +25,7 @@ __all__ = [
     "Pieces",
     "build_index",
     "check_directions",
+    "csls_best",
     "csls_neighbours",
     "csls_pairs",
     "margin_neighbours",

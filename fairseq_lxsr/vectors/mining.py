@@ -3,6 +3,7 @@
 The method follows Artetxe and Schwenk 2019a.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from fairseq_lxsr.vectors.margin import margin_scores, neighbourhood
 from fairseq_lxsr.vectors.neighbours import nearest_neighbours
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, as_matrix, check_count, normalise_rows
 
-# Number of queries that `csls_pairs` compares at a time.
+# Number of queries that are compared at a time for CSLS.
 PAIR_ROWS = 1024
 
 
@@ -271,18 +272,10 @@ def csls_pairs(
         CSLS in descending order, row indices of the queries and of the candidates, each [count].
         The order of equal pairs is arbitrary.
     """
-    query_means = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
-    candidate_means = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
-    doubled_queries = 2 * normalise_rows(queries)
-    candidate_units = normalise_rows(candidates)
     best = np.empty(0, dtype=np.float32)
     # Positions in the matrix of all pairs, row by row.
     positions = np.empty(0, dtype=np.int64)
-    for start in range(0, len(doubled_queries), PAIR_ROWS):
-        stop = start + PAIR_ROWS
-        block = doubled_queries[start:stop] @ candidate_units.T
-        block -= candidate_means
-        block -= query_means[start:stop, None]
+    for start, block in _csls_blocks(queries, candidates, neighbours):
         scores = block.ravel()
         if len(best) < count:
             missing = min(count, len(scores))
@@ -297,3 +290,41 @@ def csls_pairs(
         positions = positions[order]
     rows, columns = np.divmod(positions, len(candidates))
     return best, rows, columns
+
+
+def csls_best(
+    queries: FloatArray, candidates: FloatArray, neighbours: int = 10
+) -> tuple[FloatArray, IntArray]:
+    """Find the candidate with the largest CSLS for each query.
+
+    Args:
+        queries: vectors [N, D].
+        candidates: vectors [M, D].
+        neighbours: number of neighbours in r, see `csls_pairs`.
+
+    Returns:
+        CSLS and row indices of the candidates, each [N].
+    """
+    scores = np.empty(len(queries), dtype=np.float32)
+    columns = np.empty(len(queries), dtype=np.int64)
+    for start, block in _csls_blocks(queries, candidates, neighbours):
+        rows = slice(start, start + len(block))
+        columns[rows] = block.argmax(axis=1)
+        scores[rows] = block.max(axis=1)
+    return scores, columns
+
+
+def _csls_blocks(
+    queries: FloatArray, candidates: FloatArray, neighbours: int
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield CSLS of some queries with all candidates [n, M], and the index of the first query."""
+    query_means = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
+    candidate_means = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
+    doubled_queries = 2 * normalise_rows(queries)
+    candidate_units = normalise_rows(candidates)
+    for start in range(0, len(doubled_queries), PAIR_ROWS):
+        stop = start + PAIR_ROWS
+        block = doubled_queries[start:stop] @ candidate_units.T
+        block -= candidate_means
+        block -= query_means[start:stop, None]
+        yield start, block

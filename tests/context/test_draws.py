@@ -75,6 +75,43 @@ def test_one_sentence_of_either_side(embedded):
     assert np.mean([pair.sentences[0] == pair.sentences[1] for pair in pairs]) < 0.3
 
 
+def test_each_sentence_has_the_best_of_its_candidates(embedded):
+    some = {language: embedded[language] for language in ("en", "fr")}
+    # Both samples are all of the text, so the pairs follow from the definition of CSLS.
+    pairs, seconds = mine_draws(some, draw=40, best=12, count=12, seed=1, candidates=30)
+    cosines = some["en"][np.arange(40)] @ some["fr"][np.arange(30)].T
+    english_means = -np.sort(-cosines, axis=1)[:, :10].mean(axis=1)
+    french_means = -np.sort(-cosines, axis=0)[:10].mean(axis=0)
+    scores = 2 * cosines - english_means[:, None] - french_means
+    order = np.argsort(-scores.max(axis=1))[:12]
+    expected = [(int(row), int(scores[row].argmax())) for row in order]
+    assert [pair.sentences for pair in pairs] == expected
+    assert [pair.score for pair in pairs] == pytest.approx(scores.max(axis=1)[order], abs=1e-5)
+    assert seconds["draws"] == 1
+
+
+def test_one_candidate_is_drawn_for_all_sentences(embedded):
+    some = {language: embedded[language] for language in ("en", "fr")}
+    pairs, _ = mine_draws(some, draw=10, best=1000, count=10, seed=1, candidates=1)
+    assert len({pair.sentences[1] for pair in pairs}) == 1
+
+
+def test_pairs_of_any_languages(embedded):
+    pairs, _ = mine_draws(embedded, draw=45, best=40, count=100, seed=1, pair_languages="any")
+    kinds = {frozenset(pair.languages) for pair in pairs}
+    assert {frozenset({"en"}), frozenset({"en", "fr"}), frozenset({"de", "fr"})} <= kinds
+    places = [frozenset(zip(pair.languages, pair.sentences, strict=True)) for pair in pairs]
+    assert len(set(places)) == 100
+    # No sentence is paired with itself.
+    assert {len(place) for place in places} == {2}
+    for pair in pairs:
+        vectors = [
+            embedded[language][np.array([number])][0]
+            for language, number in zip(pair.languages, pair.sentences, strict=True)
+        ]
+        assert pair.cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-6)
+
+
 def test_precision_is_of_the_pairs_that_can_be_judged():
     texts = {"en": ["a dog", "a cat", "a bird"], "fr": ["un chien", "un chat", "un oiseau"]}
     gold = frozenset({("a dog", "un chien"), ("un chat", "a cat")})

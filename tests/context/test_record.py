@@ -45,7 +45,8 @@ def test_a_run_of_an_older_version_is_continued_with_the_defaults_of_new_options
     source.write_text("One.\nTwo.\n")
     config = ContextConfig({"en": str(source), "fr": str(source)}, work=str(tmp_path))
     record = Rounds(config, pytest.fail)._check_record()
-    del record["both_samples"], record["negatives"]
+    for name in ("both_samples", "negatives", "candidates", "pair_languages"):
+        del record[name]
     (tmp_path / RECORD).write_text(json.dumps(record))
     Rounds(config, pytest.fail)._check_record()
     with pytest.raises(InputError, match=rf"{RECORD}: both_samples .*True.*False"):

@@ -77,8 +77,9 @@ def finished(documents, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def short_options(toy_model):
-    """One epoch, and one round that another model mines."""
-    return {"start_model": str(toy_model), "rounds": 1, "epochs": 1}
+    """One epoch, and one round that another model mines, as the paper does."""
+    mining = {"candidates": 80, "pair_languages": "any"}
+    return {"start_model": str(toy_model), "rounds": 1, "epochs": 1, **mining}
 
 
 @pytest.fixture(scope="module")
@@ -261,6 +262,12 @@ def test_a_checkpoint_whose_copy_was_cut_off(short, tmp_path, whole):
     assert not whole or last.read_bytes() == best.read_bytes()
 
 
-def test_the_first_round_can_be_mined_by_another_model(short, toy_model):
+def test_the_first_round_can_be_mined_by_another_model_in_pairs_of_any_languages(short, toy_model):
     report = json.loads((short / "rounds.jsonl").read_text())
     assert report["model"] == str(toy_model)
+    pairs = []
+    for line in (short / "round1" / "mined.tsv").read_text().splitlines():
+        columns = line.split("\t")
+        pairs.append((columns[2], columns[4]))
+    assert {("en", "en"), ("fr", "fr")} < set(pairs)
+    assert len(pairs) == 200
