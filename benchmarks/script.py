@@ -31,6 +31,23 @@ def command_line(
     return parser
 
 
+def add_sizes_and_seeds(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a grid of trainings: numbers of pairs and seeds."""
+    for name, meaning, values in (
+        ("--pairs", "numbers of pairs", [1000, 5000, 17_000]),
+        ("--seeds", "random seeds", [1, 2, 3]),
+    ):
+        shown = " ".join(map(str, values))
+        parser.add_argument(
+            name,
+            nargs="+",
+            type=int,
+            default=values,
+            metavar="N",
+            help=f"{meaning} (default: {shown})",
+        )
+
+
 def write_results(path: Path | None, results: Any) -> None:
     """Write results as JSON; without a path, do nothing."""
     if path:

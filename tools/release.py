@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,14 @@ def wheel_problems(root: Path, wheel: Path) -> list[str]:
         names = archive.namelist()
         information = next(name for name in names if name.endswith(".dist-info/METADATA"))
         text = archive.read(information).decode("utf-8")
-    folder = information.rpartition("/")[0]
     metadata = email.parser.Parser().parsestr(text)
+    folder = information.rpartition("/")[0]
+    problems = _metadata_problems(root, metadata) + _file_problems(metadata, names, folder)
+    return [f"{wheel.name}: {problem}" for problem in problems]
+
+
+def _metadata_problems(root: Path, metadata: Message) -> list[str]:
+    """Return what an index would show incorrectly."""
     about = project(root)
     problems = []
     for field, expected in (
@@ -220,19 +227,25 @@ def wheel_problems(root: Path, wheel: Path) -> list[str]:
         ("Requires-Python", about["requires-python"]),
     ):
         if metadata[field] != expected:
-            problems.append(f"{wheel.name}: {field} is {metadata[field]}; expected {expected}")
+            problems.append(f"{field} is {metadata[field]}; expected {expected}")
     links = [f"{name}, {link}" for name, link in about["urls"].items()]
     if metadata.get_all("Project-URL") != links:
-        problems.append(f"{wheel.name}: Project-URL differs; expected those of pyproject.toml")
-    for name in metadata.get_all("License-File") or []:
-        if f"{folder}/licenses/{name}" not in names:
-            problems.append(f"{wheel.name}: {name} is missing; expected it in {folder}/licenses")
-    for name in names:
-        if not name.startswith(("fairseq_lxsr/", f"{folder}/")):
-            problems.append(f"{wheel.name}: {name} is no file of the package; expected none")
+        problems.append("Project-URL differs; expected those of pyproject.toml")
     relative = RELATIVE_LINK.search(str(metadata.get_payload()))
     if relative:
-        problems.append(f"{wheel.name}: {relative[0]} leads nowhere; expected a complete address")
+        problems.append(f"{relative[0]} leads nowhere; expected a complete address")
+    return problems
+
+
+def _file_problems(metadata: Message, names: list[str], folder: str) -> list[str]:
+    """Return licence files that are missing, and files that do not belong to the package."""
+    problems = []
+    for name in metadata.get_all("License-File") or []:
+        if f"{folder}/licenses/{name}" not in names:
+            problems.append(f"{name} is missing; expected it in {folder}/licenses")
+    for name in names:
+        if not name.startswith(("fairseq_lxsr/", f"{folder}/")):
+            problems.append(f"{name} is not a file of the package; expected none")
     return problems
 
 

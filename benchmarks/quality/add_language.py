@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import commit, machine
-from benchmarks.script import command_line, lxsr, write_results
+from benchmarks.script import add_sizes_and_seeds, command_line, lxsr, write_results
 from fairseq_lxsr.embeddings import Encoder, Text, load
 from fairseq_lxsr.files.lines import read_parallel
 from fairseq_lxsr.vectors import normalise_rows
@@ -157,14 +157,7 @@ def parse_options() -> argparse.Namespace:
         metavar="LANG",
         help="new languages (default: gl eu)",
     )
-    parser.add_argument(
-        "--pairs",
-        nargs="+",
-        type=int,
-        default=[1000, 5000, 17_000],
-        metavar="N",
-        help="numbers of pairs (default: 1000 5000 17000)",
-    )
+    add_sizes_and_seeds(parser)
     parser.add_argument(
         "--ways",
         nargs="+",
@@ -173,9 +166,6 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--options", default="", metavar="OPTIONS", help="further options of every training"
-    )
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N", help="default: 1 2 3"
     )
     return parser.parse_args()
 

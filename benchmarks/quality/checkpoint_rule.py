@@ -27,7 +27,7 @@ import torch
 from benchmarks.machine import commit, machine
 from benchmarks.quality.add_language import p_at_1
 from benchmarks.quality.sets import Sets, eval_sets, read_text
-from benchmarks.script import command_line, lxsr, read_results, write_results
+from benchmarks.script import add_sizes_and_seeds, command_line, lxsr, read_results, write_results
 from fairseq_lxsr.embeddings import load
 from fairseq_lxsr.encoder.checkpoint import read_checkpoint
 from fairseq_lxsr.export.folder import export_checkpoint
@@ -279,22 +279,7 @@ def parse_options() -> argparse.Namespace:
         choices=SOURCES,
         help=f"training texts (default: {' '.join(SOURCES)})",
     )
-    parser.add_argument(
-        "--pairs",
-        nargs="+",
-        type=int,
-        default=[1000, 5000, 17_000],
-        metavar="N",
-        help="numbers of pairs (default: 1000 5000 17000)",
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        default=[1, 2, 3],
-        metavar="N",
-        help="seeds (default: 1 2 3)",
-    )
+    add_sizes_and_seeds(parser)
     parser.add_argument(
         "--updates",
         type=int,

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import ROOT
 from benchmarks.machine import commit, machine
 from benchmarks.script import command_line, lxsr, write_results
-from benchmarks.speed.serve import client
+from benchmarks.speed.serve import add_load_options, client
 from fairseq_lxsr.embeddings import Text, load
 from fairseq_lxsr.files.lines import read_lines
 from fairseq_lxsr.search import CorpusIndex
@@ -159,17 +159,7 @@ def main() -> None:
     parser.add_argument("text", type=Path, metavar="FILE", help="notes, one per line")
     parser.add_argument("--queries", type=Path, metavar="FILE", help="queries, one per line")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="plot recall against time")
-    parser.add_argument(
-        "--clients",
-        type=int,
-        nargs="+",
-        default=[1, 16, 64],
-        metavar="N",
-        help="numbers of clients (default: 1 16 64)",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="seconds of each measurement (default: 5)"
-    )
+    add_load_options(parser)
     parser.add_argument("--port", type=int, default=8766, help="port of the server (default: 8766)")
     args = parser.parse_args()
     if args.queries:

@@ -169,10 +169,8 @@ def medians(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
-def main() -> None:
-    parser = command_line(__doc__)
-    parser.add_argument("text", nargs="?", metavar="FILE", help="text with one sentence per line")
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder")
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a measurement with several numbers of clients."""
     parser.add_argument(
         "--clients",
         type=int,
@@ -184,6 +182,13 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=5.0, help="seconds of each measurement (default: 5)"
     )
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("text", nargs="?", metavar="FILE", help="text with one sentence per line")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="model folder")
+    add_load_options(parser)
     parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default: 3)")
     parser.add_argument("--port", type=int, default=8765, help="port of the server (default: 8765)")
     parser.add_argument(

@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kept", nargs="+", type=Path, metavar="FILE.tsv")
+    parser.add_argument("filtered", nargs="+", type=Path, metavar="FILE.tsv")
     parser.add_argument("--dirty", type=Path, required=True, metavar="PREFIX")
     args = parser.parse_args()
     with exit_on_input_error("measure.py"):
@@ -52,11 +52,11 @@ def show(args: argparse.Namespace) -> None:
     faults = sorted(counts.keys() - {"true"})
     print(f"| | kept | precision | recall | {' | '.join(f'{fault} left' for fault in faults)} |")
     print(f"|---|---|---|---|{'---|' * len(faults)}")
-    for path in args.kept:
-        kept = Counter(labels[row] for row in kept_rows(dirty, path))
-        total = kept.total()
-        precision = kept["true"] / max(1, total)
-        recalls = [kept[kind] / counts[kind] for kind in ("true", *faults)]
+    for path in args.filtered:
+        label_counts = Counter(labels[row] for row in kept_rows(dirty, path))
+        total = label_counts.total()
+        precision = label_counts["true"] / max(1, total)
+        recalls = [label_counts[kind] / counts[kind] for kind in ("true", *faults)]
         cells = " | ".join(f"{100 * share:.1f}" for share in (precision, *recalls))
         print(f"| {path.stem} | {total:,} | {cells} |")
 

@@ -97,9 +97,9 @@ def mine_draws(
     candidates: int = 0,
     pair_languages: str = "different",
 ) -> tuple[list[MinedPair], dict[str, float]]:
-    """Sample sentences twice, again and again, and keep the pairs with the best CSLS scores.
+    """Draw two samples of sentences repeatedly, and keep the pairs with the best CSLS scores.
 
-    A pair has a sentence of each of the two samples.
+    A pair consists of one sentence from each sample.
 
     Args:
         embedded: embeddings of each language.
@@ -128,17 +128,18 @@ def mine_draws(
     seconds = {"encode": 0.0, "search": 0.0, "draws": 0.0}
     empty_draws = 0
     sizes = {language: len(side.sentences) for language, side in embedded.items()}
+    counts = (draw, candidates or draw)
     turns: list[tuple[str, ...]] = list(itertools.combinations(embedded, 2))
+    draw_places = _draw_by_language
     if pair_languages == "any":
         turns = [tuple(embedded)]
+        draw_places = _draw_from_all
     with Progress(total=count, desc="mine", unit=" pairs", disable=None) as bar:
         for languages in itertools.cycle(turns):
             start = time.perf_counter()
-            if pair_languages == "any":
-                places = _draw_from_all(rng, sizes, (draw, candidates or draw))
-            else:
-                places = _draw_by_language(rng, sizes, languages, (draw, candidates or draw))
-            first, second = (_sample(embedded, side) for side in places)
+            places = draw_places(rng, sizes, languages, counts)
+            first = _sample(embedded, places[0])
+            second = _sample(embedded, places[1])
             encoded = time.perf_counter()
             count_before = len(mined)
             for pair in _best_pairs(first, second, best, neighbours, candidates > 0):
@@ -180,10 +181,13 @@ def _draw_by_language(
 
 
 def _draw_from_all(
-    rng: np.random.Generator, sizes: Mapping[str, int], counts: tuple[int, int]
+    rng: np.random.Generator,
+    sizes: Mapping[str, int],
+    languages: Sequence[str],
+    counts: tuple[int, int],
 ) -> list[Places]:
-    """Draw two samples without a common sentence from the text of all languages."""
-    total = sum(sizes.values())
+    """Draw two samples without a common sentence from the text of all languages together."""
+    total = sum(sizes[language] for language in languages)
     first = min(counts[0], total // 2)
     second = min(counts[1], total - first)
     rows = rng.choice(total, first + second, replace=False)
@@ -191,7 +195,8 @@ def _draw_from_all(
     for side in (rows[:first], rows[first:]):
         places = {}
         start = 0
-        for language, size in sizes.items():
+        for language in languages:
+            size = sizes[language]
             is_in_language = (side >= start) & (side < start + size)
             places[language] = side[is_in_language] - start
             start += size

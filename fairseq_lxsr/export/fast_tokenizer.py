@@ -328,14 +328,14 @@ def _separated_marks(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     The library would replace the letter and the mark by the replacement of the letter.
     """
     composed: list[tuple[int, int]] = []
-    others: list[tuple[int, int]] = []
+    uncomposed: list[tuple[int, int]] = []
     for letter in matching_rules(tokenizer, folding.letters()):
         is_composed = len(unicodedata.normalize("NFC", letter + HAMZA_ABOVE)) == 1
-        (composed if is_composed else others).append((ord(letter), ord(letter)))
-    if not others:
+        (composed if is_composed else uncomposed).append((ord(letter), ord(letter)))
+    if not uncomposed:
         return []
     mark = rf"(?=[\p{{M}}{JOINERS}{VOWELS_AM}])"
-    pattern = f"(?<=[{in_brackets(others)}]){mark}"
+    pattern = f"(?<=[{in_brackets(uncomposed)}]){mark}"
     if composed:
         pattern += f"|(?<=[{in_brackets(composed)}])(?!{HAMZA_ABOVE}){mark}"
     return [_replace({"Regex": pattern}, NONCHARACTER)]

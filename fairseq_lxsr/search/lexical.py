@@ -245,14 +245,14 @@ class LexicalIndex:
         scores = np.zeros(self._size, dtype=np.float32)
         for term, repetitions in Counter(self._split(query)).items():
             ranges = [part.range_of(term) for part in self._parts]
-            frequency = sum(found.stop - found.start for found in ranges)
+            frequency = sum(places.stop - places.start for places in ranges)
             first = 0
-            for part, found in zip(self._parts, ranges, strict=True):
-                if found.stop > found.start:
+            for part, places in zip(self._parts, ranges, strict=True):
+                if places.stop > places.start:
                     factor = repetitions * _idf(self._size, frequency)
-                    factor /= _idf(part.num_passages, found.stop - found.start)
+                    factor /= _idf(part.num_passages, places.stop - places.start)
                     inside = scores[first : first + part.num_passages]
-                    inside[part.passages[found]] += np.float32(factor) * part.scores[found]
+                    inside[part.passages[places]] += np.float32(factor) * part.scores[places]
                 first += part.num_passages
         return scores
 

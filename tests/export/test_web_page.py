@@ -118,11 +118,21 @@ def test_what_is_pasted_keeps_the_page_responsive(browser, tmp_path, pieces):
     tab.close()
 
 
+def assert_normalized_alike(browser, folder, model, texts):
+    """The page normalizes texts as SentencePiece does."""
+    assert export(folder, model).returncode == 0
+    tab = browser.new_page()
+    tab.goto((folder / "web" / "index.html").as_uri())
+    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
+    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
+    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
+    tab.close()
+
+
 @pytest.mark.slow
 def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     """Letters with marks in any order, some composed already, jamo and kana."""
     model = write_model(tmp_path / "random", **BAG)
-    assert export(tmp_path, model).returncode == 0
     letters = (
         "aeouAÂơạ\uff21\u03b1\u1f00\u0645\u064a\u05e9\u0915\u1100\u1161\u11a8\u3131\uff76か ~\uff5e"
     )
@@ -130,28 +140,17 @@ def test_marks_are_composed_as_by_sentencepiece(browser, tmp_path):
     every = letters + marks * 2
     drawn = np.random.default_rng(1).choice(list(every), (500, 12))
     texts = [*SAMPLE, *("".join(row).strip() for row in drawn)]
-    tab = browser.new_page()
-    tab.goto((tmp_path / "web" / "index.html").as_uri())
-    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
-    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
-    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
-    tab.close()
+    assert_normalized_alike(browser, tmp_path, model, texts)
 
 
 @pytest.mark.slow
 def test_folded_letters_are_those_of_sentencepiece(browser, tmp_path):
     rules = write_folded_rules(tmp_path)
     model = write_model(tmp_path / "random", version=3, rule=rules, **BAG)
-    assert export(tmp_path, model).returncode == 0
     texts = list(SAMPLE)
     for text in itertools.chain.from_iterable(SPELLINGS):
         texts += [text, text.upper(), unicodedata.normalize("NFD", text)]
-    tab = browser.new_page()
-    tab.goto((tmp_path / "web" / "index.html").as_uri())
-    tokenizer = SentenceEncoder.from_pretrained(model, "cpu").tokenizer
-    expected = tokenizer.normalized([normalise(text, tokenizer.options) for text in texts])
-    assert tab.evaluate("texts => texts.map(normalize)", texts) == expected
-    tab.close()
+    assert_normalized_alike(browser, tmp_path, model, texts)
 
 
 def test_a_website_is_not_replaced(tmp_path):
