@@ -12,8 +12,8 @@ DOT = "\u0307"
 DOTTED = "[ijįɉɨʝḭị\u03f3\u0456\u0458]"
 MARKS = "[\u0316-\u0333\u0339-\u033c]"
 SECOND_DOT = f"({DOTTED}{MARKS}*){DOT}"
-# Unicode blocks with styled capitals, such as U+2115 (N) and №. Only their NFKC forms have lower
-# case.
+# Unicode blocks with styled capitals, such as U+2115 (N) and №, which have no lowercase form; their
+# NFKC forms have one.
 STYLED_BLOCKS = (
     (0x3D2, 0x3D4),
     (0x1D2C, 0x1D42),

@@ -24,7 +24,9 @@ def require_converter() -> None:
 
 
 def simplified_characters() -> str:
-    """Return all traditional characters, each followed by its simplified form, for `read_as`.
+    """Return all traditional characters, each followed by its simplified form.
+
+    This is a value for the text option `read_as`.
 
     OpenCC converts each character separately. For 7 of the 36,573 characters, the simplified form
     would be different within a phrase.
@@ -50,8 +52,8 @@ def describe_characters(
 
     Args:
         lines: lines of text.
-        is_unknown: returns whether the word pieces do not cover a character; called once for each
-            distinct character.
+        is_unknown: returns whether a character is missing from the word pieces; called once for
+            each distinct Chinese character.
 
     Returns:
         The percentages of characters that are only traditional, only simplified, or unknown,

@@ -28,7 +28,8 @@ from fairseq_lxsr.text.tokenizer import (
 
 # First bytes of an .idx file in fairseq's memory-mapped format.
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
-# File in every folder that this package writes, with the inputs and all files' SHA-256 checksums.
+# File in every data folder that this package writes; it records the inputs and the SHA-256
+# checksums of all files.
 STAGE_FILE = "stage.json"
 # Matches the names of the files that training or validation uses.
 TRAINED_ON = re.compile(r"(train|valid).*\.(bin|idx|documents\.npy)")
@@ -78,7 +79,7 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
         only: names of the files to verify; empty for all files.
 
     Returns:
-        SHA-256 checksums of the verified files that training uses, keyed by file name.
+        SHA-256 checksums of the training and validation files among them, keyed by file name.
 
     Raises:
         InputError: if a file does not match its checksum.
@@ -105,7 +106,10 @@ def check_files(folder: Path, only: Collection[str] = ()) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str]:
-    """Map file names to the SHA-256 checksums in a folder's `stage.json`, if it exists."""
+    """Return the SHA-256 checksums of a folder's files, keyed by file name.
+
+    They come from the `stage.json` of the folder or of its parent; empty if there is neither.
+    """
     manifest = folder / STAGE_FILE
     if manifest.is_file():
         hashes = read_hashes(manifest)
@@ -123,7 +127,11 @@ def _listed_hashes(folder: Path) -> dict[str, str]:
 
 
 def read_hashes(manifest: Path) -> dict[str, str]:
-    """Map file names to the SHA-256 checksums in a folder's `stage.json`."""
+    """Read the SHA-256 checksums in a `stage.json` file, keyed by file name.
+
+    Raises:
+        InputError: if the file cannot be read, or contains no checksums.
+    """
     try:
         return dict(parse_json(manifest.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -175,7 +183,7 @@ def count_sources(sources: Mapping[str, int], is_kept: np.ndarray) -> dict[str, 
     """Return the number of kept pairs for each source.
 
     Args:
-        sources: number of pairs per source; the pairs are ordered by source, in this order.
+        sources: number of pairs per source, in the order of the pairs.
         is_kept: whether each pair is kept, bool [pairs].
     """
     parts = np.split(is_kept, np.cumsum(list(sources.values()))[:-1])
@@ -196,6 +204,9 @@ def read_sources(path: Path, count: int) -> dict[str, int]:
 
     Returns:
         Number of pairs per source; empty if the file does not exist.
+
+    Raises:
+        InputError: if the file is invalid, or its numbers do not add up to `count`.
     """
     if not path.is_file():
         return {}
@@ -235,15 +246,17 @@ class TextFiles:
 def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> dict[str, bytes]:
     """Read the dictionary, SentencePiece model and text options that `lxsr export` needs.
 
-    Output of fairseq-preprocess only has a dictionary. For a dictionary of words, a SentencePiece
-    model that splits text at spaces is generated; the text options are derived from the dictionary.
+    fairseq-preprocess writes only the dictionary. In this case, the text options are derived from
+    the dictionary, and for a dictionary of words, a SentencePiece model that splits text at spaces
+    is generated.
 
     Args:
         data: a data folder.
         sentencepiece_model: model given by the user; None for the model in the data folder.
 
     Returns:
-        File contents keyed by file name. A SentencePiece model is missing if none is known.
+        File contents keyed by file name. The SentencePiece model is left out if the dictionary
+        consists of SentencePiece pieces, but their model is neither given nor stored.
 
     Raises:
         InputError: if the model does not match the dictionary, or differs from the model in the
@@ -273,7 +286,7 @@ def collect_text(data: Path, sentencepiece_model: str | Path | None = None) -> d
 
 
 def _check_same(model: Path, stored_model: Path) -> None:
-    """Check that a SentencePiece model equals the one in the data folder, if there is one."""
+    """Check that a SentencePiece model equals the model in the data folder, if both exist."""
     if not stored_model.is_file() or not model.is_file():
         return
     if sha256(stored_model) != sha256(model):
@@ -320,6 +333,9 @@ def find_shards(checkpoint: Path, named: str) -> list[Path]:
     Args:
         checkpoint: path of the checkpoint.
         named: the data folders as recorded in the checkpoint, joined by `os.pathsep`.
+
+    Returns:
+        Paths of the folders, as recorded if the first one is not found.
     """
     shards = [Path(name) for name in named.split(os.pathsep)]
     for start in (Path(), *checkpoint.absolute().parents):
@@ -333,15 +349,18 @@ def find_text(
     sentencepiece_model: str | Path | None = None,
     lowercase: bool | None = None,
 ) -> TextFiles:
-    """Find the files that convert text to dictionary ids, each in the first folder that has it.
+    """Find the files needed to convert text to a model's dictionary ids.
+
+    The SentencePiece model and the text options come from the first folder that contains them.
 
     Args:
         folders: folders to search; the first one must contain the dictionary.
-        sentencepiece_model: SentencePiece model given by the user.
+        sentencepiece_model: SentencePiece model given by the user; None to use the stored model.
         lowercase: whether the data is lowercased; None to use the stored option.
 
     Raises:
-        InputError: if a file is missing or damaged, or the given model differs from the stored one.
+        InputError: if a file is missing or damaged, or the given model differs from the stored
+            model.
     """
     dictionary = find_dictionary(folders[0])
     stored_model = _first_with(folders, SENTENCEPIECE_FILE)
@@ -371,7 +390,10 @@ def find_text(
 
 
 def _first_with(folders: list[Path], name: str) -> Path:
-    """Return the path of a file in the first folder that has it, or else in the last folder."""
+    """Return the path of a file in the first folder that contains it.
+
+    If no folder contains it, return the path that it would have in the last folder.
+    """
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
@@ -379,7 +401,15 @@ def _first_with(folders: list[Path], name: str) -> Path:
 
 
 def kept_text(checkpoint: Path, dictionary_hash: str | None) -> list[Path]:
-    """Return a list with the `keep_text` folder, or an empty list if its dictionary differs."""
+    """Return the folder that `keep_text` wrote next to a checkpoint, as a list of one path.
+
+    Args:
+        checkpoint: path of the checkpoint.
+        dictionary_hash: expected hash of the dictionary (see `hash_symbols`).
+
+    Returns:
+        The folder; an empty list if its dictionary is missing or has another hash.
+    """
     folder = checkpoint.parent / TEXT_FOLDER
     restore_folder(folder)
     dictionary = folder / DICTIONARY_FILE
@@ -393,6 +423,9 @@ def find_dictionary(data: Path) -> Path:
 
     It is dict.txt, or the first of the dict.LANG.txt files, which are all equal because all
     languages share one dictionary.
+
+    Raises:
+        InputError: if the folder or the dictionary does not exist.
     """
     check_data_folder(data)
     for path in (data / DICTIONARY_FILE, *sorted(data.glob("dict.*.txt"))):

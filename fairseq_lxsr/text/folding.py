@@ -1,9 +1,9 @@
-"""Folds letters: different ways to type the same text get one spelling.
+"""Folds letters, so that different ways to type the same text give the same spelling.
 
-For example, digits of every script become those of ASCII, Greek loses its accents, which capitals
-do not have, and Persian letters become the Arabic letters that many keyboards have in their place.
-The rules become part of a SentencePiece model, so that every program that reads the model applies
-them. They are an option of `lxsr prepare` (`normalisation: folded`).
+For example, the digits of all scripts become ASCII digits, Greek vowels lose their accents, because
+Greek capitals have none, and Persian letters become the Arabic letters that many keyboards have
+instead. The rules become part of a SentencePiece model, so that every program that reads the model
+applies them. `lxsr prepare` uses them with the option `normalisation: folded`.
 """
 
 import io
@@ -22,24 +22,25 @@ from sentencepiece import SentencePieceTrainer
 
 from fairseq_lxsr.text.sentencepiece_model import read_sentencepiece
 
-# Name of the rules in SentencePiece models, and the rules of SentencePiece that they extend.
+# Name of the folding rules in SentencePiece models, and the built-in rules that they extend.
 FOLDED = "folded"
 BASE_RULES = "nmt_nfkc"
-# Letters, marks and punctuation, and what replaces them.
+# Replacements of letters, marks and punctuation.
 LETTERS = {
-    # Persian, Kurdish and Urdu letters, and spellings that leave out the hamza or the dots.
+    # Persian, Kurdish and Urdu variants of Arabic letters, and Arabic letters whose hamza or dots
+    # are often left out.
     **dict.fromkeys("ىیېےۓ", "ي"),
     **dict.fromkeys("کڪ", "ك"),
     **dict.fromkeys("ہھەۀۂة", "ه"),
     **dict.fromkeys("أإآٱ", "ا"),
     "ؤ": "و",
     "ئ": "ي",
-    # Greek capitals have no accent.
+    # Greek vowels lose their accents, because Greek capitals have none.
     **dict(zip("άέήίόύώΐΰ", "αεηιουωϊϋ", strict=True)),
-    # Romanian letters with a cedilla, which older keyboards have in place of the comma.
+    # Romanian letters with a comma below get a cedilla, which older keyboards have instead.
     "ș": "ş",
     "ț": "ţ",
-    # Turkish capitals in text that is lowercased as in other languages.
+    # The lowercase of a Turkish capital I has no dot, but other languages' rules give i.
     "ı": "i",
     "ß": "ss",
     "œ": "oe",
@@ -64,12 +65,12 @@ HEBREW_MARKS = (
     0x5C5,
     0x5C7,
 )
-# Thai: เ typed twice in place of แ, and the vowel am typed before the tone.
+# Thai: เ may be typed twice instead of แ, and the vowel am may be typed before the tone mark.
 THAI_TONES = "\u0e48\u0e49\u0e4a\u0e4b"
 NIKHAHIT = "\u0e4d"
 AA = "\u0e32"
 AM = "\u0e33"
-# Vietnamese: the tone of these vowels stands on the first letter or on the second.
+# Vietnamese: the tone mark of these vowel pairs may be on the first or on the second letter.
 VIETNAMESE_VOWELS = ("oa", "oe", "uy")
 VIETNAMESE_TONES = "\u0300\u0301\u0303\u0309\u0323"
 # Bits of a node in the double array of a compiled rule (Darts-clone).
@@ -80,9 +81,9 @@ _VALUE = (1 << 31) - 1
 
 
 def sequences() -> dict[str, str]:
-    """Return the rules of two and three characters, and what replaces them.
+    """Return the rules for sequences of two or three characters, with their replacements.
 
-    Programs that normalize one letter after the other need these rules as steps of their own.
+    Programs that normalize each character separately need an additional step for these rules.
     """
     rules = {"\u0e40\u0e40": "\u0e41"}
     for tone in THAI_TONES:
@@ -96,7 +97,7 @@ def sequences() -> dict[str, str]:
 
 @cache
 def letters() -> dict[str, str]:
-    """Return the rules of single characters in the form NFKC, and what replaces them."""
+    """Return the rules for single characters in Unicode normal form NFKC, with replacements."""
     rules = dict(LETTERS)
     for code in range(128, sys.maxunicode + 1):
         digit = chr(code)
@@ -112,9 +113,9 @@ def _folds() -> dict[str, str]:
 
 
 def fold(text: str) -> str:
-    """Return lowercased text, in the Unicode normal form NFKC, with folded letters.
+    """Fold the letters of lowercased text in Unicode normal form NFKC.
 
-    This is what a SentencePiece model with the rules does to such text.
+    A SentencePiece model with the rules does the same to such text.
 
         fold("naïve 東京 ٣")  # "naïve 東京 3"
     """
@@ -123,19 +124,19 @@ def fold(text: str) -> str:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Return a pattern of all sequences with a rule, of which the longest comes first."""
+    """Return a pattern that matches the left side of each rule; longer ones take precedence."""
     sequences = sorted(_folds(), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, sequences)))
 
 
 def folded_charsmap(charsmap: bytes) -> bytes:
-    """Add the rules to a compiled normalization rule of SentencePiece.
+    """Add the folding rules to compiled normalization rules of SentencePiece.
 
     Args:
-        charsmap: compiled rule, such as that of `nmt_nfkc`.
+        charsmap: compiled rules, for example from `nmt_nfkc`.
 
     Returns:
-        The compiled rule that normalizes text as before, and then folds letters.
+        Compiled rules that normalize text as before, and then fold its letters.
     """
     rules = _folded_rules(read_rules(charsmap))
     with tempfile.TemporaryDirectory() as folder:
@@ -145,11 +146,11 @@ def folded_charsmap(charsmap: bytes) -> bytes:
 
 
 def _folded_rules(base: Mapping[str, str]) -> dict[str, str]:
-    """Return all rules: those of the normal form with folded results, and those of letters."""
+    """Return the base rules with folded replacements, and the folding rules."""
     rules = {old: fold(new) for old, new in base.items()}
     for old, new in _folds().items():
         rules.setdefault(old, new)
-        # A letter may be typed as a letter and a mark, within a sequence too.
+        # An accented letter may be typed as a letter and a mark, also within a sequence.
         decomposed = unicodedata.normalize("NFD", old)
         rules.setdefault(decomposed, new)
         capital = old.upper()
@@ -161,7 +162,10 @@ def _folded_rules(base: Mapping[str, str]) -> dict[str, str]:
 def write_folded_rules(folder: Path) -> Path:
     """Write a file for the option `normalization_rule_tsv` of SentencePiece, and return its path.
 
-    The rules are those of `BASE_RULES`, and then those of this module.
+    The rules normalize text like `BASE_RULES`, and then fold its letters.
+
+    Args:
+        folder: existing folder for the file.
     """
     model = _trained_model(BASE_RULES)
     rules = _folded_rules(read_rules(read_sentencepiece(model).charsmap))
@@ -178,11 +182,11 @@ def _write_rules(rules: Mapping[str, str], path: Path) -> Path:
 
 
 def _trained_model(rule: str = "", rule_file: str = "") -> bytes:
-    """Return a SentencePiece model with a normalization rule, and without useful pieces.
+    """Train a SentencePiece model on two letters, only to compile its normalization rules.
 
     Args:
-        rule: name of a rule of SentencePiece, if there is no file.
-        rule_file: path of a file of rules.
+        rule: name of built-in rules; empty if a file is given.
+        rule_file: path of a file with rules; empty if a name is given.
     """
     model = io.BytesIO()
     SentencePieceTrainer.Train(
@@ -198,10 +202,10 @@ def _trained_model(rule: str = "", rule_file: str = "") -> bytes:
 
 
 def read_rules(charsmap: bytes) -> dict[str, str]:
-    """Return the rules of a compiled normalization rule: sequences, and what replaces them.
+    """Decode compiled normalization rules into a dictionary from sequences to replacements.
 
-    The compiled form is the size of a double array, the array (Darts-clone) with the sequences in
-    UTF-8, and the replacements, each of which ends with a zero byte.
+    The compiled form starts with the size of a double array in bytes. The array (Darts-clone)
+    follows, with the sequences in UTF-8, and then the replacements, each ending with a zero byte.
     """
     (size,) = struct.unpack_from("<I", charsmap)
     nodes = np.frombuffer(charsmap, dtype="<u4", count=size // 4, offset=4).astype(np.int64)
@@ -214,7 +218,7 @@ def read_rules(charsmap: bytes) -> dict[str, str]:
 
 
 def _sequences(nodes: np.ndarray) -> Iterator[tuple[bytes, int]]:
-    """Yield the sequences of a double array and their values."""
+    """Yield each sequence in a double array, and the offset of its replacement."""
     labels = np.arange(1, 256)
     waiting = [(0, b"")]
     while waiting:

@@ -86,7 +86,7 @@ def script_of(tag: Tag) -> str:
 
 
 def is_same_language(first_code: str, second_code: str) -> bool:
-    """Return whether two codes have the same language, and no conflicting script or region.
+    """Return whether two codes mean the same language, without conflicting scripts or regions.
 
     `zh` is compatible with both zh_TW and zh_Hans, but zh_TW is not compatible with zh_Hans.
     """
@@ -142,7 +142,11 @@ def _rank(tag: Tag, candidate: Tag) -> int:
 
 
 def check_language_code(text: str) -> None:
-    """Check that a string is a valid language code."""
+    """Check that a string is a valid language code.
+
+    Raises:
+        InputError: if it is not.
+    """
     if not CODE.fullmatch(text):
         raise InputError(
             f"{shown(text)} is not a language code; use a code such as en, zh_TW or sr@latin"
@@ -159,6 +163,9 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
         text: the language pair.
         distinct: whether to reject a pair of equal languages.
 
+    Returns:
+        The codes of the source and the target language.
+
     Raises:
         InputError: if the text is not a language pair.
     """
@@ -174,7 +181,18 @@ def split_pair(text: str, distinct: bool = True) -> tuple[str, str]:
 
 
 def split_pairs(text: str, distinct: bool = True) -> list[tuple[str, str]]:
-    """Split a comma-separated list of language pairs, such as `en-fr,en-de`."""
+    """Split a comma-separated list of language pairs, such as `en-fr,en-de`.
+
+    Args:
+        text: the list.
+        distinct: whether to reject a pair of equal languages.
+
+    Returns:
+        The source and the target language of each pair.
+
+    Raises:
+        InputError: if an item is not a language pair, or a pair occurs twice.
+    """
     pairs = [split_pair(name, distinct) for name in text.split(",")]
     for number, pair in enumerate(pairs):
         if pair in pairs[:number]:

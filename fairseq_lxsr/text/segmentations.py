@@ -1,8 +1,8 @@
 """Splits word pieces into parts at random in training, and computes their expected embeddings.
 
 A rare word's own embedding was seldom trained, but its parts were also trained in other words. If
-training replaces a piece with its parts at some probability, the sum of a sentence's piece
-embeddings becomes random. Its expectation is known: replace each embedding with the expected
+training replaces a piece with its parts with some probability, the sum of a sentence's piece
+embeddings becomes random. To compute its expectation, replace each embedding with the expected
 embedding of its piece. Encoding then takes no extra time, and rare words inherit some meaning from
 their parts, as in fastText (Bojanowski, Grave, Joulin and Mikolov 2017), where a word is the sum
 of its character n-grams.

@@ -48,8 +48,8 @@ class SentencePieceFile:
         byte_fallback: whether unknown characters become bytes.
         rule: name of the normalization rule.
         charsmap: compiled normalization rule; empty if there is none.
-        plain: whether spaces are handled as by default: a mark precedes each word, and leading,
-            trailing and repeated spaces are removed.
+        plain: whether spaces are handled in the default way: a mark precedes each word, and
+            leading, trailing and repeated spaces are removed.
     """
 
     data: bytes
@@ -102,9 +102,10 @@ def with_pieces(data: bytes, pieces: Iterable[Piece]) -> bytes:
 
 
 def with_rule_name(data: bytes, name: bytes) -> bytes:
-    """Name the normalization rule of a serialized model, whose rule stays the same.
+    """Rename the normalization rule of a serialized model, without changing the rule.
 
-    Of two messages with the settings of normalization, the later one wins, field by field.
+    The name is appended in a second message with normalization settings. Its fields override the
+    same fields of the first message.
     """
     return data + _field(3, _field(1, name))
 

@@ -55,9 +55,11 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 FILLER = "madeupword"
 # Symbols that are not text: special symbols, bytes and fillers.
 _NO_TEXT = re.compile(rf"<[^<>]+>|{FILLER}\d+")
-# A dictionary counts as lowercased if at most this fraction of its words has capitals.
+# A dictionary counts as lowercased if at most this fraction of its words that have case contains
+# capitals.
 MAX_CASED_SHARE = 0.01
-# All bytes except for separators, and for \r and \0, which need checks.
+# All bytes except for the separators, and for \r and \0. A dictionary with one of the latter two is
+# read line by line.
 _NO_SEPARATORS = bytes(set(range(256)) - set(b" \n\r\0"))
 # Matches pairs of non-Latin letters.
 _READ_AS = re.compile(r"(?:[^\x00-\u024f\s]{2})*")
@@ -66,11 +68,12 @@ _WORD_CHARACTER = re.compile(r"[^\W_]")
 TEXT_VERSION = 3
 # Number of texts to search at once for characters that need the slow normalization.
 TEXTS_PER_SEARCH = 512
-# Number of texts to normalize together. A control character makes all of them slow.
+# Number of texts to normalize together. If one contains a control character, all of them are
+# normalized one by one, which is slow.
 TEXTS_PER_JOIN = 64
 # Batches with fewer characters are encoded in a single thread.
 SINGLE_THREAD_CHARACTERS = 1000
-# Unicode blocks with characters that depend on the normalization version.
+# Unicode blocks with characters whose normalization depends on the version.
 _ODD_BLOCKS = (
     *DEFAULT_IGNORABLE,
     *STYLED_BLOCKS,
@@ -90,8 +93,8 @@ class TextOptions:
         lowercase: convert text to lower case.
         split_han: treat every Chinese character as a separate word.
         version: text normalization version. Folders without a version use version 1; version 2
-            removes invisible characters, and lowercases without introducing unknown marks; version
-            3 also removes Arabic vowel marks.
+            removes invisible characters, and lowercases without leaving capitals or adding marks;
+            version 3 also removes Arabic vowel marks.
         read_as: letters, each followed by its replacement, such as traditional Chinese characters
             and their simplified forms.
     """
@@ -120,7 +123,7 @@ class TextOptions:
         """Read the options from a text.json file.
 
         Raises:
-            InputError: if the file is invalid.
+            InputError: if the file is missing or invalid.
         """
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
@@ -160,7 +163,7 @@ def normalise(text: str, options: TextOptions) -> str:
         text = text.translate(options.table)
     if options.split_han:
         text = _HAN.sub(r" \g<0> ", text)
-    # Otherwise there is no whitespace to replace.
+    # Printable text without double spaces has no whitespace to replace.
     if "  " in text or not text.isprintable():
         text = _BLANKS.sub(" ", text)
     text = text.strip()
@@ -267,7 +270,7 @@ def _plain_symbols(path: str | Path) -> list[str] | None:
     """Read a whole dictionary at once, which is much faster than line by line.
 
     Returns:
-        The symbols, or None if a line is invalid or has more fields than `symbol count`.
+        The symbols, or None if the file is missing or a line is not exactly `symbol count`.
     """
     if not Path(path).is_file():
         return None
@@ -324,7 +327,8 @@ def words_model_of(symbols: Sequence[str]) -> bytes | None:
 def is_lowercased(symbols: Iterable[str]) -> bool:
     """Return whether a dictionary seems to come from lowercased text.
 
-    It does if at most 1 % of the words that have case contain a capital.
+    It does if at most 1 % of the words that have case contain a capital letter; if no word has
+    case, it does not.
     """
     cased_count = 0
     capital_count = 0
@@ -373,7 +377,8 @@ class Tokenizer:
         self.symbols = list(symbols or ())
         # Cache of word pieces, if SentencePiece splits words independently.
         self._words: WordPieces | None = None
-        # The word-start mark, if the model's pieces have it but the dictionary does not.
+        # The word-start mark, if the pieces of a word model start with it but the dictionary
+        # symbols do not; otherwise empty.
         self._mark = ""
         if symbols is None:
             return
@@ -469,7 +474,7 @@ class Tokenizer:
         """Like `encode_flat`, but texts without a known word are treated as empty.
 
         Otherwise all texts with unknown pieces and no known word would have almost the same
-        embedding, namely the unknown piece's. Punctuation does not count as a word.
+        embedding, that of the unknown piece. Punctuation does not count as a word.
         """
         ids, lengths = self.encode_flat(texts)
         is_unknown = ids == self.unknown
@@ -503,7 +508,7 @@ class Tokenizer:
 
 
 def _ids_in_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray | None:
-    """Return the dictionary id of each piece, if both lists end with the same symbols in one order.
+    """Return the dictionary id of each piece, if the last pieces are the symbols in the same order.
 
     `lxsr prepare` writes such dictionaries. Comparing two lists is much faster than searching.
 
@@ -512,7 +517,7 @@ def _ids_in_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray |
         pieces: all pieces of the model, which are distinct.
 
     Returns:
-        The ids, int64 [pieces]; None if the lists differ.
+        The ids, int64 [pieces]; None if the symbols or their order differ.
     """
     words = symbols[len(SPECIAL) :]
     first = len(pieces) - len(words)
@@ -525,7 +530,7 @@ def _ids_in_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray |
 
 
 def _ids_in_any_order(symbols: Sequence[str], pieces: Sequence[str]) -> np.ndarray:
-    """Return the dictionary id of each piece, int64 [pieces]; unknown pieces have that of UNK."""
+    """Return the dictionary id of each piece, int64 [pieces]; for unknown pieces, the id of UNK."""
     positions = dict(zip(symbols, range(len(symbols)), strict=True))
     unknown = positions[UNK]
     # Pieces that look like special symbols are ordinary text, so map them to unknown.

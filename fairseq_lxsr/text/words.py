@@ -22,7 +22,7 @@ LOOKUP_TEXTS = 4096
 SHORT_TEXT_BYTES = 2000
 # Maximum number of cached words. The words in the table take about 30 MB.
 CACHED_WORDS = 1 << 19
-# Maximum number of words in the dict, and of their bytes. They take about 30 MB.
+# Maximum number of words in the dict, and maximum of their total bytes. They take about 30 MB.
 DICT_WORDS = 1 << 17
 DICT_BYTES = 1 << 22
 
@@ -35,7 +35,8 @@ def splits_words_independently(model: bytes, pieces: Sequence[str]) -> bool:
 
     BPE models do. Unigram models do, except for ties: SentencePiece adds up scores along the text,
     so rounding may decide between two equally good splits of a word, whereas here the choice
-    depends only on the word. Word models join adjacent unknown words, unless words have no mark.
+    depends only on the word. Word models do only if their words have no word-start mark; otherwise
+    they join adjacent unknown words.
 
     Args:
         model: content of a SentencePiece model file.
@@ -72,7 +73,7 @@ class WordPieces:
         ids, lengths = word_pieces.encode_flat(["the dog", "the cat"])
 
     Args:
-        encode: computes the ids of texts by SentencePiece, as `FlatIds`.
+        encode: encodes texts with SentencePiece, without a cache.
         lookup_texts: number of texts that are looked up together.
         short_text_bytes: shorter texts are looked up in a dict instead of the table.
         cached_words: number of words after which the cache is emptied.
@@ -114,10 +115,10 @@ class WordPieces:
 
     def _forget(self) -> None:
         """Empty the cache."""
-        # Numbers of the words of short texts, and of words that are too long for the table.
-        self._numbers: dict[bytes, int] = {}
+        # Indices of the words of short texts, and of words that are too long for the table.
+        self._indices: dict[bytes, int] = {}
         self._dict_bytes = 0
-        # Finds the numbers of many short words at once.
+        # Looks up the indices of many short words at once.
         self._table = WordTable()
         # The concatenated ids of all words.
         self._ids = np.zeros(0, dtype=np.int64)
@@ -128,7 +129,7 @@ class WordPieces:
         """Return whether the cache has reached one of its limits."""
         return (
             len(self._ends) > self.cached_words
-            or len(self._numbers) > self.dict_words
+            or len(self._indices) > self.dict_words
             or self._dict_bytes > self.dict_bytes
         )
 
@@ -151,57 +152,57 @@ class WordPieces:
         word_counts = np.fromiter(map(str.count, texts, repeat(" ")), np.int64, len(texts)) + 1
         with self._lock:
             try:
-                numbers = self._look_up(data)
+                indices = self._look_up(data)
             except BaseException:
-                # Some words may have pieces, but no number.
+                # Some words may have pieces, but no index yet.
                 self._forget()
                 raise
             ids = self._ids
             ends = self._ends
             if self._is_full():
                 self._forget()
-        word_lengths = ends[numbers + 1] - ends[numbers]
+        word_lengths = ends[indices + 1] - ends[indices]
         # Number of ids before each word in the block, followed by the total.
         ids_before = np.concatenate([[0], word_lengths.cumsum()])
-        shifts = np.repeat(ends[numbers] - ids_before[:-1], word_lengths)
+        shifts = np.repeat(ends[indices] - ids_before[:-1], word_lengths)
         places = shifts + np.arange(ids_before[-1])
         text_ends = ids_before[word_counts.cumsum()]
         return ids[places], text_ends - np.concatenate([[0], text_ends[:-1]])
 
     def _look_up(self, data: bytes) -> np.ndarray:
-        """Return the number of each word in a text, int64 [W]; new words get the next numbers.
+        """Return the index of each word of a text, int64 [W]; new words are encoded and added.
 
         Args:
             data: the text in UTF-8, followed by `PADDING`.
         """
         if len(data) < self.short_text_bytes:
             words = data[: -len(PADDING)].split(b" ")
-            return self._numbers_in_dict(words)
+            return self._indices_in_dict(words)
         starts, ends = split_at_blanks(data)
         keys = word_keys(data, starts, ends)
-        numbers = self._table.find(keys)
+        indices = self._table.find(keys)
         # The remaining words are either new or too long for the table.
-        rest = np.flatnonzero(numbers < 0)
+        rest = np.flatnonzero(indices < 0)
         is_short = ends[rest] - starts[rest] <= MAX_KEY_BYTES
         short = rest[is_short]
         long = rest[~is_short]
-        numbers[long] = self._numbers_in_dict(_slices(data, starts[long], ends[long]))
-        numbers[short] = self._numbers_of(_slices(data, starts[short], ends[short]), {})
-        first = short[np.unique(numbers[short], return_index=True)[1]]
-        self._table.add(keys[:, first], numbers[first])
-        return numbers
+        indices[long] = self._indices_in_dict(_slices(data, starts[long], ends[long]))
+        indices[short] = self._indices_of(_slices(data, starts[short], ends[short]), {})
+        first = short[np.unique(indices[short], return_index=True)[1]]
+        self._table.add(keys[:, first], indices[first])
+        return indices
 
-    def _numbers_in_dict(self, words: Sequence[bytes]) -> np.ndarray:
-        """Return the numbers of words, int64 [n]; new words are added to the dict."""
-        known_count = len(self._numbers)
-        numbers = self._numbers_of(words, self._numbers)
-        if len(self._numbers) > known_count:
-            new_words = islice(reversed(self._numbers), len(self._numbers) - known_count)
+    def _indices_in_dict(self, words: Sequence[bytes]) -> np.ndarray:
+        """Return the index of each word, int64 [n]; new words are encoded and added to the dict."""
+        known_count = len(self._indices)
+        indices = self._indices_of(words, self._indices)
+        if len(self._indices) > known_count:
+            new_words = islice(reversed(self._indices), len(self._indices) - known_count)
             self._dict_bytes += sum(map(len, new_words))
-        return numbers
+        return indices
 
-    def _numbers_of(self, words: Sequence[bytes], known: dict[bytes, int]) -> np.ndarray:
-        """Return the index of each word, int64 [n]; words that are not in the cache are added.
+    def _indices_of(self, words: Sequence[bytes], known: dict[bytes, int]) -> np.ndarray:
+        """Return the index of each word, int64 [n]; words that are not in `known` are encoded.
 
         Args:
             words: n words.
@@ -220,7 +221,7 @@ class WordPieces:
 
 
 def _slices(data: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
-    """Return parts of a text, given the start and end bytes [n] of each part."""
+    """Return n parts of a text, given the offsets of their first bytes and of their ends [n]."""
     bounds = zip(starts.tolist(), ends.tolist(), strict=True)
     return [data[start:end] for start, end in bounds]
 
@@ -229,7 +230,7 @@ def _slices(data: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
 KEY_PARTS = 3
 # Maximum length of a word in the table, in bytes.
 MAX_KEY_BYTES = 8 * KEY_PARTS - 1
-# `word_keys` reads this many bytes beyond the last word.
+# Bytes to append to a text, because `word_keys` reads beyond the last word.
 PADDING = bytes(8 * KEY_PARTS + 7)
 BLANK = ord(" ")
 # Minimum number of table slots per word.
@@ -278,26 +279,26 @@ def word_keys(data: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 class WordTable:
-    """A vectorized hash table that maps word keys to word numbers.
+    """A vectorized hash table that maps word keys to word indices.
 
     It uses open addressing: a word is stored in the first free slot at or after its hash slot.
     """
 
     def __init__(self) -> None:
         self._keys = np.zeros((KEY_PARTS, 0), dtype=np.uint64)
-        self._numbers = np.zeros(0, dtype=np.int64)
+        self._indices = np.zeros(0, dtype=np.int64)
         # Index of each slot's column in `_keys`; -1 for a free slot.
         self._slots = np.full(1 << 10, -1, dtype=np.int32)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the number of each word, int64 [W], or -1 for words that are not in the table.
+        """Return the index of each word, int64 [W], or -1 for words that are not in the table.
 
         Args:
             keys: word keys, uint64 [KEY_PARTS, W] (see `word_keys`).
         """
-        numbers = np.full(keys.shape[1], -1, dtype=np.int64)
-        if not len(self._numbers):
-            return numbers
+        indices = np.full(keys.shape[1], -1, dtype=np.int64)
+        if not len(self._indices):
+            return indices
         # Words that are still unresolved, and the next slot to check for each of them.
         searched = np.arange(keys.shape[1])
         slots = self._first_slots(keys)
@@ -306,29 +307,29 @@ class WordTable:
             is_match = columns >= 0
             for table_part, key_part in zip(self._keys, keys, strict=True):
                 is_match &= table_part[columns] == key_part[searched]
-            numbers[searched[is_match]] = self._numbers[columns[is_match]]
+            indices[searched[is_match]] = self._indices[columns[is_match]]
             # If the slot holds a different word, continue with the next slot.
             is_taken = (columns >= 0) & ~is_match
             searched = searched[is_taken]
             slots = (slots[is_taken] + 1) % len(self._slots)
-        return numbers
+        return indices
 
-    def add(self, keys: np.ndarray, numbers: np.ndarray) -> None:
+    def add(self, keys: np.ndarray, indices: np.ndarray) -> None:
         """Add distinct words that are not yet in the table.
 
         Args:
             keys: word keys, uint64 [KEY_PARTS, W] (see `word_keys`).
-            numbers: numbers of the words, int64 [W].
+            indices: indices of the words, int64 [W].
         """
-        first_new = len(self._numbers)
+        first_new = len(self._indices)
         self._keys = np.concatenate([self._keys, keys], axis=1)
-        self._numbers = np.concatenate([self._numbers, numbers])
-        if SLOTS_PER_WORD * len(self._numbers) > len(self._slots):
-            while SLOTS_PER_WORD * len(self._numbers) > len(self._slots):
+        self._indices = np.concatenate([self._indices, indices])
+        if SLOTS_PER_WORD * len(self._indices) > len(self._slots):
+            while SLOTS_PER_WORD * len(self._indices) > len(self._slots):
                 self._slots = np.full(4 * len(self._slots), -1, dtype=np.int32)
             # The enlarged table is empty, so add all words again.
             first_new = 0
-        columns = np.arange(first_new, len(self._numbers), dtype=np.int32)
+        columns = np.arange(first_new, len(self._indices), dtype=np.int32)
         slots = self._first_slots(self._keys[:, first_new:])
         while len(columns):
             is_free = self._slots[slots] < 0

@@ -154,7 +154,7 @@ def test_memory_is_bounded_and_answers_do_not_depend_on_it(tmp_path):
         setattr(tokenizer._words, name, value)
         for found, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(found, right)
-    assert len(tokenizer._words._numbers) <= 10
+    assert len(tokenizer._words._indices) <= 10
 
 
 def test_words_of_long_texts_need_no_dict(tmp_path):
@@ -166,7 +166,7 @@ def test_words_of_long_texts_need_no_dict(tmp_path):
     for _ in range(2):
         for ids, right in zip(tokenizer.encode_flat(texts), expected, strict=True):
             np.testing.assert_array_equal(ids, right)
-    assert list(tokenizer._words._numbers) == [b"dog" * 20]
+    assert list(tokenizer._words._indices) == [b"dog" * 20]
 
 
 @pytest.mark.parametrize("version", [1, 3])
