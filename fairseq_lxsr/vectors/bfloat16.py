@@ -26,7 +26,7 @@ FLOAT32_ROUNDING = 2.0**-23
 def search_bfloat16(
     units: FloatArray, candidates: CandidateRows, k: int
 ) -> tuple[FloatArray, IntArray, np.ndarray]:
-    """Search with unit-length queries [n, D].
+    """Find the k best candidates of unit-length queries [n, D].
 
     Returns:
         Scores and ids [n, k], and whether these k are guaranteed to be the best [n].
@@ -95,7 +95,7 @@ class _BestOfGroups(BestCandidates):
     """Finds the best candidates by first comparing only the largest score per group of columns.
 
     Only groups whose largest score is among the best so far are examined further. After the first
-    blocks, few groups are.
+    blocks, only few groups are.
     """
 
     is_first_block = True

@@ -53,8 +53,8 @@ EXCLUDED_PENALTY = 4
 COPIED_SHARE = 0.1
 # Factor by which a `binary` index searches deeper if too few of its results are allowed.
 DEEPER = 4
-# Largest array that faiss may allocate, as a multiple of the file size. The tables that it derives
-# for ivf-pq are 32 times the size of the centroids.
+# Largest array that faiss may allocate, as a multiple of the file size. The tables that faiss
+# derives for ivf-pq are 32 times the size of the centroids.
 LARGEST_VECTOR = 64
 
 # Serializes changes to the allocation limit of faiss, which applies to the whole process.
@@ -70,8 +70,8 @@ logger = logging.getLogger(__name__)
 def default_lists(count: int) -> int:
     """Return the default number of inverted lists for `count` vectors.
 
-    This is min(4 sqrt(count), count // 39): the faiss guidelines recommend 4 sqrt(count), and faiss
-    warns if a list is trained on fewer than 39 vectors.
+    This is min(4 sqrt(count), count // 39), at least 1: the faiss guidelines recommend
+    4 sqrt(count), and faiss warns if a list is trained on fewer than 39 vectors.
     """
     return int(max(1, min(4 * count**0.5, count // MIN_ROWS_PER_LIST)))
 
@@ -132,27 +132,27 @@ def _faiss() -> Any:
 def build_index(
     embeddings: NDArray[Any], kind: str = "flat", lists: int | None = None, seed: int = 1
 ) -> Any:
-    """Build an index for search by cosine similarity (inner product of unit vectors), in blocks.
+    """Build an index for search by cosine similarity (inner product of unit vectors).
 
         index = build_index(embeddings, "ivf")
         cosines, ids = search_index(index, queries, k=5)
 
     Args:
-        embeddings: vectors [M, D], in memory or memory-mapped.
+        embeddings: vectors [M, D], in memory or memory-mapped; read in blocks.
         kind: `flat` is exact. `float16` and `int8` compare the float32 query with all vectors,
-            rounded to half or a quarter of the memory. `binary` compares the signs of the rotated
-            vectors (Hamming distance, D/8 bytes) and rescores the best candidates with int8
-            vectors (D more bytes). `ivf` (float16) compares only the lists nearest to a query.
-            `ivf-pq` is `ivf` with D/8 bytes per vector.
+            which are rounded and take half or a quarter of the memory. `binary` compares the signs
+            of the rotated vectors (Hamming distance, D/8 bytes) and rescores the best candidates
+            with int8 vectors (D more bytes). `ivf` (float16) compares a query only with the vectors
+            of the nearest lists. `ivf-pq` is `ivf` with D/8 bytes per vector.
         lists: number of inverted lists; None for min(4 sqrt(M), M // 39), at least 1.
-        seed: random seed of the sample that trains the lists.
+        seed: random seed for the sample of vectors on which the index is trained.
 
     Returns:
         A faiss index or a `FlatIndex`.
 
     Raises:
-        InputError: if the kind is invalid for the vectors, and for vectors with NaN or infinity. A
-            flat index raises the latter when it is written or searched.
+        InputError: if the kind is invalid for the vectors, or a vector contains NaN or infinity. A
+            flat index detects NaN and infinity only when it is written or searched.
     """
     embeddings = as_matrix(embeddings, "embeddings")
     count, width = embeddings.shape
@@ -185,8 +185,8 @@ def _empty_index(kind: str, width: int, lists: int) -> Any:
     }
     index = faiss.index_factory(width, factory[kind], faiss.METRIC_INNER_PRODUCT)
     if kind == "ivf-pq":
-        # The factory would order the codes by simulated annealing, for a filter that no search
-        # here uses. It takes seconds for every 8 dimensions, whatever the number of vectors.
+        # By default, faiss then orders the codes by simulated annealing, for a filter that no
+        # search here uses. This takes seconds for every 8 dimensions, for any number of vectors.
         index.do_polysemous_training = False
     return index
 
@@ -205,9 +205,9 @@ def _binary_index(width: int) -> Any:
 
 
 def _warn_if_few(index: Any, kind: str, count: int) -> None:
-    """Warn once if lists or codes are trained from few vectors.
+    """Warn once if lists or codes are trained on too few vectors.
 
-    faiss would warn for each part of a code.
+    The warnings of faiss, one for each part of a code, are disabled.
     """
     parts = [(index.nlist, index.cp)]
     if kind == "ivf-pq":
@@ -235,7 +235,7 @@ def search_index(
     """Find the k nearest vectors of each query; threads may share the index.
 
     Args:
-        index: an index of `build_index` or `read_index`.
+        index: an index from `build_index` or `read_index`.
         queries: vectors [N, D].
         k: number of neighbours, at most the number of vectors.
         probes: number of inverted lists to search per query; more lists find more neighbours, but
@@ -248,7 +248,8 @@ def search_index(
         infinity.
 
     Raises:
-        InputError: if the width, `k` or `probes` is invalid for the index, and for NaN or infinity.
+        InputError: if the width, `k` or `probes` is invalid for the index, or a query contains NaN
+            or infinity.
     """
     queries = as_matrix(queries, "queries")
     if queries.shape[1] != index.d:
@@ -286,12 +287,12 @@ def _search_allowed_flat(
 def _search_allowed_faiss(
     index: Any, units: FloatArray, k: int, probes: int, allowed: NDArray[np.bool_]
 ) -> tuple[FloatArray, IntArray]:
-    """Search with unit queries [N, D] for the vectors that are allowed."""
+    """Find the nearest allowed vectors of unit queries [N, D]."""
     faiss = _faiss()
     if not isinstance(index, faiss.IndexRefine):
         bitmap = np.packbits(allowed, bitorder="little")
         return _search_faiss(index, units, k, probes, faiss.IDSelectorBitmap(bitmap))
-    # A sign index cannot skip vectors: find more vectors, and drop those that are not allowed.
+    # A binary index cannot skip vectors, so find more vectors and drop those that are not allowed.
     depth = k
     while True:
         cosines, ids = _search_faiss(index, units, depth, probes)
@@ -329,7 +330,15 @@ def _search_faiss(
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write an index in faiss format."""
+    """Write an index in faiss format.
+
+    Args:
+        index: an index from `build_index` or `read_index`.
+        path: output file.
+
+    Raises:
+        InputError: if the file cannot be written, or a vector contains NaN or infinity.
+    """
     if isinstance(index, FlatIndex):
         index.write(path)
         return
@@ -348,6 +357,9 @@ def read_index(file: str | Path | BinaryIO) -> Any:
     Args:
         file: path or open file. An open file may be replaced on disk meanwhile, and may be closed
             afterwards.
+
+    Returns:
+        A faiss index or a `FlatIndex`.
 
     Raises:
         InputError: if the file is not an index.
@@ -371,7 +383,7 @@ def _read_index(stream: BinaryIO) -> Any:
     except OSError:
         raise
     except Exception as error:
-        # A damaged file raises errors of many kinds, for example MemoryError.
+        # For a damaged file, faiss raises errors of many types, for example MemoryError.
         reason = f"{type(error).__name__} {error}".splitlines()[0]
         raise InputError(f"{stream.name}: not a faiss index ({reason}); build it again") from None
 
@@ -380,8 +392,8 @@ def _read_index(stream: BinaryIO) -> Any:
 def _limited(size: int) -> Iterator[None]:
     """Limit each array that faiss allocates inside the `with` block to `size` bytes.
 
-    Otherwise a length in a damaged file could fill the memory. Since version 1.14, faiss has one
-    limit for the whole process.
+    Otherwise a wrong length in a damaged file could fill the memory. Only faiss 1.14 and later has
+    such a limit, and it applies to the whole process.
     """
     faiss = _faiss()
     if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
@@ -411,7 +423,7 @@ INNER_PRODUCT = 0
 
 
 class FlatIndex:
-    """Exact index: compares each query with all vectors [M, D], which may have any length.
+    """Exact index that compares each query with all vectors [M, D], which may have any length.
 
     The vectors are memory-mapped if the index was read from a file.
 
@@ -427,10 +439,10 @@ class FlatIndex:
 
     @cached_property
     def has_unit_rows(self) -> bool:
-        """Whether all rows are unit vectors, so that a search need not scale them.
+        """Whether all rows are read-only unit vectors, so that a search need not scale them.
 
-        Rows in a file are checked once. Rows in memory may change between two searches, so they
-        never count as unit vectors.
+        Rows in a file are read-only and checked once. Writable rows may change between two
+        searches, so they never count as unit vectors.
         """
         return not self.rows.flags.writeable and are_unit_rows(self.rows)
 
@@ -448,7 +460,7 @@ class FlatIndex:
 
     @classmethod
     def read(cls, stream: BinaryIO) -> "FlatIndex":
-        """Map an index into memory, from an open file."""
+        """Map the vectors of an open index file into memory."""
         path = stream.name
         header = stream.read(FLAT_HEADER.size)
         if len(header) < FLAT_HEADER.size:

@@ -30,6 +30,12 @@ def margin_scores(
         source_means: r(x) of the source x of each pair, or an array that broadcasts to the cosines.
         target_means: r(y) of the target y of each pair, in the same form.
         margin: `ratio`, `distance` or `absolute`.
+
+    Returns:
+        Margins, in the shape of the cosines.
+
+    Raises:
+        InputError: if the margin is unknown.
     """
     mean = (source_means + target_means) / 2
     if margin == "absolute":

@@ -83,8 +83,8 @@ def mine(
         embeddings.
 
     Raises:
-        InputError: if k is larger than the number of candidates, for other values that are out of
-            range, and for rows that are not finite.
+        InputError: if k is larger than the number of candidates, another value is out of range, or
+            a row contains NaN or infinity.
     """
     if target is None:
         source = as_matrix(source, "source")
@@ -102,8 +102,8 @@ def drop_self(cosines: FloatArray, ids: IntArray, first: int = 0) -> tuple[Float
     If a row is not among its neighbours, the last of them is removed.
 
     Args:
-        cosines: cosines of n rows to their k + 1 nearest neighbours, and to themselves
-            [n, k + 1].
+        cosines: cosines of n rows to their k + 1 nearest neighbours, usually including the rows
+            themselves [n, k + 1].
         ids: ids of the neighbours [n, k + 1].
         first: index of the first row among the candidates.
 
@@ -269,8 +269,8 @@ def csls_pairs(
         neighbours: number of neighbours in r.
 
     Returns:
-        CSLS in descending order, row indices of the queries and of the candidates, each [count].
-        The order of equal pairs is arbitrary.
+        CSLS in descending order, row indices of the queries, and row indices of the candidates,
+        each [count]. The order of pairs with equal CSLS is arbitrary.
     """
     best = np.empty(0, dtype=np.float32)
     # Positions in the matrix of all pairs, row by row.
@@ -317,7 +317,7 @@ def csls_best(
 def _csls_blocks(
     queries: FloatArray, candidates: FloatArray, neighbours: int
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Yield CSLS of some queries with all candidates [n, M], and the index of the first query."""
+    """Yield the index of the first query of each block, and CSLS with all candidates [n, M]."""
     query_means = neighbourhood(nearest_neighbours(queries, candidates, neighbours)[0])
     candidate_means = neighbourhood(nearest_neighbours(candidates, queries, neighbours)[0])
     doubled_queries = 2 * normalise_rows(queries)

@@ -58,7 +58,7 @@ def nearest_neighbours(
         queries: vectors [N, D] of any length, float32 or float16, in memory or memory-mapped; lists
             are converted. Codes (int8, bits) are rejected: `embeddings.load_embeddings` decodes
             them.
-        candidates: vectors [M, D] of the same kinds.
+        candidates: vectors [M, D] of any length, in the same formats.
         k: number of neighbours, at most M.
         penalty: value to subtract from the cosine of each candidate (for CSLS) [M].
         precision: precision of the products: float32, or bfloat16 (2 to 3 times faster if the
@@ -74,8 +74,8 @@ def nearest_neighbours(
         [N, k].
 
     Raises:
-        InputError: for arrays that do not match, rows that are not finite, and values of
-            other arguments that are out of range.
+        InputError: if the arrays do not match, a row contains NaN or infinity, or another argument
+            is out of range.
     """
     queries = as_matrix(queries, "queries")
     candidates = as_matrix(candidates, "candidates")
@@ -115,6 +115,9 @@ def shift_ids(neighbours: tuple[FloatArray, IntArray], start: int) -> tuple[Floa
     Args:
         neighbours: cosines and ids within the block, [N, k] each; -1 marks a missing neighbour.
         start: index of the block's first candidate.
+
+    Returns:
+        Cosines, and ids among all candidates, [N, k] each.
     """
     cosines, ids = neighbours
     return cosines, np.where(ids < 0, ids, ids + start)
@@ -203,7 +206,7 @@ def _search(units: FloatArray, candidates: CandidateRows, k: int) -> tuple[Float
 
 
 def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
-    """Return the ids of the best candidates, for queries whose scores fit in memory.
+    """Return the ids of the best candidates [n, depth], for queries whose scores fit in memory.
 
     The best candidates are selected once, instead of after each block.
     """
@@ -216,7 +219,7 @@ def _search_at_once(units: FloatArray, candidates: CandidateRows, depth: int) ->
 
 
 def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> IntArray:
-    """Return the ids [n, depth] of the best candidates."""
+    """Return the ids of the best candidates [n, depth], comparing one block at a time."""
     parts = query_blocks(len(units))
     best = [_BestOfBlocks(len(units[part]), depth) for part in parts]
     buffer = np.empty(len(units[parts[0]]) * candidates.largest_block, dtype=np.float32)

@@ -165,7 +165,7 @@ def _score_block(
     sums = np.empty(len(chosen), dtype=np.float32)
     counts = is_candidate.sum(axis=1)
     bounds = (0, *np.cumsum(counts).tolist())
-    # The candidates of a query range from `first` to `last`.
+    # The candidates of a query range from `first` to `last` (exclusive).
     for query, (first, last) in enumerate(pairwise(bounds)):
         if first == last:
             continue

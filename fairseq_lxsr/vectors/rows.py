@@ -34,7 +34,7 @@ LEAST_SQUARES = np.float32(2.0**-80)
 
 
 def as_matrix(embeddings: ArrayLike, name: str) -> NDArray[Any]:
-    """Return embeddings as an array [N, D]. An array is returned unchanged, memory-mapped or not.
+    """Return embeddings as an array [N, D]. An input that is already an array is not copied.
 
     Args:
         embeddings: an array, or nested lists.
@@ -95,15 +95,17 @@ def check_count(name: str, value: Any, maximum: int | None = None, items: str = 
 def check_directions(
     embeddings: FloatArray, describe: Callable[[int], str], zeros: bool = False
 ) -> None:
-    """Check that embeddings [N, D] have a direction; otherwise their neighbours would be arbitrary.
+    """Check that no embedding is a zero vector or contains NaN or infinity.
+
+    The nearest neighbours of such a vector would be arbitrary.
 
     Args:
-        embeddings: N rows.
+        embeddings: N vectors [N, D].
         describe: returns the place and text of a row by its index, for messages.
-        zeros: whether to accept rows of zeros, which the caller skips.
+        zeros: whether to accept zero vectors, which the caller skips.
 
     Raises:
-        InputError: for a row with NaN or infinity, and for a row of zeros.
+        InputError: for a row with NaN or infinity, and unless `zeros` is set, for a zero vector.
     """
     # Treat values with overflowing squares as infinite, and reject them.
     with np.errstate(over="ignore"):
@@ -179,8 +181,8 @@ def unit_rows(
 def copied_blocks(rows: NDArray[Any]) -> Iterator[tuple[int, FloatArray]]:
     """Yield the index of the first row of each block, and a copy of the block in float32.
 
-    All copies use the same memory, so a block is valid until the next one. Otherwise numpy would
-    copy unaligned rows of a file into new memory for each product.
+    All copies use the same memory, so a block is only valid until the next one. Without this copy,
+    numpy would copy unaligned rows of a file into new memory for each product.
     """
     buffer = np.empty((min(CACHED_ROWS, len(rows)), rows.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), CACHED_ROWS):
@@ -201,7 +203,7 @@ def are_unit_rows(rows: NDArray[Any]) -> bool:
         for _, block in copied_blocks(rows):
             squares = np.multiply(block, block, out=products[: len(block)]).sum(axis=1)
             is_unit = np.abs(np.sqrt(squares) - 1) < UNIT_TOLERANCE
-            # A sum of squares may be zero because the numbers are tiny.
+            # The sum of squares of a row with tiny values may also be zero.
             is_zero = ~block[~is_unit].any(axis=1)
             if not is_zero.all():
                 return False
@@ -211,7 +213,8 @@ def are_unit_rows(rows: NDArray[Any]) -> bool:
 def _rescale_extreme(rows: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Scale very long and very short rows so that their squares fit into float32.
 
-    The factor is the power of two that brings the largest number near one, so nothing is rounded.
+    The factor of a row is the power of two that brings its largest value near 1, so nothing is
+    rounded.
 
     Args:
         rows: vectors [n, D].
@@ -259,9 +262,9 @@ class CandidateRows:
         return min(CANDIDATE_ROWS, len(self))
 
     def blocks(self) -> Iterator[tuple[int, FloatArray, FloatArray | None]]:
-        """Yield blocks: the index of the first row, unit vectors [c, D] and penalties [c].
+        """Yield the index of the first row of each block, its unit vectors [c, D], and penalties.
 
-        A block is valid until the next one.
+        The penalties [c] are None if there are none. A block is only valid until the next one.
         """
         for start, block in self._unit_blocks():
             penalty = None if self.penalty is None else self.penalty[start : start + len(block)]
@@ -314,7 +317,7 @@ def best_first(
 ) -> tuple[FloatArray, IntArray]:
     """Sort each row by descending score, and return the k best scores and ids.
 
-    Equal scores keep their order. Without k, all are returned.
+    Equal scores keep their order.
 
     Args:
         scores: scores of c candidates for n queries [n, c].
@@ -369,9 +372,9 @@ def query_blocks(count: int) -> list[slice]:
 
 
 def queries_per_block(memory_mb: int, width: int, depth: int) -> int:
-    """Return the number of queries that fit into memory, at least one block.
+    """Return the number of queries that fit into memory: full blocks, at least one.
 
-    Each query needs its row in two precisions, and its best candidates.
+    Each query takes memory for its vector in two precisions and for its best candidates.
     """
     bytes_per_query = width * 10 + depth * 64
     blocks = memory_mb * 10**6 // bytes_per_query // QUERY_ROWS
