@@ -56,8 +56,8 @@ class HaystackDocumentEmbedder:
             documents: N documents.
 
         Returns:
-            A dictionary with `documents`, copies that have embeddings. A document without content
-            gets zeros.
+            A dictionary with `documents`: copies of the documents, with embeddings. The embedding
+            of a document without content consists of zeros.
         """
         texts = [document.content or "" for document in documents]
         rows = unit_vectors(self.model, texts, self.dimensions).tolist()

@@ -12,7 +12,7 @@ from fairseq_lxsr.clients.shared import DEFAULT, cached_encoder, unit_vectors
 class SentenceVectors(TransformerMixin, BaseEstimator):
     """Scikit-learn transformer that computes sentence embeddings.
 
-    A classifier trained on them can be applied to other languages.
+    A classifier trained on embeddings of one language can be applied to other languages.
 
         classifier = make_pipeline(SentenceVectors(), LogisticRegression())
 
@@ -25,7 +25,7 @@ class SentenceVectors(TransformerMixin, BaseEstimator):
         self.model = model
         self.dimensions = dimensions
 
-    def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- as scikit-learn has it
+    def fit(self, X: Any = None, y: Any = None) -> "SentenceVectors":  # noqa: N803 -- name in scikit-learn
         """Do nothing except return the transformer itself, because the model is already trained."""
         return self
 
