@@ -88,7 +88,11 @@ class Connection:
                 copy.shutdown(socket.SHUT_RDWR)
 
     def add(self, copy: socket.socket) -> None:
-        """Monitor another socket, given as a duplicate, because TLS detaches the original."""
+        """Monitor another socket, given as a duplicate, because TLS detaches the original.
+
+        Raises:
+            TimeoutError: if the connection has already been closed.
+        """
         self._sockets.append(copy)
         if self.is_cut:
             raise TimeoutError

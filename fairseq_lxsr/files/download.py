@@ -39,7 +39,7 @@ RANGE_NOT_SATISFIABLE = 416
 PARTIAL_CONTENT = 206
 # Timeout in seconds for the response, and then for every `MIN_BYTES` of data.
 TIMEOUT = 60
-# Seconds before the second attempt, doubled before each further attempt.
+# Seconds to wait after a failed attempt, doubled for each consecutive attempt without progress.
 BACK_OFF = 1.0
 # Size limit for files of unknown size.
 MAX_BYTES = 2**34
@@ -144,13 +144,13 @@ class _Attempts:
             if isinstance(error, http.client.HTTPException):
                 kind = f"{type(error).__name__}: "
             raise InputError(
-                f"{self._url}: {kind}{plain(error)} ({tried} attempts); try again later (the "
-                f"first {length:,} bytes are kept)"
+                f"{self._url}: {kind}{plain(error)} ({tried} attempts); try again later: the "
+                f"{length:,} bytes downloaded so far are kept"
             ) from None
 
 
 def _permanent_problem(error: Exception) -> str | None:
-    """Describe an error that a retry would not fix; re-raise disk errors."""
+    """Describe an error that a retry would not fix, or return None; re-raise disk errors."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code < 500 and error.code not in BUSY_STATUS:
@@ -330,6 +330,10 @@ def get_archive(
         outputs: maps file names in the archive to output paths (see `unpack`).
         expected: size in bytes and SHA-256 checksum of the archive; None if unknown.
         keep_archive: whether to keep the archive.
+
+    Raises:
+        InputError: if the archive cannot be downloaded, is damaged, or lacks one of the files, or
+            another process is downloading it.
     """
     # Do this before acquiring the lock, because the folder may be read-only.
     if all(path.is_file() for path in outputs.values()):

@@ -13,8 +13,8 @@ from fairseq_lxsr.files.blocks import in_blocks
 ENTITIES = ("auto", "unescape", "keep")
 ENTITIES_HELP = (
     "HTML entities such as &amp; and &#39; in the text: unescape replaces them with their "
-    "characters, keep keeps them, auto replaces them if the text contains no bare & and none of "
-    "the characters that it escapes"
+    "characters, keep keeps them, auto replaces them if the text seems to be escaped throughout: "
+    "it contains no bare &, and no character that also occurs as an entity"
 )
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # Characters that programs may replace with entities, in addition to `&`.
@@ -90,7 +90,7 @@ class EntityReader:
         return replaced
 
     def report(self, unit: str) -> None:
-        """Print how many lines or pairs have entities; `unit` is what they are called."""
+        """Print how many lines or pairs have entities; `unit` is the word for them in messages."""
         if self.num_unescaped:
             say(f"{unit} with HTML entities, read as characters: {self.num_unescaped:,}")
         if self.num_kept and self.choice == ENTITIES[0]:

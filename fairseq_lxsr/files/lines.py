@@ -36,7 +36,8 @@ MARK_UP = re.compile(
 )
 # Whitespace and control characters, at which fairseq-preprocess would split a word piece.
 BLANKS = r"[\s\x00-\x1f\u007f-\u009f\u200b\u2028\u2029\ufeff]+"
-# Surrogates, and U+2581 and U+FFFD, which only SentencePiece treats as spaces.
+# A blank line may also contain invisible characters, vowel marks, surrogates, U+2581 and U+FFFD.
+# Only SentencePiece treats the latter two as spaces.
 _BLANK_LINE = re.compile(
     BLANKS.replace("[", rf"[{INVISIBLE}{VOWEL_MARKS}\u2581\ud800-\udfff\ufffd", 1).replace("+", "*")
 )
@@ -90,7 +91,7 @@ def read_lines(
 
 
 def _checked_first_line(raw: bytes, path: str | Path) -> bytes:
-    """Return the first line of a file, without a byte order mark."""
+    r"""Return the first line of a file without a byte order mark; reject \r as the line ending."""
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if b"\r" in raw[:-1] and not raw.endswith(b"\n"):
         raise InputError(
@@ -111,7 +112,10 @@ def _raw_lines(
     is_sentence: bool,
     unreadable: Callable[[InputError], None] | None = None,
 ) -> Iterator[bytes]:
-    """Yield lines including their newline. Only the start of an overlong line is read."""
+    """Yield lines including their newline. Overlong lines raise an error, or are skipped.
+
+    They are skipped if `unreadable` is given, which receives the error.
+    """
     limit = SENTENCE_BYTES if is_sentence else RECORD_BYTES
     for number, raw in enumerate(iter(partial(stream.readline, limit + 1), b""), start=1):
         if len(raw) <= limit:

@@ -24,7 +24,7 @@ RETRY_SECONDS = 0.02
 FORK_SECONDS = 10
 # Name of the lock file in a work folder.
 WORK_LOCK = "lock"
-# Environment variable with the lock file of the work folder that the parent process holds.
+# Environment variable with the path of the lock file that the parent process holds.
 LOCKED_BY_PARENT = "FAIRSEQ_LXSR_LOCKED"
 # Error numbers of file systems that do not support locks.
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -274,5 +274,5 @@ def _refuse_other_file(path: Path) -> None:
     if kind not in (stat.S_IFREG, stat.S_IFLNK) or not HOLDER.fullmatch(_content(path)):
         raise InputError(
             f"{path}: this path is needed for a lock file, but another file exists there; move it, "
-            "or choose another name"
+            "or choose another output path"
         )

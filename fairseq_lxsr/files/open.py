@@ -31,7 +31,8 @@ DECOMPRESSION_BUFFER = 2**17
 # Number of bytes to read per call.
 READ_BYTES = 2**20
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-# How often to try to read a folder that is missing or being replaced, and seconds between attempts.
+# Maximum number of attempts to read a folder that is being replaced, or that is missing, and number
+# of seconds between attempts.
 REPLACED_TRIES = 100
 MISSING_TRIES = 3
 REPLACED_SECONDS = 0.01
@@ -144,7 +145,7 @@ class Budget:
 
 
 class Metered(io.RawIOBase):
-    """A file object that decompresses on the fly and reports the bytes to its budget."""
+    """A file object that wraps a decompressing stream, and counts the bytes in a `Budget`."""
 
     def __init__(self, stream: Any, budget: Budget):
         self.stream = stream
@@ -216,7 +217,7 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
     If `read` fails because the folder was replaced, it is called again.
 
     Args:
-        marker: a file that every version of the folder contains, and each replacement creates anew.
+        marker: a file that every version of the folder contains and each replacement creates anew.
         read: reads the folder; if the folder is unchanged, its `InputError` or `OSError` is raised.
     """
     missing_count = 0
@@ -236,7 +237,10 @@ def read_unreplaced(marker: Path, read: Callable[[], T]) -> T:
 
 
 def file_identity(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that identify a file even if its name is reused, or None if it is missing."""
+    """Return device, inode and change time, which identify a file even if its name is reused.
+
+    None if the file is missing.
+    """
     try:
         status = os.stat(path)
     except OSError:

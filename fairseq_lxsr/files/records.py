@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Maximum nesting depth of lists and objects in JSON.
 MAX_DEPTH = 20
-# Largest value accepted as a count.
+# Counts must be smaller than this value.
 MAX_COUNT = 2**53
 # Control characters that JSON strings may contain unescaped.
 CONTROL = re.compile(r"[\x7f-\x9f]")
@@ -37,7 +37,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checksum(content: Mapping[str, Any]) -> int:
-    # Convert values to what JSON stores first, because it changes tuples and integer keys.
+    # First convert the values to those that JSON stores: it changes tuples and integer keys.
     normalized = json.loads(json.dumps(content))
     return zlib.crc32(json.dumps(normalized, sort_keys=True).encode())
 
@@ -101,7 +101,7 @@ def _nested_containers(
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a JSON value is an integer from 0 to `MAX_COUNT`."""
+    """Return whether a JSON value is an integer from 0 to `MAX_COUNT` (exclusive)."""
     return type(value) is int and 0 <= value < MAX_COUNT
 
 
@@ -163,7 +163,8 @@ def check_archive(path: Path) -> None:
     The speed is about 1 GB/s.
 
     Raises:
-        ValueError: if the archive is damaged or compressed. `zipfile` raises many kinds of errors.
+        ValueError: if the archive is damaged or compressed. For some kinds of damage, `zipfile`
+            raises other types of errors.
     """
     with zipfile.ZipFile(path) as archive:
         if sum(record.file_size for record in archive.infolist()) > path.stat().st_size:

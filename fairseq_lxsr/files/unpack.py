@@ -108,7 +108,7 @@ def _copy(stream: IO[bytes], target: IO[bytes], name: str) -> None:
 
 @contextmanager
 def _opening(archive: Path, free_bytes: int) -> Iterator[Iterator[Member]]:
-    """Yield the regular files of an archive, each with a function that opens it."""
+    """Yield an iterator over the regular files of an archive, each with a function to open it."""
     try:
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as packed:

@@ -84,7 +84,8 @@ def refuse_overlap(
             standard input. None is skipped.
 
     Raises:
-        InputError: if two outputs are the same, or an output is an input or contains one.
+        InputError: if two outputs are the same, or an output and an input are the same, or one of
+            them contains the other.
     """
     written = [Path(path) for path in outputs if path is not None]
     sources = [path for path in inputs if path is not None]
@@ -114,7 +115,7 @@ def _refuse_overwriting(output: Path, source: str | Path) -> None:
 
 
 def _contains_other(output: Path, source: str | Path) -> bool:
-    """Return whether two paths are the same, or the first is a folder that contains the second."""
+    """Return whether two paths are the same, or one is a folder that contains the other."""
     output_place = Path(os.path.realpath(output))
     source_place = Path(os.path.realpath(source))
     return output_place.is_relative_to(source_place) or source_place.is_relative_to(output_place)
@@ -235,7 +236,7 @@ def atomic_folder(
             (work / "config.json").write_text(...)
 
     No other process can write the folder in the meantime. Links are followed. The new folder and
-    its files inherit the modes of the ones that they replace.
+    its files inherit the modes of the folder and files that they replace.
 
     Args:
         path: output folder.
@@ -380,15 +381,18 @@ def no_follow(path: str, flags: int) -> int:
 def remove_planted(path: Path) -> None:
     """Remove anything that another user may have planted at the path of an unfinished file.
 
-    This can be a link, a device, a file with two names, or, in a shared folder, another user's
-    file.
+    This can be a link, a device, a file with several hard links, or, in a shared folder, another
+    user's file.
     """
     if os.path.lexists(path) and not (_is_own(path) and stat.S_ISREG(path.lstat().st_mode)):
         path.unlink()
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a path has one hard link and belongs to this user or the folder's owner."""
+    """Return whether a path is not a link, and belongs to this user or to the folder's owner.
+
+    A regular file must have no second hard link.
+    """
     status = path.lstat()
     is_hard_link = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
     if stat.S_ISLNK(status.st_mode) or is_hard_link:
