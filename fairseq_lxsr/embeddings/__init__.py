@@ -1,4 +1,4 @@
-"""Encoders of any kind behind one interface, and the file formats of embeddings."""
+"""One interface for encoders of all kinds, and the file formats of embeddings."""
 
 from fairseq_lxsr.embeddings.contract import Encoder, Text, embed
 from fairseq_lxsr.embeddings.formats import Layout

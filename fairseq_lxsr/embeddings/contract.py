@@ -98,8 +98,8 @@ def embed(encoder: Encoder, text: Text, zeros: bool = False) -> FloatArray:
         Embeddings, float32 [N, D].
 
     Raises:
-        InputError: if the encoder rejects a sentence, or an embedding is not finite or, without
-            `zeros`, is zero (because the sentence is empty or has no known words).
+        InputError: if the encoder rejects a sentence, an embedding contains NaN or infinity, or,
+            without `zeros`, an embedding is zero (the sentence is empty or has no known words).
     """
     try:
         embeddings = np.asarray(encoder.embed(text), dtype=np.float32)

@@ -105,7 +105,7 @@ class Format:
     Attributes:
         suffix: file name suffix, used by `lxsr eval` to find embeddings.
         described: whether a file is read only if it has a description from `lxsr embed`, because
-            other kinds of files have the same suffix.
+            other types of files have the same suffix.
     """
 
     suffix = ""
@@ -155,7 +155,11 @@ def format_name(path: Path) -> str | None:
 
 
 def format_of_file(path: Path) -> Format:
-    """Return the format that matches the file suffix."""
+    """Return the format that matches the file suffix.
+
+    Raises:
+        InputError: if no format has this suffix.
+    """
     name = format_name(path)
     if name is None:
         suffixes = ", ".join(file_format.suffix for file_format in all_formats())
@@ -245,10 +249,10 @@ class Safetensors(Format):
 
 
 class Parquet(Format):
-    """The column `embeddings` of a Parquet file, which contains a list per row.
+    """The column `embeddings` of a Parquet file, with one list of numbers per row.
 
-    The file is converted from rows at the end, because an interrupted Parquet file cannot be
-    continued.
+    Rows are written to a temporary file, which is converted to Parquet at the end, because an
+    interrupted Parquet file cannot be continued.
     """
 
     suffix = ".parquet"

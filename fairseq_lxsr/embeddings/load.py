@@ -32,7 +32,7 @@ Names = str | Path | Mapping[str, str | Path] | Iterable[str]
 ARCHIVE_START = b"PK\x03\x04"
 # Matches the prefix LANG= of a model name.
 LANGUAGE = re.compile("[^=/#]*=")
-# Default width of LASER-raw files: the width of LASER's embeddings
+# Default width of LASER-raw files, which is the width of LASER's embeddings.
 RAW_DIM = 1024
 
 
@@ -194,7 +194,11 @@ def _split_words(name: str) -> tuple[str, list[str]]:
 
 
 def parse_names(names: Names) -> list[ModelName]:
-    """Parse the name of one model, or of one per language."""
+    """Parse the name of one model, or of one per language.
+
+    Raises:
+        InputError: if there are several models for a language, or a name is invalid.
+    """
     if isinstance(names, Mapping):
         return [ModelName.parse(name, language) for language, name in names.items()]
     if isinstance(names, str | Path):

@@ -31,7 +31,7 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "on_long": ("cut", "error"),
     "truncate_dim": (None,),
 }
-# Pattern of fingerprints that a signature may contain.
+# Format of model fingerprints; other values in a description file are ignored.
 FINGERPRINT = re.compile(r"[\w.=-]{1,200}")
 
 
@@ -42,9 +42,9 @@ class StoredEmbeddings:
         encoder.embed(Text(lines, file="corpus/test.en"))  # reads vectors/test.en.npy
 
     The embeddings of a text file NAME are in NAME.npy, in a LASER-raw file NAME.raw, or in another
-    format. NAME may lack the .gz or .txt of the text file. Row i belongs to line i of the text
-    file. Files with a description FILE.json from `lxsr embed` must come from the same model, and
-    from the lines of their text file.
+    format. NAME may lack the suffix .gz, .txt or .tsv of the text file. Row i belongs to line i of
+    the text file. Files with a description FILE.json from `lxsr embed` must come from the same
+    model, and from the lines of their text file.
 
     Args:
         folder: folder with the embedding files.
@@ -194,7 +194,9 @@ def read_description(path: Path) -> dict[str, Any]:
     Returns:
         The description, in which `model`, `dimension`, `dtype` and `calibration` were checked. It
         is empty if the file has no description.
-            the file has none.
+
+    Raises:
+        InputError: if the description is invalid.
     """
     description_path = index_path(path)
     if not description_path.is_file():

@@ -1,4 +1,4 @@
-"""Implementations of `Encoder` for model folders, other libraries, and separate languages."""
+"""Implementations of `Encoder` for model folders, other libraries, and one model per language."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ class LibraryModel:
     """Encodes with a model of another library.
 
     Args:
-        model: an object with `encode(sentences)`, which returns [N, D].
+        model: an object with a method `encode(sentences)` that returns embeddings [N, D].
         fingerprint: identifies the model.
         width: number of dimensions D.
         options: options for `encode`.
@@ -127,7 +127,11 @@ class ByLanguage:
         return self.encoder_of(text.language).embed(text, counts)
 
     def encoder_of(self, language: str) -> Encoder:
-        """Return the encoder of a language."""
+        """Return the encoder of a language.
+
+        Raises:
+            InputError: if there is none.
+        """
         if language not in self.encoders:
             raise InputError(
                 f"no model for the language {language!r}, only for "
@@ -185,6 +189,9 @@ def check_same_width(source: int, target: int, names: tuple[Any, Any]) -> None:
         source: width of the first embeddings.
         target: width of the second embeddings.
         names: names of the texts, for the message.
+
+    Raises:
+        InputError: if the widths differ.
     """
     if source != target:
         raise InputError(

@@ -1,7 +1,7 @@
-"""Embeddings that were truncated or stored in fewer bytes: their fingerprints and their encoder.
+"""Truncates embeddings, and handles fingerprints of truncated or compressed embeddings.
 
-Their fingerprint consists of the model fingerprint and the options that changed the embeddings, for
-example `6a1a20383888-dtype=int8-truncate_dim=64`.
+Such a fingerprint consists of the model fingerprint and the options that changed the embeddings,
+for example `6a1a20383888-dtype=int8-truncate_dim=64`.
 """
 
 import re

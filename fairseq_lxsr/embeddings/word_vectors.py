@@ -24,7 +24,7 @@ class WordVectors:
         encoder = WordVectors("wiki.en.vec", "idf")
         encoder.embed(Text(["A dog runs."]))
 
-    Words are split at white space. An unknown word is looked up in lower case.
+    Sentences are split into words at whitespace. An unknown word is looked up in lower case.
 
     Args:
         path: a text file (.vec) with lines `word x x ...`, after an optional header `count width`.
@@ -62,7 +62,7 @@ class WordVectors:
         return count_zeros(embeddings, counts)
 
     def _known_words(self, line: str) -> list[int]:
-        """Return the row indices of the words that have a vector."""
+        """Return the row index of each word in a line; words without a vector are skipped."""
         rows = (self.rows.get(word, self.rows.get(word.lower())) for word in line.split())
         return [row for row in rows if row is not None]
 
@@ -90,7 +90,11 @@ def read_word_vectors(path: Path, show_progress: bool = False) -> tuple[dict[str
         show_progress: whether to show a progress bar.
 
     Returns:
-        The row of each word, and the vectors [V, D]. For a repeated word, the first vector is used.
+        The row index of each word, and the vectors [V, D]. For a repeated word, the first vector is
+        used.
+
+    Raises:
+        InputError: if a line is invalid, or the file contains no vectors.
     """
     rows: dict[str, int] = {}
     vectors: list[FloatArray] = []

@@ -39,7 +39,7 @@ INDEX_VERSION = 1
 CALIBRATION = "calibration"
 # Kinds of sentences to count separately.
 COUNTED_KINDS = ("empty", "long")
-# Lines that a description counts only if there are some; older descriptions do not have them.
+# Kinds of lines to count separately; older descriptions lack these counts, and zeros are left out.
 ENTITY_KINDS = ("entities_replaced", "entities_kept")
 # Key of the row checksum in the progress record.
 CRC_OF_ROWS = "crc32"
@@ -86,14 +86,13 @@ def embed_lines(
         layout: format of the file.
         settings: all other settings that affect the output, to be stored in the description. They
             may include an int8 calibration.
-        resume: whether to resume an interrupted run, and keep a complete file.
+        resume: whether to resume an interrupted run. A complete file is checked and kept.
         total: number of lines, for the progress bar.
         show_progress: whether to show progress on standard error.
 
     Returns:
-        The description, which is also in OUTPUT.json: count, settings, counts, hash of the text,
-        checksum.
-            checksum.
+        The description, which is also written to OUTPUT.json: number of lines, settings, other
+        counts, hash of the text, and checksum of the file.
 
     Raises:
         InputError: if the interrupted run had other settings or another text, the input has no
@@ -142,7 +141,7 @@ class EmbeddingsFile:
         counts: numbers of `lines`, and of sentences of each of the `COUNTED_KINDS` and
             `ENTITY_KINDS`.
         text: hash of the lines.
-        is_new: whether the rows begin in a new file.
+        is_new: whether `begin` has created a new file of rows, instead of resuming an earlier one.
     """
 
     def __init__(self, output: Path, layout: Layout, settings: dict[str, Any]):
@@ -169,7 +168,11 @@ class EmbeddingsFile:
         return self.counts["lines"]
 
     def begin(self, lines: Iterable[str], resume: bool) -> Iterator[str]:
-        """Return the lines to embed: all, or the remaining ones after an interrupted run."""
+        """Return the lines to embed: all, or the remaining ones after an interrupted run.
+
+        Raises:
+            InputError: if the interrupted run had other settings or another text.
+        """
         for path in (self.partial, self.progress, self.partial.with_suffix(".whole")):
             remove_planted(path)
         if resume and self.partial.exists():
@@ -180,7 +183,7 @@ class EmbeddingsFile:
             # Otherwise, an old record would be mistaken for the progress of the new rows.
             self.progress.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
-            # An interrupt may come as soon as the file exists.
+            # Set this first, because an interrupt may come as soon as the file exists.
             self.is_new = True
             # Keep the file mode of the file that will be replaced.
             os.close(create(self.partial, self.output))
