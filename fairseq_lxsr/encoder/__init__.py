@@ -312,8 +312,7 @@ class SentenceEncoder(SentenceTransformersMethods):
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Maps names to weights, as float32 arrays. An encoder without layers does not import torch
-        here."""
+        """Weights by name, as float32 arrays. Only encoders with layers import torch here."""
         if self._bag:
             return self._bag.weights
         return {

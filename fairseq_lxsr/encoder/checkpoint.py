@@ -64,7 +64,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: refused, {reason}, which could run code{_other_checkpoint(path)}"
         ) from None
-    # For files of other kinds, torch raises many types of exceptions.
+    # For other types of files, torch raises many types of exceptions.
     except Exception as error:
         if isinstance(error, OSError) and error.filename:
             raise
@@ -104,7 +104,7 @@ def _check_once(path: Path, *stamp: int) -> None:
 
 
 def _checked(state: Any, path: Path) -> dict[str, Any]:
-    """Check the types of a checkpoint's parts. Missing optional parts become empty."""
+    """Check the types of a checkpoint's parts, and return it with empty parts for missing ones."""
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise InputError(
             f"{path}: not a fairseq-train checkpoint, because it lacks cfg; choose another file"

@@ -41,8 +41,13 @@ def find_model(model: str | Path) -> Path:
             a name), or archive URL with its checksum, `https://.../NAME.tar.gz#sha256=HEX`. The
             network is needed only when a URL is used for the first time.
 
+    Returns:
+        Path of the model folder. If `model` is a path with several parts, the folder may be
+        missing.
+
     Raises:
-        InputError: if no such model exists, or the archive cannot be downloaded or is not a model.
+        InputError: if no model has this name, or the archive cannot be downloaded or is not a
+            model.
     """
     if isinstance(model, str) and model in model_names():
         return MODELS / model

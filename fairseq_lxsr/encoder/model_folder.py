@@ -142,7 +142,11 @@ def size_of(config: Mapping[str, Any]) -> EncoderSize:
 
 
 def check_training(training: Any) -> None:
-    """Check the types of the training fields in config.json, all of which are optional."""
+    """Check the types of the training fields in config.json, all of which are optional.
+
+    Raises:
+        InputError: if a field has the wrong type.
+    """
     if not isinstance(training, dict):
         raise InputError(f"training is {shown(training)}; expected an object")
     for name, kind in TRAINING.items():
@@ -171,7 +175,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Map the names of a model folder's weights to arrays; 8-bit and 4-bit weights become float32.
+    """Read the weights of a model folder by name; 8-bit and 4-bit weights become float32.
 
     Raises:
         InputError: see `read_packed_weights`.

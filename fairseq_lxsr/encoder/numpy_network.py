@@ -51,8 +51,8 @@ class Bag:
 
     Args:
         config: encoder sizes; `config.is_bag` must be true.
-        weights: embedding table [V, D] as `TABLE`, and, if the encoder has order coefficients,
-            their weights [k, D] as `ORDER`. A packed table stays packed.
+        weights: embedding table [V, D] under the name `TABLE`, and, if the encoder has order
+            coefficients, their weights [k, D] under the name `ORDER`. A packed table stays packed.
         batch_pieces: number of word pieces per batch.
         batches_per_thread: number of batches that a thread receives at once.
     """
@@ -76,7 +76,7 @@ class Bag:
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Maps names to float32 weights. Reading this property unpacks a packed table."""
+        """Weights by name, as float32 arrays. Reading this property unpacks a packed table."""
         table = self._weights[TABLE]
         if isinstance(table, PackedTable):
             return self._weights | {TABLE: table.all_rows()}
@@ -159,7 +159,8 @@ class Bag:
     def _embed_long(self, table: np.ndarray, pieces: FlatPieces, sentence: int) -> np.ndarray:
         """Embed one sentence of any length, as float32 [1, D].
 
-        Its rows are read in blocks, because all rows of a text of 8 MB would need several GB.
+        Its word piece vectors are read in blocks, because all vectors of a text of 8 MB would need
+        several GB.
         """
         length = int(pieces.lengths[sentence])
         start = int(pieces.starts[sentence])
@@ -173,7 +174,10 @@ class Bag:
             return self._weigh(coefficients[None])
 
     def _weigh(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the weighted sum of the coefficients, the first of which is the mean."""
+        """Return the weighted sums [n, D] of coefficients [n, k + 1, D]; the first one is the mean.
+
+        The mean has the weight 1.
+        """
         if not self.config.order_coefficients:
             return coefficients[:, 0]
         return coefficients[:, 0] + (self._weights[ORDER] * coefficients[:, 1:]).sum(axis=1)

@@ -99,7 +99,10 @@ class PackedTable:
             return self._rows
 
     def isfinite(self) -> np.ndarray:
-        """Return whether the weights are finite: per row, or per weight if any of them is not."""
+        """Return a mask of the finite weights: one value per row or, if needed, one per weight.
+
+        There is one per row if the scales are so small that all weights must be finite.
+        """
         largest_code = -np.iinfo(np.int8).min
         with np.errstate(over="ignore", invalid="ignore"):
             is_finite = np.isfinite(self.scales * np.float32(largest_code))

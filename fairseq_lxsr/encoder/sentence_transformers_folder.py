@@ -49,9 +49,9 @@ from fairseq_lxsr.text.tokenizer import (
 TOKENIZER_FILE = "tokenizer.json"
 # Names of the embedding table in model2vec and sentence-transformers weights.
 TABLE_NAMES = ("embeddings", "embedding.weight")
-# Name of the factors of the rows in model2vec weights.
+# Name of the tensor in model2vec weights that contains a factor for each row.
 FACTORS = "weights"
-# Oldest major version that does not import a module only because a local folder asks for it.
+# Oldest major version that does not import a module just because a local folder names it.
 OLDEST_VERSION = 6
 KIND_NUMBERS = {"BPE": BPE, "Unigram": UNIGRAM}
 # First code point after the Latin letters.
@@ -247,7 +247,7 @@ def _text_options(steps: Sequence[dict[str, Any]]) -> tuple[TextOptions, bytes]:
 
 
 def _text_version(patterns: Sequence[str | None]) -> int:
-    """Return the newest text version whose steps begin with these regular expressions."""
+    """Return the newest text version whose regular expressions are the first of `patterns`."""
     versions = []
     for version in range(1, TEXT_VERSION + 1):
         expected = [pattern for pattern, _ in steps_of(version)]

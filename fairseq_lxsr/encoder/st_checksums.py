@@ -42,11 +42,13 @@ def _checksum(modules: list[dict[str, Any]]) -> int:
 
 
 def stored_checksums(path: Path) -> dict[str, str]:
-    """Map the files listed in a modules.json to their SHA-256 checksums.
+    """Read the SHA-256 checksums in a modules.json, keyed by file name.
 
     Args:
-        path: path of the modules.json. It has no checksums if it was written by another program or
-            an older version.
+        path: path of the modules.json.
+
+    Returns:
+        The checksums; empty if another program or an older version wrote the file.
 
     Raises:
         ValueError: if the file is damaged.

@@ -249,8 +249,8 @@ class SentenceTransformersMethods:
     def languages(self) -> list[str]:
         """Languages of the training text, as sorted codes such as `en`.
 
-        The list is empty if the languages are unknown. The vectors of other languages are of little
-        use.
+        The list is empty if the languages are unknown. Embeddings of text in other languages are of
+        little use.
         """
         training = self.config.get("training") or {}  # type: ignore[attr-defined]
         pairs = list(training.get("pairs") or {})

@@ -117,9 +117,10 @@ def stored_dtype(encoder: SentenceEncoder) -> str:
 
 
 def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path) -> list[str]:
-    """Return the languages in these pairs that a model was not trained on, in order.
+    """Return the languages that a model was not trained on, in the order of the pairs.
 
-    If a model does not list its languages, it is assumed to know the first language of each pair.
+    A model that does not list its languages is assumed to be trained on the first language of each
+    pair.
 
     Args:
         encoder: the model to continue from.
@@ -127,7 +128,7 @@ def new_languages(encoder: SentenceEncoder, pairs: list[str], model: str | Path)
         model: name of the model, for messages.
 
     Raises:
-        InputError: if both languages of a pair are new; at least one must be known.
+        InputError: if both languages of a pair are new.
     """
     old_languages = _trained_languages(encoder) or [split_pair(pair)[0] for pair in pairs]
     # Remove duplicates while keeping the order.

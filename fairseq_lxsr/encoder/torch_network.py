@@ -47,6 +47,9 @@ def read_model(
         folder: path of the model folder.
         config: content of its config.json.
         untrained: use random weights (seed 1) instead of the stored weights.
+
+    Raises:
+        InputError: if a file is invalid, or the files do not belong together.
     """
     weights = {name: torch.tensor(value) for name, value in read_weights(folder, config).items()}
     tokenizer = read_tokenizer(folder, config)
