@@ -28,7 +28,7 @@ HOST_NAME = FileName(description="an address")
 
 
 class Origin(Allowed):
-    """Values of the Origin header of browsers, and `*`."""
+    """Origins, in the format of the browsers' Origin header, and `*`."""
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, str):

@@ -65,7 +65,7 @@ QUERIES_AT_ONCE = 64
 # Size in bytes of each part of a response. Other requests wait while a part is created.
 PART_BYTES = 2**17
 HITS_IN_PART = 1000
-# Approximate bytes of a number in JSON, and of a hit in memory without its text.
+# Approximate size in bytes of a number in JSON, and of a hit in memory without its text.
 NUMBER_BYTES = 12
 HIT_BYTES = 200
 # Status that is never sent. It counts requests whose client has disconnected, as in nginx.
@@ -135,12 +135,12 @@ class Service:
         self.queue = EncodingQueue(encoder, options.on_long, options.max_inputs, self.count)
 
     def count(self, texts: int) -> None:
-        """Update the counters after a batch of texts."""
+        """Add a batch to the counters."""
         self.texts.inc(texts)
         self.batches.inc()
 
     def app(self) -> Starlette:
-        """Create the application with these endpoints."""
+        """Create the ASGI application. Its endpoints depend on the options and the index."""
         endpoints: list[tuple[str, str, Handler]] = [
             ("GET", "/health", self.health),
             ("GET", "/metrics", self.metrics),
@@ -212,7 +212,7 @@ class Service:
         if self.running > self.options.max_requests:
             raise RequestError(
                 503,
-                f"the limit of {self.options.max_requests} concurrent requests is reached; "
+                f"the limit of {self.options.max_requests} concurrent requests has been reached; "
                 "try again later",
             )
 
@@ -252,7 +252,7 @@ class Service:
         return response
 
     async def models(self, request: Request) -> TrackedResponse:
-        """List the only model."""
+        """List the models: there is only one."""
         return as_json({"object": "list", "data": [self.model_entry()]})
 
     async def model(self, request: Request) -> TrackedResponse:
@@ -324,7 +324,7 @@ class Service:
         return cut
 
     def check_empty(self, texts: list[str], empty: list[int]) -> None:
-        """Raise an error for blank texts; if `on_empty` is `error`, also without known words.
+        """Raise an error for a blank text; if `on_empty` is `error`, for any zero embedding.
 
         The cosine similarity with a zero embedding is undefined.
 
@@ -400,8 +400,8 @@ class Service:
     ) -> list[list[Hit]]:
         """Call `search` for queries and their embeddings [N, D].
 
-        Few queries are searched at a time. So other requests can be served in between, and a search
-        ends soon after its time limit.
+        Only a few queries are searched at a time, so that other requests can be served in between,
+        and a search ends soon after its time limit.
         """
         # A query without a known word has a zero embedding and finds nothing.
         rows_with_words = np.flatnonzero(embeddings.any(axis=1))
@@ -433,7 +433,7 @@ class Service:
         return await self.edit("added", lambda index: index.add(texts, ids, embed))
 
     async def update(self, request: Request) -> TrackedResponse:
-        """Replace the texts of `ids` in the index by `texts`."""
+        """Replace the texts with these `ids` in the index with `texts`."""
         fields = await self.body(request)
         check_names(fields, "texts", "ids")
         texts = checked_texts(fields.get("texts"), "texts", self.options.max_inputs)
@@ -442,7 +442,7 @@ class Service:
         return await self.edit("updated", lambda index: index.update(ids, texts, embed))
 
     async def delete(self, request: Request) -> TrackedResponse:
-        """Delete the texts of `ids` from the index."""
+        """Delete the texts with these `ids` from the index."""
         fields = await self.body(request)
         check_names(fields, "ids")
         ids = checked_ids(fields.get("ids"), "ids")
@@ -464,7 +464,13 @@ class Service:
     async def edit(
         self, result: str, change: Callable[[CorpusIndex], int | None]
     ) -> TrackedResponse:
-        """Edit the index on disk, and report the number of texts in the field `result`."""
+        """Edit the index on disk, and report the result and the number of sentences.
+
+        Args:
+            result: name of the response field for the return value of `change`.
+            change: edits the index, and returns the number of edited texts. For None, the field is
+                true.
+        """
         self.open_index()
         assert self.live is not None
         count, sentences = await self.live.edit(change)
@@ -608,7 +614,7 @@ def check_names(fields: dict[str, Any], *names: str) -> None:
 
 
 def checked_ids(given: Any, field: str) -> list[str | int]:
-    """Check that a value is a list of ids."""
+    """Check that a value is a list of ids, and return it."""
     if not isinstance(given, list):
         raise RequestError(400, f"{field} {shown(given)}; expected a list of ids", field)
     for row, value in enumerate(given):

@@ -18,11 +18,11 @@ from fairseq_lxsr.serve.waiting import end_now
 BACKLOG = 512
 # Size in bytes of the operating system's send buffer.
 SEND_BUFFER = 2**18
-# Number of bytes to read at once. They may contain hundreds of small requests.
+# Number of received bytes to parse at once. They may contain hundreds of small requests.
 SLICE = 2**13
 # Number of requests that a client may send before it has received a response.
 MAX_PIPELINE = 32
-# Files that the server may open in addition to its connections.
+# Number of files that the server may open in addition to its connections.
 SPARE_FILES = 64
 # Minimum number of seconds between two messages about connections that could not be accepted.
 PAUSE = 60.0
@@ -67,8 +67,9 @@ class Connections:
             seconds = now - since
             if seconds <= self._timeout:
                 break
-            # Reading the header and sending the response may each take this long. Responses that do
-            # not come from an endpoint have no other time limit.
+            # Reading the header and sending the response may each take as long as the timeout. This
+            # is the only time limit for responses that do not come from an `Endpoint`, for example
+            # to a request for an unknown path.
             is_stalled = seconds > 2 * self._timeout + 2
             if is_stalled or connection.is_idle():
                 connection.cut_off()
@@ -78,7 +79,8 @@ class Connection(AutoHTTPProtocol):
     """A connection of uvicorn that is registered in `Connections`.
 
     Attributes:
-        deadline: time limit of the current request, which ends when the client disconnects.
+        deadline: time limit of the current request; None between requests. It expires at once when
+            the client disconnects.
         is_closed: whether the connection is closed.
     """
 
@@ -90,8 +92,8 @@ class Connection(AutoHTTPProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # Wait until the kernel has accepted the whole response. So a request counts as running
-        # until its client has read the response.
+        # Wait until the kernel has accepted the whole response, so that a request counts as running
+        # until its client has read most of the response.
         transport.set_write_buffer_limits(0)
         # By default, the kernel buffers up to 4 MB of an unread response.
         transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER)

@@ -23,7 +23,7 @@ SHARE_TEXTS = 16
 class TextVectors:
     """Embeddings of the texts in one request.
 
-    Args:
+    Attributes:
         embeddings: sentence embeddings, float32 [N, D].
         lengths: number of subwords of each text [N].
     """
