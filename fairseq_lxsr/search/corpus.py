@@ -1,4 +1,4 @@
-"""An index of a corpus on disk, which is searched with sentences of any language."""
+"""An index of a corpus on disk, to be searched with sentences in any language."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -50,7 +50,7 @@ from fairseq_lxsr.vectors import check_directions
 from fairseq_lxsr.vectors.rows import FloatArray, IntArray, check_count
 
 HYBRID_NEEDS_PASSAGES = (
-    "hybrid for an index of sentences; expected passages: add passages, or omit hybrid"
+    "hybrid is set, but an index of sentences does not support it: set passages too, or omit hybrid"
 )
 
 
@@ -82,7 +82,7 @@ class Hit:
 def hit_fields(hit: Hit, has_ids: bool = False) -> dict[str, Any]:
     """Return the fields of a hit for JSON, with one-based line numbers.
 
-    Only the hit of a passage has a `match`.
+    The field `match` is only present for passages.
     """
     fields: dict[str, Any] = {"score": hit.score}
     if has_ids:
@@ -198,8 +198,9 @@ class CorpusIndex:
             truncate_dim: number of leading dimensions to keep; None keeps all. A search truncates
                 its queries to match.
             ids: id of each sentence, text or integer; None uses the one-based line numbers.
-            passages: whether each text is a passage of any length, to be found by questions: its
-                sentences become vectors, and a search ranks passages; see `search.passages`.
+            passages: whether each text is a passage of any length that may answer questions: its
+                sentences are embedded separately, and a search ranks whole passages; see
+                `search.passages`.
             hybrid: whether to store the terms of passages, so that the first search with `hybrid`
                 does not read all passages.
 
@@ -712,7 +713,7 @@ class CorpusIndex:
 
 
 def _above(hits: list[list[Hit]], score_threshold: float | None) -> list[list[Hit]]:
-    """Drop hits with smaller scores."""
+    """Drop hits with a score below the threshold; None keeps all hits."""
     if score_threshold is None:
         return hits
     return [

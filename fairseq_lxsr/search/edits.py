@@ -43,8 +43,9 @@ from fairseq_lxsr.search.segment import (
 )
 from fairseq_lxsr.vectors.index import FlatIndex, min_rows
 
-# A new segment is merged with the previous segment unless that one is this many times larger. So an
-# index of N rows has at most about log(N) / log(8) segments, and an edit copies few rows.
+# A new segment is merged with the previous segment, unless the latter is at least this many times
+# larger. An index of N rows then has at most about log(N) / log(8) segments, and an edit copies few
+# rows.
 SIZE_RATIO = 8
 # Compact an index if at least this fraction of its documents is deleted.
 DELETED_SHARE = 0.5
@@ -325,7 +326,10 @@ class Edit:
         return True
 
     def commit(self) -> None:
-        """Make the changes visible."""
+        """Make the changes visible, by replacing index.json.
+
+        If at least `DELETED_SHARE` of the documents are deleted, a flat index is compacted first.
+        """
         total = sum(segment.num_documents for segment in self._segments)
         if self.is_flat and len(self._deleted) > DELETED_SHARE * total:
             self.merge_all()
@@ -349,7 +353,7 @@ class Edit:
         _sync_names(self._folder)
         with atomic_write(self._folder / INDEX_CONFIG) as stream:
             stream.write(config_text(config))
-        # The edit is visible now, so it is not reported as failed.
+        # The edit is already visible, so an error here must not be reported as a failed edit.
         with contextlib.suppress(OSError):
             _sync_names(self._folder)
 
@@ -421,7 +425,7 @@ class Edit:
 
 
 def _next_line(index: IndexFolder) -> int:
-    """Return the line number after the last line.
+    """Return the zero-based line index after the last line of the corpus.
 
     Indexes of early versions do not store it. Their corpus is assumed to end with the last
     sentence.

@@ -45,15 +45,15 @@ INDEX_CONFIG = "index.json"
 INDEX_FORMAT = 3
 # An index in this format is a single segment without ids.
 ONE_SEGMENT_FORMAT = 2
-# Names of segment folders, and of the file with the numbers of the deleted documents. The files of
-# the first segment are next to index.json.
+# Names of segment folders, and of the file that lists the deleted documents. The files of the first
+# segment are next to index.json.
 SEGMENT_NAME = re.compile(r"segment-\d+")
 DELETED_NAME = re.compile(r"deleted-\d+\.npy")
-# Key of the file sizes and modification times at the time of hashing. Indexes of early versions
-# lack it.
+# Key of each file's size and change time when it was hashed. Indexes of early versions lack this
+# key.
 STAMPS = "stamps"
-# Key of indexes whose vectors cover whole texts, if the model has no layers. Earlier versions
-# embedded only the first `max_positions` word pieces.
+# Key that tells whether a model without layers has embedded whole texts. Earlier versions, which
+# lack the key, embedded only the first `max_positions` word pieces.
 WHOLE_TEXTS = "whole_texts"
 # Expected types of the index.json fields that are read.
 FIELD_TYPES: dict[str, type] = {
@@ -155,7 +155,7 @@ def write_index_folder(
 
 
 def add_checksums(config: dict[str, Any], folder: Path) -> None:
-    """Add the SHA-256 of all files, and their sizes and times for a quick check.
+    """Add the SHA-256 of all files, and their sizes and change times for a quick check.
 
     Existing entries of `config` are kept, except for entries of files that the index no longer has.
     """
@@ -225,7 +225,7 @@ def blocks(
 def _block(
     texts: list[str], names: list[str] | None, start: int, first_line: int, first_place: int
 ) -> Block:
-    """Return the block of the texts that starts at index `start`."""
+    """Return the block that starts at index `start` of the input."""
     numbers = []
     sentences = []
     for number, text in enumerate(texts):
@@ -388,7 +388,8 @@ class IndexFolder:
             embeddings: query embeddings [N, D].
             k: number of neighbours.
             probes: number of inverted lists to search.
-            allowed: mask of the documents that may be found, from `allowed`; None for all.
+            allowed: mask of the documents that may be found, from the method `allowed`; None for
+                all.
 
         Returns:
             Cosines and rows, [N, k] each.
@@ -415,7 +416,7 @@ class IndexFolder:
             allowed: as for `neighbours`.
 
         Returns:
-            Cosines in descending order, and rows [N, n]; -1 marks a missing row.
+            Cosines in descending order, and rows, [N, 4 k] each; -1 marks a missing row.
         """
 
         def search(segment: Segment, is_allowed: Mask | None) -> tuple[FloatArray, IntArray]:
@@ -530,7 +531,7 @@ class IndexFolder:
         return self.documents(self.window_starts[:-1])
 
     def sentences(self, documents: IntArray) -> dict[int, tuple[int, str]]:
-        """Map documents to their line number in the corpus and their text."""
+        """Map documents to their zero-based line index in the corpus and their text."""
         sentences = {}
         for number, is_inside in self._parts(documents, self._document_starts):
             inside = documents[is_inside]
@@ -560,7 +561,10 @@ class IndexFolder:
 
     @staticmethod
     def _parts(numbers: IntArray, starts: list[int]) -> Iterator[tuple[int, Mask]]:
-        """Yield the index of each segment that has any of these documents or rows, with a mask."""
+        """Yield the index of each segment that contains any of the numbered documents or rows.
+
+        A mask tells which of them it contains.
+        """
         for number in range(len(starts) - 1):
             is_inside = (numbers >= starts[number]) & (numbers < starts[number + 1])
             if is_inside.any():
@@ -584,6 +588,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read and check the description of an index folder, index.json.
 
     A description in an earlier format is converted.
+
+    Raises:
+        InputError: if the folder is not an index, or has an unsupported format.
     """
     if not path.is_dir():
         raise InputError(f"{path}: not an index, no such folder; build one with `lxsr index`")

@@ -34,7 +34,7 @@ _UNSPACED = re.compile(
 PREFIX = 5
 # The Arabic article, also after a preposition or a conjunction.
 _ARTICLE = re.compile("^[\u0648\u0641\u0628\u0643\u0644]?(?:\u0627\u0644|\u0644\u0644)(?=\\w\\w)")
-# Terms, passages and scores of `Postings`.
+# Files with the terms, passages and scores of `Postings`.
 LEXICAL_FILES = ("terms.npy", "term-passages.npy", "term-scores.npy")
 
 # Splits a text into the terms that BM25 compares.
@@ -79,7 +79,7 @@ def words(text: str) -> list[str]:
 
 
 def prefixes(text: str) -> list[str]:
-    """Return the words of a text, cut after five letters, as terms of a hybrid search.
+    """Return the first five letters of each word of a text, as terms of a hybrid search.
 
     The forms of a word then match in most languages, for example `Hunde` and `Hundes`. This needs
     no list of endings, and the language may be unknown. Arabic words lose their article.
@@ -110,7 +110,7 @@ class Postings:
 
     Attributes:
         terms: hash of each term, ascending, and the end of its postings, int64 [T, 2].
-        passages: passage of each posting, int32 [P].
+        passages: index of the passage of each posting, int32 [P].
         scores: BM25 score of each posting, float32 [P].
         num_passages: number of passages.
     """
@@ -192,11 +192,11 @@ class LexicalIndex:
         index = LexicalIndex([Postings.build(["A dog barks.", "It rains."])])
         scores, rows = index.nearest(["Which dog?"], k=1)
 
-    The parts of an index that is edited have postings of their own. The weight of a term depends on
-    its frequency in all parts; the mean length of a passage is that of a part.
+    Each segment of an index has separate postings. The weight of a term depends on its frequency in
+    all segments, whereas the mean length of passages is computed for each segment.
 
     Args:
-        parts: postings of consecutive passages.
+        parts: postings of each segment; the passages of all segments are numbered consecutively.
         split: splits a query into terms, as for the postings.
     """
 
@@ -241,7 +241,7 @@ class LexicalIndex:
         return scores, rows
 
     def _scores(self, query: str) -> FloatArray:
-        """Return the score of each passage."""
+        """Return the BM25 score of each passage [N]."""
         scores = np.zeros(self._size, dtype=np.float32)
         for term, repetitions in Counter(self._split(query)).items():
             ranges = [part.range_of(term) for part in self._parts]
@@ -258,7 +258,7 @@ class LexicalIndex:
 
 
 def _idf(num_passages: int, frequency: int) -> float:
-    """Return the weight of a term that `frequency` passages have, as in Lucene."""
+    """Return the weight of a term that occurs in `frequency` passages, as in Lucene."""
     return math.log(1 + (num_passages - frequency + 0.5) / (frequency + 0.5))
 
 

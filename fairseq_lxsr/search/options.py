@@ -37,9 +37,9 @@ class RerankOption:
     """The --rerank option, shared by all commands that can rescore candidates with a `Reranker`."""
 
     rerank: int = option(
-        "rescore the N nearest by their word pieces, which pays for translations, most in "
-        "languages that the model knows less well; needs a model without layers or with gated "
-        "layers (default: no)",
+        "rescore the N nearest sentences by comparing word pieces, which finds translations more "
+        "reliably, especially in languages that the model represents less well; requires a model "
+        "without layers or with gated layers (default: no)",
         0,
         at_least(0),
     )
@@ -56,10 +56,11 @@ class SearchOptions(RerankOption):
         at_least(1),
     )
     hybrid: bool = option(
-        "also search passages with BM25; needs an index of passages and bm25s (default: no)", False
+        "also search passages with BM25; requires an index of passages and bm25s (default: no)",
+        False,
     )
     threshold: float | None = option(
-        "least score of a hit; a query without such a hit finds nothing (default: any score)",
+        "minimum score of a hit; a query without such a hit finds nothing (default: any score)",
         None,
         FINITE,
         metavar="SCORE",
@@ -70,10 +71,10 @@ class SearchOptions(RerankOption):
 class IndexOptions:
     """Options for building an index; see `vectors.build_index`.
 
-    Args:
+    Attributes:
         kind: index kind. A shard with too few sentences for it, usually the last shard, is flat.
         lists: number of inverted lists; None for min(4 sqrt(N), N // 39) with N sentences.
-        passages: whether each text is a passage.
+        passages: whether each text is a passage whose sentences are embedded separately.
         hybrid: whether to store the terms of passages for BM25.
         model_folder: path of the model, stored for later searches.
         language: language of the text, for encoders that depend on it.
@@ -93,12 +94,13 @@ class IndexOptions:
         at_least(1),
     )
     passages: bool = option(
-        "each line is a passage of any length, to be found by questions: its sentences "
-        "become vectors, and a search ranks passages (default: no)",
+        "treat each line as a passage of any length that may answer questions: its sentences are "
+        "embedded separately, and a search ranks whole passages (default: no)",
         False,
     )
     hybrid: bool = option(
-        "with --passages: store their words for `lxsr search --hybrid`; needs bm25s (default: no)",
+        "with --passages: store the words of the passages for `lxsr search --hybrid`; requires "
+        "bm25s (default: no)",
         False,
     )
     model_folder: str = ""

@@ -151,17 +151,21 @@ def score_pairs_among_themselves(
 ) -> Scored:
     """Yield blocks of pairs and their margins. The pairs themselves provide the neighbours.
 
-    Repeated sentences count once in a neighbourhood. Vectors are stored in a temporary file of at
-    most 8D bytes per pair.
+    Repeated sentences count once in a neighbourhood. Vectors are stored in temporary files, which
+    take at most 8D bytes per pair.
 
     Args:
         pairs: returns the pairs; called twice, and must return the same pairs each time.
         encode: embeds both sides.
         options: margin and number of neighbours; None for `ratio` and the default number.
-        folder: folder of the temporary file; None for the system's temporary folder.
+        folder: folder of the temporary files; None for the system's temporary folder.
 
     Yields:
         A list of n pairs, and their margins, float32 [n].
+
+    Raises:
+        InputError: if there are no pairs or fewer than k distinct sentences, if the widths of the
+            sides differ, or if an embedding contains NaN or infinity.
     """
     options = options or PairScoring("ratio")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -198,7 +202,7 @@ def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 class DistinctVectors:
     """Vectors of the distinct sentences of one side, stored in a file.
 
-    Sentences are compared by 16 bytes of their hashes.
+    Sentences are identified by 16-byte hashes.
 
     Attributes:
         path: the file.

@@ -65,7 +65,7 @@ class PassageSearch:
     def __init__(self, stored: IndexFolder, ranker: PassageRanker | None):
         self._stored = stored
         self._ranker = ranker
-        # Sentences of the windows that were read.
+        # Sentences of each window that was read, keyed by the number of the window.
         self._sentences: dict[int, list[str]] = {}
 
     def search(
@@ -154,7 +154,7 @@ class PassageSearch:
         for number in sorted(numbers):
             first = int(starts[number])
             stop = int(starts[number + 1])
-            # A window of one sentence has no other rows.
+            # A window with only one sentence has a single row.
             sentences = range(min(first + 1, stop - 1), stop)
             rows += sentences
             counts.append(len(sentences))
@@ -202,7 +202,7 @@ class PassageSearch:
     def _add_lexical(self, nearest: list[Nearest], scores: dict[int, float]) -> None:
         """Add windows of the documents that only BM25 has found.
 
-        Their cosine is unknown, but cannot exceed the smallest one found.
+        Their cosines are unknown, so they get the smallest cosine found, which is an upper bound.
         """
         smallest = min((window.cosine for window in nearest), default=0.0)
         documents = self._stored.window_documents

@@ -3,7 +3,7 @@
 MaxSim from a query to a text (ColBERT: Khattab and Zaharia 2020, section 3.3) is the mean, over the
 pieces of the query, of the largest cosine with a piece of the text. Unlike in `vectors.pieces`,
 it is computed only from the query to the text and without positions, because a passage contains
-more than the answer. Rare pieces and pieces with long vectors (square root) have more weight.
+more than the answer. In this mean, rare pieces and pieces with long vectors have more weight.
 The score of a window of a passage is
 
     (cosine + MaxSim(query, window) + max over its sentences MaxSim(query, sentence)) / 3
@@ -28,8 +28,9 @@ from fairseq_lxsr.vectors.rows import FloatArray, IntArray
 
 # Number of windows to rank per query.
 PASSAGE_DEPTH = 100
-# The dictionary is sorted by frequency. The weight of a piece is the logarithm of its index minus
-# this value, and at least the following value.
+# The rarity of a piece is the logarithm of its dictionary index, because frequent pieces come
+# first. The weight of a piece grows with its rarity minus FREQUENT_PIECES, which is raised to
+# SMALLEST_WEIGHT if it is smaller.
 FREQUENT_PIECES = 5.0
 SMALLEST_WEIGHT = 0.05
 LENGTH_PENALTY = 1 / 60
@@ -93,7 +94,7 @@ class PassageRanker:
             candidates: candidates of each query [N].
 
         Returns:
-            Scores in the order of the candidates [N].
+            Score and best sentence of each candidate, in the given order, for each query [N].
         """
         ranked = []
         for start in range(0, len(queries), QUERY_BLOCK):

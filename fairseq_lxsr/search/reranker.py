@@ -28,7 +28,7 @@ def piece_encoder(encoder: Any, feature: str) -> Any:
     """Return the `SentenceEncoder` of an encoder, after checking that it has a table of pieces.
 
     Args:
-        encoder: a model folder, which may be truncated.
+        encoder: an encoder from `embeddings.load`; only model folders have a table of pieces.
         feature: feature that requires the table, for the message.
 
     Raises:
@@ -147,7 +147,7 @@ class Reranker:
         return best_first(self.scores(queries, read, cosines, ids), ids)
 
     def _pieces(self, sentences: Sequence[str]) -> tuple[FloatArray, Pieces]:
-        """Return a table of piece vectors, and the pieces of the sentences as its rows."""
+        """Return a table of piece vectors, and the pieces of the sentences as its row indices."""
         ids, lengths = self._encoder.split(sentences)
         if not lengths.all():
             sentence = sentences[int(lengths.argmin())]

@@ -63,9 +63,12 @@ def resumable_array(
     Args:
         path: output file.
         rows: shape, type and settings of the array.
-        compute: returns rows start to stop.
+        compute: returns the rows from start to stop (exclusive).
         block: number of rows to compute at a time.
         show_progress: show a progress bar.
+
+    Returns:
+        The complete array, memory-mapped.
     """
     partial = path.with_name(f"{path.name}.partial")
     record = path.with_name(f"{path.name}.json")
@@ -121,7 +124,7 @@ def _new_array(partial: Path, record: Path, rows: Rows) -> np.memmap:
 
 
 def _finished_rows(record_file: Path, rows: Rows, show_progress: bool) -> tuple[int, int]:
-    """Return the number of rows that are finished, and their checksum."""
+    """Return the number of finished rows and their checksum; both 0 if they cannot be reused."""
     try:
         record = Record.read(record_file)
     except InputError as error:
@@ -143,7 +146,7 @@ def _open_intact(path: Path, mode: str, rows: Rows, done: int, crc: int) -> np.m
     """Open an array if the checksum of its first `done` rows matches; return None otherwise."""
     array: np.memmap | None
     try:
-        # For a path, it returns a `numpy.memmap`.
+        # `open_array` returns a `numpy.memmap` if it receives a path.
         array = cast(np.memmap, open_array(path, mode))
     except FileNotFoundError:
         return None
@@ -197,6 +200,9 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
             that it does not need.
         keep: keep the folder when the work is done. If the work fails, the folder is kept if
             another run can resume from it.
+
+    Raises:
+        InputError: if another command created the folder, or another process is using it.
     """
     existed = folder.exists()
     if existed and not _belongs_to(folder, verb):
@@ -225,9 +231,12 @@ def work_folder(folder: Path, verb: str, keep: bool = True) -> Iterator[None]:
 
 
 def _write_marker(folder: Path, verb: str, remove: bool) -> None:
-    """Write the name of the command into the folder. If the disk is full, remove a new folder.
+    """Write the name of the command into the folder. An interruption may leave an empty file.
 
-    If the run is interrupted here, the marker is empty.
+    Args:
+        folder: the work folder.
+        verb: the command.
+        remove: whether to remove the folder if writing fails, for example on a full disk.
     """
     marker = folder / WORK_MARKER
     try:
@@ -241,7 +250,7 @@ def _write_marker(folder: Path, verb: str, remove: bool) -> None:
 
 
 def _can_resume(folder: Path) -> bool:
-    """Return whether a folder contains more than unfinished rows without a progress record."""
+    """Return whether a folder contains a result or a progress record for another run to reuse."""
     names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
     return bool(names - {WORK_MARKER, LOCK_FILE})
 

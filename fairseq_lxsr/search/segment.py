@@ -146,7 +146,7 @@ class SegmentWriter:
             rows = rows[is_known]
             is_written = np.zeros(len(block.sentences), dtype=bool)
             is_written[rows[:, 0]] = True
-            # Number the documents that remain.
+            # Renumber the remaining documents.
             rows[:, 0] = (is_written.cumsum() - 1)[rows[:, 0]]
         sentences = [f"{text}\n".encode() for text in compress(block.sentences, is_written)]
         ids = None
@@ -169,7 +169,7 @@ class SegmentWriter:
         Args:
             vectors: vectors of the rows [r, D].
             sentences: texts of the documents, each with a newline at the end.
-            lines: line numbers of the documents.
+            lines: zero-based line index of each document in the corpus.
             ids: ids of the documents; None if the ids are the line numbers.
             rows: document, start and end byte of each row, with documents numbered from 0 [r, 3];
                 None if each document has one row.
@@ -371,7 +371,7 @@ class Segment:
 
     @cached_property
     def postings(self) -> Postings:
-        """Terms of the documents for BM25; computed on first use if the index has none."""
+        """Terms of the documents for BM25; computed on first use if they are not stored."""
         if self._postings is not None:
             self._check_not_overwritten(*LEXICAL_FILES)
             return self._postings
@@ -479,15 +479,15 @@ class Segment:
     def nearest_windows(
         self, embeddings: FloatArray, k: int, probes: int, allowed: Mask | None
     ) -> tuple[FloatArray, IntArray]:
-        """Find k windows near each query, and more candidates.
+        """Find candidate rows for a ranking of k windows per query.
 
-        If the vectors are not rounded, those of the windows are compared first. Of the nearest
-        4 k windows, all rows are compared, and the best row is returned. Otherwise all rows are
-        compared, the nearest 4 k are returned, and several may belong to the same window.
+        If the vectors are not rounded, the query is first compared with the vectors of the windows
+        only. Then the best row of each of the nearest 4 k windows is returned. If the vectors are
+        rounded, the nearest 4 k rows are returned; several may belong to the same window.
 
         Args:
             embeddings: query embeddings [N, D].
-            k: number of windows.
+            k: number of windows to rank.
             probes: number of inverted lists to search.
             allowed: mask of the documents that may be found; None for all.
 
@@ -527,14 +527,18 @@ class Segment:
         return largest, rows[is_largest[np.searchsorted(is_largest, starts)]]
 
     def sentences(self, documents: IntArray) -> Iterator[tuple[int, bytes]]:
-        """Yield the line number in the corpus, and the text with its newline, for each document."""
+        """Yield each document's zero-based line index in the corpus, and its text with newline."""
         for number in documents.tolist():
             text = self._text[self._offsets[number] : self._offsets[number + 1]].tobytes()
             yield int(self._lines[number]), text
         self._check_not_overwritten(SENTENCES_FILE, OFFSETS_FILE, LINES_FILE)
 
     def rows_of(self, documents: IntArray) -> tuple[IntArray, IntArray | None]:
-        """Return the rows of ascending documents, and `rows` for `SegmentWriter.write`."""
+        """Return the row indices of documents, and the argument `rows` of `SegmentWriter.write`.
+
+        Args:
+            documents: numbers of the documents, ascending.
+        """
         if self._rows is None:
             return documents, None
         rows = np.flatnonzero(np.isin(self._rows[:, 0], documents))
@@ -575,13 +579,16 @@ def file_name(description: dict[str, Any], name: str) -> str:
 def open_unchanged(index_path: Path, name: str, config: dict[str, Any]) -> BinaryIO:
     """Open a file, and check its SHA-256 against index.json.
 
-    Hashing takes longer than a search, so a file is hashed only if its size or modification time
-    has changed.
+    Hashing takes longer than a search, so a file is hashed only if its size or change time has
+    changed.
 
     Args:
         index_path: path of the index.
         name: name of the file in index.json.
         config: content of index.json.
+
+    Raises:
+        InputError: if the file is missing or changed.
     """
     path = index_path / name
     stamps = config.get("stamps")
@@ -605,6 +612,9 @@ def map_numbers(
         stream: open .npy file.
         shape: expected shape; None for an axis of any length.
         dtype: expected type.
+
+    Raises:
+        InputError: if the file does not contain such an array.
     """
     try:
         array = open_array(stream)

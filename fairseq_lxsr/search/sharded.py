@@ -120,7 +120,7 @@ class ShardedIndex(CorpusIndex):
         return ids
 
     def _parts(self, rows: IntArray) -> Iterator[tuple[CorpusIndex, int, IntArray]]:
-        """Yield each shard, the index of its first row, and the rows in the shard."""
+        """Yield each shard, the index of its first row, and its rows, counted within the shard."""
         for shard, start in zip(self.shards, self.starts[:-1], strict=True):
             in_shard = rows[(rows >= start) & (rows < start + shard.num_rows)]
             yield shard, start, in_shard - start
@@ -151,7 +151,11 @@ def _open_shards(folder: Path) -> ShardedIndex:
 
 
 def shard_names(folder: Path) -> list[str]:
-    """Read the shard names of an index folder, in corpus order."""
+    """Read the shard names of an index folder, in corpus order.
+
+    Raises:
+        InputError: if the list of shards is missing or invalid.
+    """
     path = folder / MANIFEST
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))

@@ -14,8 +14,9 @@ _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7a3\U00020000-\U00
 IDEOGRAPH_LETTERS = 3
 # Shorter parts, such as abbreviations, are joined with the next sentence.
 SHORTEST = 30
-# Longer sentences are split at a space.
+# Longer sentences are split, at a space if possible.
 LONGEST = 400
+# Longer passages are split into several windows.
 LONGEST_WINDOW = 900
 
 # Start and end of a text, in characters.
@@ -58,7 +59,7 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def _cut(text: str, start: int, stop: int) -> list[Span]:
-    """Split a long sentence at spaces into parts of about equal size."""
+    """Split a long sentence into parts of about equal size, at spaces if possible."""
     num_parts = -(-_size(text[start:stop]) // LONGEST)
     spans = []
     for part in range(num_parts, 1, -1):
@@ -93,10 +94,15 @@ def windows(text: str) -> list[Window]:
 
 
 def passage_rows(text: str) -> list[Span]:
-    """Return the texts of a passage that become vectors: each window, and its sentences.
+    """Return the parts of a passage that become vectors: each window, and its sentences.
+
+    A window with only one sentence becomes a single vector.
 
     Args:
         text: text of the passage, on one line.
+
+    Returns:
+        Start and end of each part, in characters.
     """
     rows = []
     for window in windows(text):
