@@ -564,7 +564,7 @@ def checked_texts(given: Any, field: str, most: int) -> list[str]:
 
 
 def checked_threshold(fields: dict[str, Any]) -> float | None:
-    """Return the least score of the hits; None for any score."""
+    """Check and return the minimum score of the hits; None for any score."""
     threshold = fields.get("score_threshold")
     if threshold is not None and threshold not in FINITE:
         raise RequestError(
