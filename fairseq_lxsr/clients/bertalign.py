@@ -17,7 +17,7 @@ _load_once = cache(load)
 
 
 class BertalignEncoder:
-    """Replaces the `SentenceTransformer` of Bertalign and tools derived from it.
+    """Replacement for the `SentenceTransformer` in Bertalign and derived tools.
 
     Models of other libraries handle long texts in their own way.
 

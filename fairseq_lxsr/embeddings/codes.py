@@ -71,11 +71,11 @@ class Calibration:
         }
 
     def codes(self, embeddings: FloatArray) -> NDArray[np.int8]:
-        """Round embeddings [n, D] to codes."""
+        """Round embeddings [n, D] to int8 codes."""
         return np.clip(np.rint(embeddings / self.step + self.zero), -128, 127).astype(np.int8)
 
     def values(self, codes: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the values [n, D] of codes."""
+        """Convert int8 codes [n, D] to float32 values."""
         return (codes.astype(np.float32) - self.zero) * self.step
 
 

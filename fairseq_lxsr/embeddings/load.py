@@ -194,7 +194,7 @@ def _split_words(name: str) -> tuple[str, list[str]]:
 
 
 def parse_names(names: Names) -> list[ModelName]:
-    """Parse the name of one model, or of one per language.
+    """Parse model names: a single name, or one name per language.
 
     Raises:
         InputError: if there are several models for a language, or a name is invalid.

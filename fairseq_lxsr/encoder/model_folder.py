@@ -51,7 +51,7 @@ TRAINING = {
 }
 # Model folder inside a sentence-transformers folder (see export/st_module.py).
 ST_MODULE = "0_SentenceModule"
-# Layout name of dense tensors.
+# Name of the layout of dense tensors in torch.
 DENSE = "torch.strided"
 # NumPy names of safetensors data types.
 ARRAY_TYPES = {

@@ -94,7 +94,7 @@ class Bag:
         return sum(value.size for value in self._weights.values())
 
     def rows(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return vectors of word pieces. In a packed table, only the missing rows are unpacked.
+        """Return vectors of word pieces. The rows of a packed table are unpacked on first use.
 
         Args:
             ids: dictionary ids of word pieces, int64 [P].
@@ -153,7 +153,7 @@ class Bag:
         # Ignore overflow, because the caller checks the embeddings for infinity.
         with np.errstate(over="ignore", invalid="ignore"):
             rows = rows.reshape(len(batch), length, -1)
-            # [n, k + 1, D]
+            # The product has the shape [n, k + 1, D].
             return self._weigh(self._position_weights(length) @ rows)
 
     def _embed_long(self, table: np.ndarray, pieces: FlatPieces, sentence: int) -> np.ndarray:

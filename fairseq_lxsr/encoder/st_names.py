@@ -68,7 +68,7 @@ class LibraryOptions(TypedDict, total=False):
 
 
 class EncodeOptions(LibraryOptions, total=False):
-    """Options of `encode`, under their own names."""
+    """All options of `encode`: those of this package, and those of sentence-transformers."""
 
     device: str | None
     dtype: str

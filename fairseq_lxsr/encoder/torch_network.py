@@ -220,7 +220,7 @@ class NetworkCopies:
             yield sentences, vectors.float().cpu().numpy()
 
     def _model(self, device: str | None, dtype: str) -> SentenceNetwork:
-        """Return the network on a device, in a precision.
+        """Return the network, or its cached copy for a device and precision.
 
         Raises:
             InputError: if the network does not support this precision, either in general or on this

@@ -25,7 +25,7 @@ OLD = ".old"
 TEMPORARY = ".tmp"
 # Number of dots in the part of a hidden name after the folder name, such as HOST.1.ab.old.
 TEMPORARY_DOTS = 3
-# Error numbers for renaming to a non-empty folder.
+# Error numbers of a rename whose target is a non-empty folder.
 FOLDER_EXISTS = (errno.EEXIST, errno.ENOTEMPTY)
 # Matches the error of NumPy for an array that cannot be written.
 NUMPY_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")

@@ -9,7 +9,7 @@ from fairseq_lxsr.search.corpus import CorpusIndex
 from fairseq_lxsr.search.index_folder import WHOLE_TEXTS
 
 logger = logging.getLogger(__name__)
-# Number of sentences of an index to check.
+# Maximum number of sentences to check in an index.
 SAMPLE = 10_000
 
 

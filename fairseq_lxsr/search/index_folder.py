@@ -487,7 +487,7 @@ class IndexFolder:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Map ids to document numbers, without deleted documents."""
+        """Number of each document, keyed by its id; deleted documents are left out."""
         numbers = {}
         is_alive = self._is_alive.tolist()
         ids = chain.from_iterable(segment.ids for segment in self.segments)
@@ -572,7 +572,7 @@ class IndexFolder:
 
 
 def _starts(counts: Iterable[int]) -> list[int]:
-    """Return the running totals of counts, from 0."""
+    """Return the running totals of counts, starting with 0."""
     return np.cumsum([0, *counts]).tolist()
 
 

@@ -43,7 +43,7 @@ SplitTerms = Callable[[str], list[str]]
 
 @cache
 def _word() -> re.Pattern[str]:
-    r"""Return the pattern of a word.
+    r"""Return a pattern that matches a word.
 
     Marks, such as Hindi vowel signs, belong to words, but `\w` does not match them.
     """

@@ -218,7 +218,7 @@ class DistinctVectors:
         self._vectors: FloatArray | None = None
 
     def add(self, sentences: list[str], embed: Callable[[list[str]], FloatArray]) -> None:
-        """Embed and store new sentences."""
+        """Embed and store the sentences that are not stored yet."""
         new: dict[bytes, str] = {}
         for sentence in sentences:
             key = _key(sentence)

@@ -147,7 +147,7 @@ class PassageSearch:
         return candidates
 
     def _read(self, numbers: set[int]) -> None:
-        """Read the sentences of windows."""
+        """Read the sentences of windows into `_sentences`."""
         starts = self._stored.window_starts
         rows: list[int] = []
         counts = []

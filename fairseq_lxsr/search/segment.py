@@ -255,7 +255,7 @@ def _split(
 
 
 class Segment:
-    """An open segment.
+    """A segment that is open for reading.
 
     All files are opened at once and mapped, so the segment stays readable if they are removed.
 

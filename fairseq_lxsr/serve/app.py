@@ -315,7 +315,7 @@ class Service:
         return head
 
     def cut_texts(self, embedded: TextVectors) -> list[int]:
-        """Return the indices of the texts that were truncated, and count them."""
+        """Return the indices of the truncated texts, and add their number to the counter."""
         limit = self.encoder.max_seq_length
         if self.options.on_long != "cut" or limit is None:
             return []

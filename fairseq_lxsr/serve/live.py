@@ -1,4 +1,4 @@
-"""The index of a server, which follows changes on disk and can be edited by requests."""
+"""Keeps the index of a server up to date with changes on disk, and edits it on request."""
 
 import asyncio
 import contextlib

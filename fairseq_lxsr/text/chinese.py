@@ -1,4 +1,4 @@
-"""Converts traditional Chinese characters to simplified ones, and counts both kinds."""
+"""Converts traditional Chinese characters to simplified ones, and counts how often both occur."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

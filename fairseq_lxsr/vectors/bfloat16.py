@@ -43,7 +43,7 @@ def search_bfloat16(
         rounding = max(rounding, float(torch.linalg.vector_norm(block - rounded, dim=1).max()))
         minus = None if penalty is None else torch.from_numpy(-penalty).bfloat16()
         for rows, selected in zip(parts, best, strict=True):
-            # [n, c], in a buffer that all blocks reuse.
+            # Scores [n, c] are stored in a buffer that all blocks reuse.
             scores = buffer[: len(rows) * len(block)].view(len(rows), len(block))
             if minus is None:
                 torch.mm(rows, rounded.T, out=scores)
@@ -62,7 +62,7 @@ def search_bfloat16(
 
 
 def _tensor(rows: FloatArray) -> Tensor:
-    # torch warns about read-only arrays.
+    # Copy read-only arrays, because torch warns about them.
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
@@ -117,7 +117,7 @@ class _BestOfGroups(BestCandidates):
             # scores so far came from bfloat16, so this conversion does not round them.
             least = torch.from_numpy(self.scores[:, -1]).bfloat16()
             row, group = (largest > least[:, None]).nonzero().T
-        # [hits, members]
+        # Scores of all members of the selected groups, [hits, members].
         values = groups[row, :, group]
         if self.is_first_block:
             is_hit = values >= least[row, None]

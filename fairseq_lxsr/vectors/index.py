@@ -51,7 +51,7 @@ EXCLUDED_PENALTY = 4
 # A search of a flat index copies the allowed vectors if they are at most this fraction of all
 # vectors; otherwise it compares the query with all vectors.
 COPIED_SHARE = 0.1
-# Factor by which a `binary` index searches deeper if too few of its results are allowed.
+# Factor by which a search of a `binary` index is extended if too few of its results are allowed.
 DEEPER = 4
 # Largest array that faiss may allocate, as a multiple of the file size. The tables that faiss
 # derives for ivf-pq are 32 times the size of the centroids.
@@ -178,7 +178,7 @@ def _empty_index(kind: str, width: int, lists: int) -> Any:
         return _binary_index(width)
     factory = {
         "float16": "SQfp16",
-        # The index stores the smallest and the largest value of each dimension.
+        # SQ8 stores the smallest and the largest value of each dimension in addition to the codes.
         "int8": "SQ8",
         "ivf": f"IVF{lists},SQfp16",
         "ivf-pq": f"IVF{lists},PQ{width // PQ_WIDTH}",

@@ -226,7 +226,7 @@ def _search_blocks(units: FloatArray, candidates: CandidateRows, depth: int) -> 
     for start, block, penalty in candidates.blocks():
         for part, selected in zip(parts, best, strict=True):
             rows = units[part]
-            # [n, c], in a buffer that all blocks reuse.
+            # Scores [n, c] are stored in a buffer that all blocks reuse.
             scores = buffer[: len(rows) * len(block)].reshape(len(rows), len(block))
             _score(rows, block, penalty, out=scores)
             selected.update(scores, start)

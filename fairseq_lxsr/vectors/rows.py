@@ -344,7 +344,7 @@ class BestCandidates:
         self.ids = np.zeros((n, depth), dtype=np.int64)
 
     def merge(self, rows: IntArray, ids: IntArray, scores: FloatArray) -> None:
-        """Merge new candidates into the best.
+        """Merge new candidates into the best candidates so far.
 
         Args:
             rows: query index of each new candidate [hits], ascending.
