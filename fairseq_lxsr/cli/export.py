@@ -226,12 +226,21 @@ class OnnxExport(Conversion):
 
     normalize: bool = option(_NORMALIZE_HELP, False)
     int8: bool = option("store 8-bit weights", False)
+    classifier: str | None = option(
+        "add a linear classifier to the graph: a NumPy file with the coef, intercept and classes "
+        "of scikit-learn (default: none)",
+        None,
+        allowed=FILE_NAME,
+        metavar="FILE.npz",
+    )
 
     def run(self) -> None:
         from fairseq_lxsr.export import export_onnx
         from fairseq_lxsr.export.onnx import TOKENIZER_CONFIG_FILE
 
-        agreement = export_onnx(self.load_encoder(), self.output, self.normalize, self.int8)
+        refuse_overlap([self.output], [self.classifier])
+        encoder = self.load_encoder()
+        agreement = export_onnx(encoder, self.output, self.normalize, self.int8, self.classifier)
         if self.int8:
             check = f"lowest cosine similarity {agreement:.4f} to the original vectors"
         else:

@@ -21,6 +21,7 @@ from fairseq_lxsr.encoder.model_folder import CONFIG_FILE
 from fairseq_lxsr.encoder.sentence_transformers_folder import TOKENIZER_FILE
 from fairseq_lxsr.errors import InputError
 from fairseq_lxsr.export import fast_tokenizer
+from fairseq_lxsr.export.classifier import LinearClassifier
 from fairseq_lxsr.export.onnx_static import make_mask_optional, write_bag
 from fairseq_lxsr.files.open import read_file, sha256
 from fairseq_lxsr.files.write import atomic_folder
@@ -43,7 +44,11 @@ LEAST_COSINE = 0.98
 
 
 def export_onnx(
-    encoder: SentenceEncoder, output: str | Path, normalize: bool = False, int8: bool = False
+    encoder: SentenceEncoder,
+    output: str | Path,
+    normalize: bool = False,
+    int8: bool = False,
+    classifier: str | Path | None = None,
 ) -> float:
     """Write a folder for ONNX Runtime, after checking that its embeddings match.
 
@@ -58,20 +63,26 @@ def export_onnx(
         normalize: scale embeddings to unit length.
         int8: store the weights of matrix products as 8-bit integers; activations are quantized at
             run time.
+        classifier: file of a linear classifier of the embeddings, which becomes a part of the
+            graph; see `LinearClassifier.read`.
 
     Returns:
         The largest difference in any coordinate; with `int8`, the smallest cosine similarity.
 
     Raises:
-        InputError: if a library is missing, or if the embeddings differ by more than rounding.
+        InputError: if a library is missing, if the classifier is not one of such embeddings, or if
+            the embeddings differ by more than rounding.
     """
     fast_tokenizer.check_exportable(encoder, "onnx")
     for library in ("onnx", "onnxruntime", "tokenizers"):
         require(library, "onnx", "this export")
     if not encoder.size.is_bag:
         require("onnxscript", "onnx", "this export")
+    head = None
+    if classifier is not None:
+        head = LinearClassifier.read(classifier, encoder.output_dim)
     with atomic_folder(output, CONFIG_FILE, MODEL_FILE, sign=fast_tokenizer.EXPORT_SIGN) as work:
-        write_graph(encoder, work / MODEL_FILE, normalize, int8)
+        write_graph(encoder, work / MODEL_FILE, normalize, int8, head)
         write_tokenizer(encoder, work)
         embeddings = embed_by_onnx(work, fast_tokenizer.SAMPLE)
         # Without a counter, `encode` would log how many of these sentences were cut.
@@ -82,6 +93,8 @@ def export_onnx(
         agreement = _check_embeddings(embeddings, expected, int8)
         names = [MODEL_FILE, *(path.name for path in sorted(work.glob("*token*")))]
         config = description(encoder, normalize, int8) | fast_tokenizer.EXPORTED_BY
+        if head:
+            config |= head.config()
         config["files"] = {name: sha256(work / name) for name in names}
         (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return agreement
@@ -114,8 +127,19 @@ def description(encoder: SentenceEncoder, normalize: bool, int8: bool) -> dict[s
     }
 
 
-def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: bool) -> None:
-    """Write the ONNX file; batch size and length are dynamic, and the mask is optional."""
+def write_graph(
+    encoder: SentenceEncoder,
+    path: Path,
+    normalize: bool,
+    int8: bool,
+    classifier: LinearClassifier | None = None,
+) -> None:
+    """Write the ONNX file; batch size and length are dynamic, and the mask is optional.
+
+    The classifier keeps its precision, because it is added after the weights are rounded.
+    """
+    from onnx import load, save
+
     path.parent.mkdir(exist_ok=True)
     with _silence_exporters():
         if encoder.size.is_bag:
@@ -128,7 +152,11 @@ def write_graph(encoder: SentenceEncoder, path: Path, normalize: bool, int8: boo
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             quantize_dynamic(str(path), str(path), weight_type=QuantType.QInt8)
-        make_mask_optional(path, GRAPH_NAMES)
+    model = load(str(path))
+    make_mask_optional(model, GRAPH_NAMES)
+    if classifier:
+        classifier.add_to(model, OUTPUT)
+    save(model, str(path))
 
 
 def write_tokenizer(encoder: SentenceEncoder, folder: Path) -> None:

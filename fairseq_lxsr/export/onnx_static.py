@@ -134,17 +134,16 @@ def _add_shares(graph: _Graph, encoder: SentenceEncoder, is_token: str, lengths:
     return add("Add", shares, "least")
 
 
-def make_mask_optional(path: Path, names: Sequence[str]) -> None:
+def make_mask_optional(model: Any, names: Sequence[str]) -> None:
     """Make the mask input of a graph optional; the default is all ones.
 
     Args:
-        path: the ONNX file to replace.
+        model: the ONNX model, changed in place.
         names: names of inputs and outputs; see `write_bag`.
     """
-    from onnx import TensorProto, helper, load, save
+    from onnx import TensorProto, helper
 
     ids, mask = names[:2]
-    model = load(str(path))
     for node in model.graph.node:
         node.input[:] = ["read_mask" if name == mask else name for name in node.input]
 
@@ -166,4 +165,3 @@ def make_mask_optional(path: Path, names: Sequence[str]) -> None:
     model.graph.node.extend(nodes)
     (mask_info,) = (value for value in model.graph.input if value.name == mask)
     mask_info.type.CopyFrom(helper.make_optional_type_proto(mask_info.type))
-    save(model, str(path))

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_model import write_model
+from sklearn.linear_model import LogisticRegression
 
 from fairseq_lxsr import SentenceEncoder
 from fairseq_lxsr.export import export_onnx
@@ -65,6 +66,22 @@ const ort = require("node:module").createRequire(process.argv[1] + "/")("onnxrun
     attention_mask: new ort.Tensor("int64", new BigInt64Array(ids.length).fill(1n), shape),
   });
   console.log(JSON.stringify([...sentence_embedding.data]));
+})();
+"""
+
+
+# As the page about other tools has it, with all classes of each sentence.
+CLASSIFIER = """
+const { createRequire } = require("node:module");
+const { pipeline, env } = createRequire(process.argv[1] + "/")("@huggingface/transformers");
+env.allowRemoteModels = false;
+(async () => {
+  const { sentences, folder } = JSON.parse(require("node:fs").readFileSync(0));
+  const classify = await pipeline("text-classification", folder);
+  const embed = await pipeline("feature-extraction", folder);
+  const embeddings = await embed(sentences[0], { pooling: "mean" });
+  const classes = [await classify(sentences, { top_k: null }), await classify(sentences)];
+  console.log(JSON.stringify([...classes, embeddings.tolist()]));
 })();
 """
 
@@ -129,6 +146,36 @@ def test_its_pipeline_gives_the_same_embeddings(exported):
         np.testing.assert_allclose(
             np.array(one_found)[0], embeddings[0] / np.linalg.norm(embeddings[0]), atol=1e-4
         )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("node"), reason="no Node.js on this machine")
+@pytest.mark.skipif(
+    not (LIBRARY / "node_modules" / "@huggingface" / "transformers").is_dir(),
+    reason=f"no transformers.js in {LIBRARY}",
+)
+@pytest.mark.parametrize("topics", [["dog", "cat", "house"], ["animal", "animal", "thing"]])
+def test_a_classifier_gives_the_same_answers(exported, topics, tmp_path):
+    encoder, _ = exported["best"]
+    embeddings = encoder.encode(["a red dog", "one cat", "the house"])
+    fitted = LogisticRegression(C=1e4).fit(embeddings, topics)
+    np.savez(
+        tmp_path / "c.npz", coef=fitted.coef_, intercept=fitted.intercept_, classes=fitted.classes_
+    )
+    export_onnx(encoder, tmp_path / "onnx", classifier=tmp_path / "c.npz")
+    request = json.dumps({"sentences": SENTENCES[:3], "folder": str(tmp_path / "onnx")})
+    command = ["node", "-e", CLASSIFIER, "--", str(LIBRARY)]
+    done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr == ""
+    all_classes, best, vectors = json.loads(done.stdout)
+    expected = encoder.encode(SENTENCES[:3])
+    np.testing.assert_allclose(vectors[0], expected[0], atol=1e-4)
+    assert [answer["label"] for answer in best] == fitted.predict(expected).tolist()
+    for answers, probabilities in zip(all_classes, fitted.predict_proba(expected), strict=True):
+        scores = {answer["label"]: answer["score"] for answer in answers}
+        found = [scores[name] for name in fitted.classes_]
+        np.testing.assert_allclose(found, probabilities, atol=1e-4)
 
 
 @pytest.mark.slow
