@@ -445,6 +445,7 @@ NOT_RUN = (
     "pictures",
     "quality.tables",
     "quality.languages",
+    "quality.spellings",
     "quality.pretrained",
     "quality.rerank",
     "quality.add_language",
