@@ -450,6 +450,7 @@ NOT_RUN = (
     "quality.rerank",
     "quality.add_language",
     "quality.checkpoint_rule",
+    "quality.choices",
     "quality.at_length",
     "speed.search_service",
     "released.bisent2vec",
