@@ -107,7 +107,8 @@ def index_shards(
         num_done = run_missing(tasks, workers)
         counts = [len(CorpusIndex.load(shard.stem)) for shard in shards]
         total = sum(counts)
-        # If every shard were too short for the requested kind, all of them would become flat.
+        # A shard with too few sentences for the requested kind gets a flat index; that is an error
+        # only if all shards are too short.
         if max(counts) < min_sentences:
             raise InputError(
                 f"{total:,} sentences are too few for an index of kind {options.kind}; expected at "

@@ -64,16 +64,29 @@ class Corpus:
     entities: str = ENTITIES[0]
 
     def text(self, lines: list[str], numbers: np.ndarray) -> Text:
-        """Combine selected sentences with their line numbers."""
+        """Return selected sentences, with their line numbers and language, for an encoder.
+
+        Args:
+            lines: N sentences of the file.
+            numbers: their zero-based line numbers [N].
+        """
         return Text(lines, self.language, str(self.path), numbers, self.total)
 
     def check(self, k: int, within: bool = False) -> Text:
-        """Check that there are at least k distinct lines, or k + 1 `within` one text.
+        """Check that the file has enough distinct lines for k neighbours per line.
 
         The file is read only as far as needed.
 
+        Args:
+            k: number of neighbours.
+            within: whether the neighbours of a line are searched in the same file; this requires
+                k + 1 lines instead of k.
+
         Returns:
             The first sentence.
+
+        Raises:
+            InputError: if the file has too few distinct lines.
         """
         first_lines = list(islice(distinct(self), max(k, 1) + within))
         if not first_lines:
@@ -86,7 +99,7 @@ class Corpus:
 def distinct(corpus: Corpus, reader: EntityReader | None = None) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each line that `bitext.distinct_lines` keeps.
 
-    Each line needs 16 bytes of memory, for its hash.
+    Only a 16-byte hash of each line is kept in memory.
 
     Args:
         corpus: the text.
@@ -104,7 +117,11 @@ def distinct(corpus: Corpus, reader: EntityReader | None = None) -> Iterator[tup
 
 
 def _is_same_text(source: Corpus, target: Corpus) -> bool:
-    """Return whether both files contain the same lines; reject one text with two languages."""
+    """Return whether both files contain the same distinct lines, in any order.
+
+    Raises:
+        InputError: if they do, but their languages differ.
+    """
     if _content_hash(source) != _content_hash(target):
         return False
     check_one_language(source, target, source.language == target.language)
@@ -117,7 +134,7 @@ def _content_hash(corpus: Corpus) -> int:
 
 
 class Sentences(Sequence[str]):
-    """The sentences of one side, read by index from the shard files."""
+    """The distinct sentences of one side, which are read from the shard files when accessed."""
 
     def __init__(self, shards: Sequence[Shard]):
         # Index of the first sentence of each shard, followed by the total number of sentences.
@@ -152,10 +169,16 @@ class ShardVectors:
     def search(
         self, queries: np.ndarray, options: Mining, within: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the k nearest vectors, or k + 1 if `within` one text, or all if there are fewer.
+        """Find the nearest vectors of each query.
+
+        Args:
+            queries: query vectors [n, D].
+            options: search options, with the number of neighbours k.
+            within: whether pairs are mined within one text. Then k + 1 neighbours are returned,
+                because every query finds itself.
 
         Returns:
-            Cosines and ids [n, k].
+            Cosines and indices of vectors, [n, k] each; fewer columns if the shard is smaller.
         """
         if self.index == self.vectors:
             return searcher(open_array(self.vectors), options, within)(queries)
@@ -188,7 +211,7 @@ class EmbedDistinct(ShardTask):
 
     @property
     def record(self) -> Path:
-        """File that stores the SHA-256 of the index file, for kinds with an index file."""
+        """File that stores the SHA-256 of the index file; unused if the search is exact."""
         return self.shard.path(f".{self.kind}.json")
 
     def is_intact(self) -> bool:
@@ -239,7 +262,7 @@ class SearchShard(ShardTask):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that affect the neighbours. Their hash is part of the output file name."""
+        """Settings that the neighbours depend on. Their hash is part of the output file name."""
         settings: dict[str, Any] = {
             "k": int(self.options.k),
             "candidates": short_hash(*(part.vectors.name for part in self.candidates)),
@@ -289,7 +312,7 @@ def mine_shards(
     work: Path | None = None,
     options: Mining | None = None,
 ) -> tuple[MinedPairs, dict[str, Any]]:
-    """Write the output of `search.mine_files`, but compute embeddings and neighbours in shards.
+    """Mine pairs like `search.mine_files`, but compute embeddings and neighbours in shards.
 
     Args:
         source: source text.
@@ -335,7 +358,10 @@ def mine_shards(
 
 
 def _check_sides(sides: list[Corpus], options: Mining, workers: Workers) -> None:
-    """Check both sides before mining, which may take hours."""
+    """Check that both sides have enough lines and the same embedding width.
+
+    Mining, which may take hours, starts only after this check.
+    """
     widths = []
     for side in sides:
         first_sentence = side.check(options.k, within=len(sides) == 1)
@@ -377,7 +403,7 @@ def _embed_side(corpus: Corpus, stem: Path, kind: str, workers: Workers) -> list
 def _search_tasks(
     embed_tasks: list[list[EmbedDistinct]], options: Mining
 ) -> list[list[SearchShard]]:
-    """Return the tasks that search between both sides, or within a single side."""
+    """Return the tasks that search each side for neighbours in the other, or one side in itself."""
     tasks_of_sides = []
     for tasks, candidates in zip(embed_tasks, reversed(embed_tasks), strict=True):
         tasks_of_sides.append(_search_side(tasks, candidates, options))

@@ -86,13 +86,16 @@ def cut_blocks(numbered: Iterable[tuple[int, str]], rows: int) -> Iterator[Block
 
 
 def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str = "") -> Shard:
-    """Write the lines of a shard to its text file.
+    """Write the lines of a shard to its text file, unless the file already contains them.
 
     Args:
         stem: path of the shard; a hash is appended to its name.
         block: the lines and their numbers.
         settings: everything else that the output depends on.
         source: name of the input, for messages.
+
+    Returns:
+        The shard.
     """
     numbers, lines = block
     text = "\n".join(lines).encode("utf-8")
@@ -112,9 +115,10 @@ def make_shard(stem: Path, block: Block, settings: dict[str, Any], source: str =
 def finish_shards(
     folder: Path, fields: dict[str, Any], shards: Sequence[tuple[Shard, dict[str, Any]]]
 ) -> None:
-    """Write the list of shards, and remove files that are no longer needed.
+    """Write the list of shards to shards.json, and remove files that are no longer needed.
 
-    Removed are shards of earlier runs, the text of all shards, and hidden files of killed workers.
+    These are shards of earlier runs, the text files of all shards, and hidden files that killed
+    workers have left.
 
     Args:
         folder: folder of the shards.

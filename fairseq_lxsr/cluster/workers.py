@@ -1,6 +1,6 @@
-"""Workers in the processes of a Ray cluster. Each loads the model once, and then processes shards.
+"""Workers: processes in a Ray cluster that load the model once, and then run tasks on shards.
 
-A worker that dies is replaced, and its shard is retried by the next idle worker.
+If a worker dies, it is replaced, and the next idle worker repeats its task.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from fairseq_lxsr.embeddings import Encoder, Text, count_long, width_of
 from fairseq_lxsr.errors import InputError, first_line, say
 from fairseq_lxsr.machine import require
 
-# Maximum number of attempts per shard, by any worker.
+# Maximum number of attempts per task, by all workers together.
 ATTEMPTS = 3
 # Seconds to wait for a connection to the cluster address.
 TIMEOUT_SECONDS = 10
 # Number of seconds between two checks that the cluster still has a machine.
 CHECK_SECONDS = 5
-# Minimum object store size of a local cluster, which holds only tasks and their small results.
+# Size of a local cluster's object store in bytes. The store holds only tasks and small results.
 STORE_BYTES = 100 * 2**20
 ADDRESS = re.compile(r"local|auto|(?:ray://)?(?P<host>[\w.-]+):(?P<port>\d{1,5})")
 
@@ -58,10 +58,7 @@ class Task:
 
 
 class ShardTask(Task):
-    """A task that writes a file or folder atomically.
-
-    A rerun computes only what is missing.
-    """
+    """A task that writes a file or folder atomically, unless an earlier run has written it."""
 
     @property
     def output(self) -> Path:
@@ -73,7 +70,7 @@ class ShardTask(Task):
         raise NotImplementedError
 
     def is_done(self) -> bool:
-        """Return whether the output is complete; a damaged output is removed."""
+        """Return whether the output is complete; report and remove a damaged output."""
         if not self.output.exists():
             return False
         if self.is_intact():
@@ -91,7 +88,7 @@ class LoadModel(Task):
     """The first task of a worker: load the model, and return its fingerprint.
 
     Attributes:
-        folder: working directory of the program, and thereby of the worker.
+        folder: working directory of the program, which the worker changes to.
     """
 
     folder: Path
@@ -108,7 +105,7 @@ class LoadModel(Task):
 
 @dataclass(frozen=True)
 class MeasureWidth(Task):
-    """Task that measures the embedding width for a text."""
+    """Task that returns the width of the embeddings of a text."""
 
     text: Text
 
@@ -130,7 +127,7 @@ class Worker:
 
     def __init__(self, load: LoadEncoder):
         self.load = cache(load)
-        # Number of truncated texts of all tasks so far.
+        # Number of texts that the encoder has truncated in all tasks so far.
         self.num_long = 0
 
     def run(self, task: Task) -> tuple[Any, float, int]:
@@ -157,7 +154,7 @@ class Workers:
     All workers have the same working directory.
 
     Args:
-        make: function that starts a worker, a Ray actor.
+        make: function that starts a worker, and returns its Ray actor.
         count: number of workers.
         folder: working directory of the program.
         shard_lines: number of lines per shard.
@@ -210,8 +207,8 @@ class Workers:
         """Yield tasks and their results in order of completion.
 
         Raises:
-            InputError: if input is invalid, or a task failed too often. The message contains the
-                name of the task.
+            InputError: if input is invalid, a task failed too often (the message contains the name
+                of the task), workers loaded different models, or no machine is left.
         """
         remaining = iter(tasks)
         pending = deque[Task]()
@@ -343,13 +340,13 @@ def check_nodes() -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cluster address and shard size.
+    """Address of a Ray cluster, number of workers, and shard size.
 
     Attributes:
         address: `local` for processes of this machine; `auto` for the running cluster; HOST:PORT or
             ray://HOST:PORT.
         count: number of workers; None starts one per core, or per GPU with `gpu`.
-        gpu: give each worker a GPU.
+        gpu: whether each worker uses a GPU.
         shard_lines: number of lines per shard.
     """
 
@@ -364,8 +361,11 @@ def connect(cluster: Cluster, load: LoadEncoder) -> Iterator[Workers]:
     """Start the workers of a cluster, and stop them when the block ends.
 
     Args:
-        cluster: cluster address and shard size.
-        load: loads the encoder, in each worker.
+        cluster: address, number of workers, and shard size.
+        load: function that loads the encoder; it is called in each worker.
+
+    Yields:
+        The workers. At least one of them has loaded the encoder.
 
     Raises:
         InputError: if Ray is not installed, the cluster does not respond, or it has no cores or
@@ -436,15 +436,16 @@ def _start_locally(cluster: Cluster, options: dict[str, Any]) -> None:
     except Exception as error:
         # On a busy machine, Ray raises a plain Exception: its processes do not start in time.
         raise InputError(
-            f"--ray local: Ray did not start ({first_line(error):.200}); try again, or on a "
-            "machine that is less busy"
+            f"--ray local: Ray did not start ({first_line(error):.200}); try again, or use a less "
+            "busy machine"
         ) from None
 
 
 def silence_notices() -> None:
     """Drop the notices about machines and workers that Ray prints to standard output.
 
-    `log_to_driver` does not apply to them. Errors that end a command have their own message.
+    `log_to_driver` does not apply to these notices. Errors that end a command are reported
+    separately.
     """
     from ray._private import worker
 
@@ -457,6 +458,9 @@ def check_address(address: str) -> None:
 
     Args:
         address: the value of --ray.
+
+    Raises:
+        InputError: if the address is invalid, or does not respond within 10 seconds.
     """
     match = ADDRESS.fullmatch(address)
     if match is None:

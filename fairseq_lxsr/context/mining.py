@@ -71,7 +71,7 @@ class LazyEmbeddings:
 
 @dataclass(frozen=True)
 class Sample:
-    """S sentences that were drawn at random.
+    """S sentences drawn at random, with their embeddings.
 
     Attributes:
         languages: language of each sentence.
@@ -158,11 +158,11 @@ def mine_draws(
                     f"pairs {count:,}: only {len(mined):,} distinct pairs could be mined; request "
                     "fewer, or add more text"
                 )
-    # The loop ends only by returning or by the exception above.
+    # The loop above only ends by returning or raising an exception.
     raise AssertionError
 
 
-# Line numbers of the sentences of a sample by language.
+# Maps a language to the zero-based line numbers of its sentences in a sample.
 Places = dict[str, np.ndarray]
 
 
@@ -172,7 +172,7 @@ def _draw_by_language(
     languages: Sequence[str],
     counts: tuple[int, int],
 ) -> list[Places]:
-    """Draw one sample of each of two languages, each of at most `counts` sentences."""
+    """Draw a sample from each of two languages; `counts` limits the number of sentences in each."""
     sides = []
     for language, count in zip(languages, counts, strict=True):
         size = sizes[language]
@@ -186,7 +186,10 @@ def _draw_from_all(
     languages: Sequence[str],
     counts: tuple[int, int],
 ) -> list[Places]:
-    """Draw two samples without a common sentence from the text of all languages together."""
+    """Draw two samples from the combined text of all languages; no sentence is in both.
+
+    `counts` limits the number of sentences in each sample.
+    """
     total = sum(sizes[language] for language in languages)
     first = min(counts[0], total // 2)
     second = min(counts[1], total - first)
@@ -205,7 +208,7 @@ def _draw_from_all(
 
 
 def _sample(embedded: Mapping[str, LazyEmbeddings], places: Places) -> Sample:
-    """Return the sentences at some places with their embeddings."""
+    """Create a sample from line numbers; missing embeddings are computed."""
     languages: list[str] = []
     sentences: list[int] = []
     vectors = []
@@ -223,7 +226,7 @@ def _best_pairs(
 
     Args:
         first: one sample.
-        second: the sample of the candidates.
+        second: the other sample, which contains the candidates for the first.
         best: maximum number of pairs.
         neighbours: number of neighbours for CSLS.
         one_each: pair each sentence of the first sample with its best candidate only.

@@ -1,4 +1,4 @@
-"""Trains without parallel text: runs both stages and all rounds. An interrupted run resumes."""
+"""Trains without parallel text: runs both stages and all rounds. Interrupted runs can resume."""
 
 import contextlib
 import hashlib
@@ -84,25 +84,26 @@ class ContextConfig:
         False,
     )
     negatives: str = option(
-        "source of the replacement sentences in the first stage: the same language, or the "
-        "corpus of all languages, as Wang et al. do",
+        "source of the replacement sentences in the first stage: language (the language of the "
+        "original sentence) or corpus (all languages, as in Wang et al.)",
         "language",
         CONTEXT_NEGATIVES,
     )
     rounds: int = option("number of rounds of mining and regression", 3, at_least(0))
     draw: int = option(
-        "number of sentences sampled per language (m in the paper)", 10_000, at_least(1)
+        "number of sentences in each sample (m in the paper)", 10_000, at_least(1)
     )
-    best: int = option("maximum number of pairs to keep from each sample", 1_000, at_least(1))
+    best: int = option("maximum number of pairs to keep from two samples", 1_000, at_least(1))
     candidates: int = option(
-        "number of candidates sampled for each sentence, which is paired with the best of them "
-        "(b in the paper); 0 compares two samples of `draw` sentences and keeps the best pairs",
+        "number of sentences in the second sample (b in the paper); each sentence of the first "
+        "sample is paired with the best of them; 0 compares two samples of `draw` sentences and "
+        "keeps the best pairs",
         0,
         at_least(0),
     )
     pair_languages: str = option(
-        "languages of the two sentences of a pair: different, or any, which also pairs sentences "
-        "of one language, as Wang et al. do",
+        "languages of the two sentences of a pair: different, or any (also pairs of sentences in "
+        "the same language, as in Wang et al.)",
         "different",
         PAIR_LANGUAGES,
     )
@@ -191,7 +192,7 @@ class Rounds:
     Args:
         config: options of the run.
         prepare: prepares the text, unless it is already prepared. It is called while the work
-            folder is locked, and returns the shard folders and the folder with the texts
+            folder is locked, and returns the shard folders and the folder with the text files
             train.LANG.
     """
 
@@ -250,7 +251,7 @@ class Rounds:
         return model
 
     def _train_first_stage(self, folder: Path) -> None:
-        sizes = [self._sentences_with_context(shard) for shard in self.shards]
+        sizes = [self._count_samples(shard) for shard in self.shards]
         options: tuple[str | Path, ...] = ()
         if self.config.both_samples:
             options += ("--both-samples",)
@@ -276,7 +277,13 @@ class Rounds:
     # -- mining
 
     def _mine(self, model: Path, output: Path, name: str) -> None:
-        """Mine the pairs of one round and record their cosines under the previous step's model."""
+        """Mine the sentence pairs of one round, and add its report.
+
+        Args:
+            model: model that embeds the sentences.
+            output: output file, which contains the scores, the sentences and their line numbers.
+            name: name of the round.
+        """
         config = self.config
         start = time.perf_counter()
         encoder = SentenceEncoder.from_pretrained(model)
@@ -382,10 +389,11 @@ class Rounds:
             command.append(str(word.absolute() if isinstance(word, Path) else word))
         return command
 
-    def _sentences_with_context(self, shard: Path) -> int:
-        """Count the training samples per epoch of the first stage.
+    def _count_samples(self, shard: Path) -> int:
+        """Count the training samples of a shard in the first stage.
 
-        A sentence counts unless it is the only one in its document.
+        Each sentence yields one sample, or two with `both_samples`. The only sentence of a document
+        yields none, because it has no context.
         """
         count = 0
         for language in self.config.documents:
@@ -396,7 +404,7 @@ class Rounds:
     # -- the work folder
 
     def _check_record(self) -> dict[str, Any]:
-        """Return the options and text hashes recorded in the work folder.
+        """Return the options and text hashes of this run, to be recorded in the work folder.
 
         Raises:
             InputError: if training has already started with different options or text.
@@ -412,7 +420,7 @@ class Rounds:
         return record
 
     def _refuse_changes(self, record: dict[str, Any]) -> None:
-        """Raise InputError if an option differs from the value that training started with."""
+        """Raise InputError if an option or a text differs from that which training started with."""
         path = self.work / RECORD
         try:
             # If an older version did not record an option, its default was used.
@@ -465,7 +473,15 @@ def _describe_mining(report: dict[str, Any]) -> str:
 
 
 def _reason_of_failure(log: Path, earlier_lines: int) -> str:
-    """Return the last error among the new lines of a log, or the last line if there is none."""
+    """Return the last error in a log, or its last line if it contains no error.
+
+    Args:
+        log: path of the log.
+        earlier_lines: number of lines written by earlier runs, which are skipped.
+
+    Returns:
+        The message; empty if the run wrote nothing.
+    """
     reason = ""
     error = ""
     for line in islice(read_lines(log, is_sentence=False), earlier_lines, None):
@@ -477,7 +493,7 @@ def _reason_of_failure(log: Path, earlier_lines: int) -> str:
 
 
 def _last_figures(log: Path) -> str:
-    """Return the metrics of the last epoch from a fairseq-train log."""
+    """Return the loss and accuracy of the last epoch in a fairseq-train log, as one line."""
     names = ("loss", "accuracy")
     markers = {"train": "| train |", "valid": "| valid on "}
     figures = {}
@@ -497,7 +513,7 @@ def _last_figures(log: Path) -> str:
 def format_pairs(pairs: list[MinedPair], texts: dict[str, Lines]) -> Iterator[str]:
     """Format mined pairs as input lines for the task sent_context.
 
-    The task reads the columns up to the line numbers; the sentences are for human readers.
+    The task does not read the last two columns, the sentences, which are for human readers.
     """
     for pair in pairs:
         columns = [f"{pair.score:.6f}", f"{pair.cosine:.6f}"]

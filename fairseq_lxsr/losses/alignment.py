@@ -94,8 +94,9 @@ def alignment_loss(
         similarity: one of `ALIGN_SIMILARITIES`.
         scale: factor applied to the similarities (1 / temperature).
         candidates: candidates from all workers; None uses only the batch.
-        same_text: [2, B, C] bool, first for candidates from v, then from u: True for candidates
-            whose text equals the true translation, which are excluded.
+        same_text: [2, B, C] bool: True excludes a candidate, because its text equals that of the
+            true translation. same_text[0] applies to candidates from v, same_text[1] to those from
+            u.
         negatives: one extra negative candidate per pair.
         cosines: [B, B] `cosine_similarities(u, v)`, if already computed.
 
@@ -112,7 +113,7 @@ def alignment_loss(
     unit = (lambda x: F.normalize(x, dim=1)) if similarity == "cosine" else (lambda x: x)
     u = unit(u)
     v = unit(v)
-    # Similarities [B] to the extra candidates, separately for u and v.
+    # Two tensors [B]: the similarities of u and of v to the extra candidates.
     extra: list[Tensor] = []
     if negatives is not None:
         for queries, is_candidate in zip((u, v), negatives.is_candidate.unbind(dim=1), strict=True):
@@ -147,11 +148,11 @@ def alignment_loss(
 
 
 def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
-    """Return the loss for cosines [B, B], computing each exponential once for both directions."""
+    """Compute the alignment loss from cosines [B, B]; both directions share each exponential."""
     if cosines.shape[0] != cosines.shape[1]:
         raise ValueError(
-            f"cosines has shape {tuple(cosines.shape)}; it must be square, with one row per "
-            "row of u and of v"
+            f"cosines has shape {tuple(cosines.shape)}; it must be square, with one row and one "
+            "column per pair"
         )
     partitions = _LogPartitions.apply(cosines, scale)
     if extra:
@@ -160,10 +161,10 @@ def _cosine_loss(cosines: Tensor, scale: float, extra: list[Tensor]) -> Tensor:
 
 
 class _LogPartitions(torch.autograd.Function):
-    """Logsumexp of scale x cosines [B, B] over rows and over columns: two tensors [B].
+    """Logsumexp of scale x cosines [B, B] for each row and for each column: two tensors [B].
 
-    Cosines are at most 1, so their maximum need not be computed. The forward and the backward pass
-    each allocate at most one [B, B] tensor.
+    For numerical stability, 1 is subtracted from the cosines instead of their maximum, because no
+    cosine is larger. The forward and the backward pass each allocate at most one [B, B] tensor.
     """
 
     @staticmethod
@@ -190,6 +191,13 @@ def cosine_similarities(u: Tensor, v: Tensor) -> Tensor:
     Example:
         >>> cosine_similarities(torch.eye(2), 3 * torch.eye(2)).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
+
+    Args:
+        u: [B, D] vectors.
+        v: [C, D] vectors.
+
+    Returns:
+        Cosine similarities [B, C].
     """
     return F.normalize(u, dim=1) @ F.normalize(v, dim=1).T
 

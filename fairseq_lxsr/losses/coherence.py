@@ -37,7 +37,7 @@ def context_classification_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 @in_float32
 def coherence_regression_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of stage 2: how well does a sentence match its context?
+    """Compute the loss of stage 2, which predicts how well a sentence matches its context.
 
     This is a squared error. Use it after stage 1, on pairs mined with the embeddings of stage 1: a
     sentence is replaced by its mined neighbour in another language.

@@ -53,7 +53,7 @@ def distance_constraint(
         margin: how much farther away than the translation each negative must be, in units of the
             metric.
         negatives: [2, N, B], N permutations per direction from `draw_negatives`; None uses all
-            other sentences in the batch, which yields the mean over all draws.
+            other sentences in the batch, which yields the mean over all possible permutations.
         detach_scale: whether to exclude the distance unit from the gradient; `angular` has no unit.
 
     Returns:
@@ -135,17 +135,18 @@ def draw_negatives(draws: int, pairs: int, device: torch.device) -> Tensor:
     return permutations.view(2, draws, pairs)
 
 
-# A metric: u, v, and a function that converts the norm of a difference into a distance.
+# A metric: the vectors u and v, which may be normalized, and a function that converts the norm of
+# a difference u_i - v_j into a distance.
 Metric = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 def _norm(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the distance ||x - y|| divided by the mean norm of all embeddings in the batch."""
+    """Return the metric ||x - y|| divided by the mean norm of all embeddings in the batch."""
     return _in_units(u, v, torch.cat((u, v)).norm(dim=1).mean(), detach_scale)
 
 
 def _norm_of_mean(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the distance ||x - y|| divided by the norm of the mean embedding.
+    """Return the metric ||x - y|| divided by the norm of the mean embedding.
 
     The norm is averaged over both sides, as in Li and Mak's code (cross_entropy_dist.py, line 344).
     """
@@ -160,9 +161,10 @@ def _in_units(u: Tensor, v: Tensor, unit: Tensor, detach_scale: bool) -> Metric:
 
 
 def _angular(u: Tensor, v: Tensor, detach_scale: bool) -> Metric:
-    """Return the angular distance: the angle between x and y divided by pi.
+    """Return the angular metric: the angle between x and y divided by pi.
 
-    The angle is computed from the chord, which is exact and smooth for nearly equal vectors.
+    The angle is computed from the length of x - y after normalization (the chord), which is exact
+    and smooth for nearly equal vectors.
     """
 
     def angle(chord: Tensor) -> Tensor:

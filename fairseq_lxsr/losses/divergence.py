@@ -75,7 +75,7 @@ def label_smoothed_cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy for a target q that has mass on `ids`, plus a constant on every piece.
+    """Cross-entropy for a target q: `mass` on `ids`, plus a constant mass `everywhere` per piece.
 
     The backward pass of autograd would allocate five float32 tensors [R, V]; this one allocates
     one. `apply` returns the cross-entropy [R] and, without gradient, logsumexp(logits) [R].
@@ -100,7 +100,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor, _):
-        """Return the gradient for the logits: ((sum q) softmax(w) - q(w)) x gradient of the row."""
+        """Return the gradient for the logits, ((sum q) softmax(w) - q(w)) x `grad` of the row."""
         logits, partition, ids, mass, total = ctx.saved_tensors
         result = torch.empty_like(logits)
         total = (total * grad)[:, None]

@@ -42,8 +42,8 @@ def sentence_targets(
             piece of the pair, on whichever side it is; `ugt` and `mlm_xtr` predict the words of the
             translation, but reserve half of the mass for the masked pieces of the pass if it has
             any. `ugt` and `mlm_xtr` differ in how many pieces are masked.
-        tokens: source and target ids, [B, T] and [B, T'], that the pass of the other side predicts;
-            unmasked in the paper.
+        tokens: source and target ids, [B, T] and [B, T'], unmasked in the paper. The source pass
+            predicts the target ids, and the target pass predicts the source ids.
         masked_ids: masked ids of source and target, [B, M] and [B, M'], with `padding_idx` at
             unused positions.
         padding_idx: id of padding.
@@ -110,7 +110,7 @@ def token_loss(
     masked_index: tuple[Tensor, Tensor],
     padding_idx: int,
 ) -> Tensor:
-    """Return the cross-entropy of masked pieces, averaged over each sentence and then summed.
+    """Return the cross-entropy of masked pieces: the mean of each sentence, summed over sentences.
 
     This is masked language modelling (`mlm`), the paper's baseline: each masked piece is predicted
     from its own state. It does not align languages, and retrieves few translations.

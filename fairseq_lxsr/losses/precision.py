@@ -12,12 +12,12 @@ Losses = TypeVar("Losses", Tensor, tuple[Tensor, Tensor])
 
 
 def in_float32(loss: Callable[P, Losses]) -> Callable[P, Losses]:
-    """Decorator that disables autocast for a loss, and converts its arguments to float32."""
+    """Decorator that disables autocast for a loss, and converts 16-bit arguments to float32."""
 
     def widen(value):
         if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
             return value.float()
-        # The argument is a NamedTuple of tensors.
+        # `Candidates` and `Negatives` are NamedTuples of tensors.
         if isinstance(value, tuple):
             return type(value)(*map(widen, value))
         return value

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fairseq_lxsr.losses.precision import in_float32
 
-# Only reached if |A - C| > 1 - 6.4e-7, where saturated softmaxes pass no gradient anyway.
+# Lower limit for the cosines. It only applies if |A - C| > 1 - 6.4e-7, where saturated softmaxes
+# pass no gradient anyway.
 SMALLEST_COSINE = 1e-6
 
 

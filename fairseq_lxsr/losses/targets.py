@@ -48,7 +48,7 @@ def bag_of_pieces(tokens: Tensor, padding_idx: int, weighting: str = "types") ->
 
 
 def spread(tokens: Tensor, padding_idx: int) -> Target:
-    """Return a target with equal weights for all pieces of each row of `tokens` [R, K].
+    """Return a target with equal weights for all pieces in a row.
 
     In a row without pieces, q is 0. With one masked piece per row, this is the one-hot target of
     `smlm`.
@@ -56,6 +56,13 @@ def spread(tokens: Tensor, padding_idx: int) -> Target:
     Example:
         >>> spread(torch.tensor([[4, 5]]), padding_idx=1)[1].tolist()
         [[0.5, 0.5]]
+
+    Args:
+        tokens: [R, K] ids, with `padding_idx` at unused positions.
+        padding_idx: id of padding.
+
+    Returns:
+        Ids and weights, both [R, K].
     """
     return bag_of_pieces(tokens, padding_idx, "counts")
 

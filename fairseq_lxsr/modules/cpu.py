@@ -55,7 +55,10 @@ def cpu_has_bfloat16_lstm() -> bool:
 
 
 def cpu_autocast_dtype(precision: str) -> torch.dtype:
-    """Return the matrix multiplication dtype for one of `options.CPU_PRECISIONS`."""
+    """Return the matrix multiplication dtype for one of `options.CPU_PRECISIONS`.
+
+    A warning is logged if the dtype is slow on this CPU.
+    """
     warn_if_slow(precision)
     if precision == "auto":
         return faster_dtype() if cpu_has("bfloat16") else torch.float32
@@ -64,9 +67,10 @@ def cpu_autocast_dtype(precision: str) -> torch.dtype:
 
 @functools.cache
 def faster_dtype(rows: int = 2048, width: int = 512) -> torch.dtype:
-    """Return the dtype in which matrix multiplications are faster (forward plus backward pass).
+    """Return bfloat16 if matrix multiplications are clearly faster in it, and float32 otherwise.
 
-    The benchmark takes tens of milliseconds and runs once per process.
+    The benchmark measures forward and backward passes. It takes tens of milliseconds and runs once
+    per process.
     """
     times = {dtype: _seconds(dtype, rows, width) for dtype in (torch.float32, torch.bfloat16)}
     # bfloat16 must be clearly faster, so that a busy machine rarely changes a resumed run's dtype.
@@ -133,7 +137,7 @@ def tune_cpu() -> None:
 
 
 def trim_memory() -> None:
-    """Return the freed memory that `tune_cpu` retains to the system (glibc only).
+    """Give freed memory, which the process keeps after `tune_cpu`, back to the system (glibc only).
 
     Batches of many different lengths fragment that memory so that later batches cannot use it, and
     forked processes hold a copy of it.

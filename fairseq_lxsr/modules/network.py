@@ -1,4 +1,4 @@
-"""Base class and registry of encoder networks, and a way to build them without values."""
+"""Base class and registry of encoder networks; also builds networks without weight values."""
 
 import contextlib
 import functools

@@ -44,7 +44,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def pack_linears(network: nn.Module) -> None:
-    """Replace all linear layers of a network on a CPU with packed layers."""
+    """Replace the linear layers of a network on a CPU with packed layers, if `can_pack` allows."""
     for module in network.modules():
         for name, child in module.named_children():
             # Subclasses of Linear are kept, because other code accesses their weights.

@@ -82,7 +82,8 @@ class PackedRows:
 def pack(lengths: np.ndarray) -> list[PackedRows]:
     """Pack sentences into rows by best-fit-decreasing bin packing.
 
-    All sentences of equal length are packed together, which is fast. Empty sentences are skipped.
+    Rows that hold the same sentence lengths are filled together, which is fast. Empty sentences are
+    skipped.
     The width of a row is the smallest `NARROW` x 2^k that holds its longest sentence.
 
     Args:
@@ -160,6 +161,9 @@ def row_batches(
         batch_size: maximum number of sentences per batch.
         padding: id of padding.
         batch_pieces: maximum number of pieces per batch, including padding.
+
+    Yields:
+        Sentence indices of a batch, and the arguments of `forward_rows`.
     """
     for rows in pack(pieces.lengths):
         for batch in rows.batches(max(1, batch_pieces // rows.width), batch_size):

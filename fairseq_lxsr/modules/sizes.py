@@ -1,6 +1,6 @@
 """Encoder sizes and their valid ranges, without importing torch.
 
-Values above these ranges are mistakes, and would exhaust the memory.
+Larger values are mistakes that would exhaust the memory.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ POSITIONS = at_least(1, 65_536)
 ENTRIES = at_least(1, 2**27)
 COEFFICIENTS = at_least(0, 1000)
 PROBABILITY = below(1)
-# Default LayerNorm epsilon, which equals torch's.
+# Valid range of the LayerNorm epsilon, and its default, which is also torch's.
 EPSILON = Range(1e-30, 1)
 LAYER_NORM_EPS = 1e-5
 
@@ -43,7 +43,7 @@ class EncoderSize:
 
     @property
     def layer_norm_eps(self) -> float:
-        """LayerNorm epsilon in heads. Encoders with their own epsilon declare a field instead."""
+        """LayerNorm epsilon. Encoders for which it can be set declare a field instead."""
         return LAYER_NORM_EPS
 
 
@@ -106,10 +106,10 @@ class TransformerConfig(EncoderSize):
 
 
 def piece_limit(size: Any) -> int | None:
-    """Return the maximum number of word pieces that an encoder reads per text, or None.
+    """Return the maximum number of word pieces per text for an encoder, or None if unlimited.
 
-    Only layers have a limit, because they were trained on texts of at most `max_positions` pieces.
-    A weighted sum of token embeddings can read any number of pieces.
+    Layers are limited to `max_positions` pieces, because they were not trained on longer texts. A
+    weighted sum of token embeddings can have any number of pieces.
 
     Args:
         size: sizes of the encoder.

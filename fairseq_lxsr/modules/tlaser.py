@@ -121,7 +121,7 @@ class PreNormLayer(LayerParts):
 
     def __init__(self, config: TLaserConfig):
         super().__init__(config)
-        # Keep this order: checkpoints store the optimizer moments by position.
+        # Keep this order of the weights: checkpoints store the optimizer moments by position.
         for name in ("self_attn", "final_layer_norm", "fc1", "fc2"):
             self._modules[name] = self._modules.pop(name)
 

@@ -151,7 +151,7 @@ class GatedLayer(LayerParts):
 
 
 class TransformerSentenceEncoder(SentenceNetwork):
-    """Encoder that averages the last hidden states of a few transformer layers, or none.
+    """Encoder that pools the last states of a few transformer layers, or the token embeddings.
 
     This is the lightweight model of Mao et al. 2021, section 3.1, with post-LayerNorm layers. With
     `gated`, training starts from the mean of the token embeddings, which improves retrieval after
@@ -241,8 +241,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
     def _forward_together(self, batches: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Run `forward` on several batches joined into one, padded to the longest sentence.
 
-        On a GPU, kernel launches dominate small batches, and joining two batches halves their
-        number. On a CPU, the additional padding costs more than it saves.
+        On a GPU, kernel launches dominate small batches, and joining two batches halves the number
+        of launches. On a CPU, the additional padding costs more time than joining saves.
         """
         tokens = stacked(batches, self.config.padding_idx)
         embeddings, states = self._encode(tokens, self.embed_tokens(tokens))
@@ -255,9 +255,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         ]
 
     def embed(self, *batches: Tensor) -> list[Tensor]:
-        """Compute only the sentence embeddings [B, E] of each batch, as in `forward`.
+        """Compute the sentence embeddings [B, E] of each batch, like `forward`, without the states.
 
-        An encoder without layers does not compute states for them.
+        This is faster for encoders without layers, and for batches with much padding on a CPU.
         """
         if not self._is_bag and not self._has_much_padding(batches):
             return [pooled for pooled, _ in self(*batches)]
@@ -311,9 +311,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         return self._weigh(sums.unflatten(0, weights.shape[:2])) * self.config.embed_dim**0.5
 
     def _weigh(self, coefficients: Tensor) -> Tensor:
-        """Return the sum [B, D] of the coefficients [k + 1, B, D], multiplied by learnt weights.
+        """Return the weighted sum [B, D] of the cosine coefficients [k + 1, B, D].
 
-        The first coefficient is the mean, which has no weight.
+        The weights are learnt, except that of the first coefficient, the mean, which is always 1.
         """
         if not self.config.order_coefficients:
             return coefficients[0]
@@ -343,7 +343,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
         Args:
             embedded: [B, T, D] token embeddings.
             attends: see `SelfAttention`.
-            positions: position of each piece, [B, T], or a slice for all rows.
+            positions: position of each piece, [B, T], or a slice that applies to all sentences.
         """
         if not self.config.gated:
             x = self.dropout(self.layer_norm(embedded + self.embed_positions.weight[positions]))
@@ -375,9 +375,9 @@ class TransformerSentenceEncoder(SentenceNetwork):
         Args:
             tokens: [R, W] ids of the pieces.
             positions: [R, W] position of each piece in its sentence.
-            sentence: [R, W] sentence index of each piece; padding has -1, or an index that no
-                sentence has.
-            pieces: [P] indices in the flattened rows of all pieces, sentence by sentence.
+            sentence: [R, W] sentence index of each piece; at padding -1, or an index that no
+                sentence uses.
+            pieces: [P] index of each piece in the flattened rows, in the order of the sentences.
             starts: [S] index in `pieces` of the first piece of each sentence.
         """
         # [R, 1, W, W]
@@ -391,7 +391,7 @@ class TransformerSentenceEncoder(SentenceNetwork):
             )
         # [S]
         lengths = torch.diff(F.pad(starts, (0, 1), value=len(pieces)))
-        # output_size is given; otherwise the host would wait for the device to compute it.
+        # Pass output_size, because the host would otherwise wait for the device to compute it.
         first, length = (
             part.repeat_interleave(lengths, output_size=len(pieces)) for part in (starts, lengths)
         )
@@ -408,8 +408,8 @@ class TransformerSentenceEncoder(SentenceNetwork):
 class ReconstructionHead(nn.Module):
     """Head for the generative losses: maps sentence or token states to vocabulary logits.
 
-    The layers are Linear(E, D), swish, LayerNorm, and the tied token embeddings plus a bias.
-    Contrastive losses and users take the embedding before the head.
+    The layers are Linear(E, D), swish, LayerNorm, and the tied token embeddings plus a bias. The
+    sentence embedding is the input of the head, which is only used in training.
 
     Source: Mao et al. 2021, section 3.1; swish and LayerNorm are only in the released code
     (config.py, line 17; bertModel.py, lines 304 to 314).

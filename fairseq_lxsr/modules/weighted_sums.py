@@ -10,12 +10,12 @@ from torch import Tensor
 class WeightedBags(torch.autograd.Function):
     """Weighted sums s_kr = sum_t w_krt x_rt of the token embeddings x in each sentence r, on a CPU.
 
-    There may be several weightings k, with weights w.
+    Several sums per sentence can be computed at once: k is the index of a set of weights w_k.
 
     The forward and the backward pass each call `embedding_bag` without padding, for which torch has
     a fast kernel. This is possible because the gradient of a table row is also a weighted sum, of
-    sentence gradients. Both passes take half the time of `embedding_bag` with padding and torch's
-    derivative, whose forward pass uses one thread.
+    sentence gradients. Together, the two passes take half the time of `embedding_bag` with padding,
+    whose forward pass uses only one thread.
     """
 
     @staticmethod
@@ -48,7 +48,15 @@ class WeightedBags(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient for the embedding table [V, D], given that for the sums [K, R, D]."""
+        """Compute the gradient [V, D] for the embedding table.
+
+        Args:
+            ctx: autograd context.
+            gradient: [K, R, D] gradient for the sums.
+
+        Returns:
+            The gradient for `table`, and None for each of the other inputs.
+        """
         ids, rows, weights = ctx.saved_tensors
         entries, sentences = ctx.sizes
         order = ids.argsort()
